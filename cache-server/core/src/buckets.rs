@@ -1,6 +1,6 @@
 //! Events by scope: a node, a namespace or one object. A bucket exists while it has watchers.
 //!
-//! INVARIANT: a bucket has every event above its `lost` that touches it, by the object's new or old value. INVARIANT:
+//! INVARIANT: a bucket has every event after its `evicted` that touches it, by the object's new or old value. INVARIANT:
 //! applying an event costs at most four look-ups, independent of the number of watchers.
 
 use std::{collections::HashMap, sync::Arc};
@@ -40,6 +40,9 @@ pub(crate) enum Join {
     Far,
 }
 
+/// Maximum number of buckets that one event touches: all, its namespace, its name, its node and its node before.
+pub(crate) const BUCKETS_PER_EVENT: usize = 5;
+
 /// Boxed, so that the free slots of a table are small.
 type ByText = HashMap<Box<str>, Box<Bucket>>;
 
@@ -68,8 +71,8 @@ impl Buckets {
         }
     }
 
-    /// Adds a watcher that has read up to `past.position`, which is not ahead of the cache. A new bucket begins at
-    /// that position; a bucket that begins later is filled back from `past` and, above `past.read`, from the window.
+    /// Adds a watcher that has read the events up to `past.number`. A new bucket begins after that event; a bucket that
+    /// begins later is filled back from `past` and, after `past.read`, from the window.
     /// Cost: at most [`EVENTS_PER_LOCK`] events are examined, and those in `past` are moved.
     pub(crate) fn join(
         &mut self,
@@ -78,13 +81,13 @@ impl Buckets {
         window: &Log,
         node_field: Option<usize>,
     ) -> Join {
-        let reachable = window.lost() <= past.position;
+        let reachable = window.evicted() <= past.number;
         let Some((map, key)) = self.map(scope) else {
             return if reachable { Join::Joined(Arc::clone(&self.all)) } else { Join::Expired };
         };
-        // The bucket holds all events above `begin`; a bucket that does not exist holds none.
-        let begin = map.get(key).map_or(u64::MAX, |bucket| bucket.log.lost());
-        if past.position < begin {
+        // The bucket holds all events after number `begin`; a bucket that does not exist holds none.
+        let begin = map.get(key).map_or(u64::MAX, |bucket| bucket.log.evicted());
+        if past.number < begin {
             if !reachable {
                 return Join::Expired;
             }
@@ -96,13 +99,14 @@ impl Buckets {
             let mut rest: Vec<_> = rest().filter(|event| scope.touched_by(event, node_field)).cloned().collect();
             past.events.extend(rest.drain(..).rev());
         }
-        let new = || Box::new(Bucket { log: Log::new(u64::MAX), waiters: Arc::default(), watchers: 0 });
+        let new = || Box::new(Bucket { log: Log::new(u64::MAX, u64::MAX), waiters: Arc::default(), watchers: 0 });
         let bucket = map.entry(key.into()).or_insert_with(new);
-        if past.position < begin {
+        if past.number < begin {
             bucket.log.fill_back(
-                // Events above `begin` are in the bucket already and must not be added twice.
-                past.events.drain(..).rev().skip_while(|event| begin < event.resource_version),
+                // Events after `begin` are in the bucket already and must not be added twice.
+                past.events.drain(..).rev().skip_while(|event| begin < event.number),
                 past.position,
+                past.number,
             );
         }
         bucket.watchers += 1;
@@ -146,7 +150,7 @@ impl Buckets {
 
     /// Evicts `event` from the buckets it touches, together with the window.
     pub(crate) fn evict(&mut self, event: &Event, node_field: Option<usize>) {
-        self.each(event, node_field, |bucket| bucket.log.evict_at(event.resource_version));
+        self.each(event, node_field, |bucket| bucket.log.evict_number(event.number));
     }
 
     /// Returns all waiters, in an order that does not depend on hashing.

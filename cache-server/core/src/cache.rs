@@ -1,7 +1,8 @@
 //! The cache of one resource type: one writer, any number of readers, one state behind one lock.
 //!
-//! INVARIANT: the writer holds the state lock to apply one event and evict at most [`EVICTED_PER_LOCK`] events, or to
-//! swap in a relisted state. A reader holds it to clone the map, to join or leave a bucket, or to take at most
+//! INVARIANT: the writer holds the state lock to apply one event and evict at most [`EVICTED_PER_LOCK`] events, to
+//! append the events of one batch, which it prepared without the lock, or to swap in a relisted state. A reader holds
+//! it to clone the map, to join or leave a bucket, or to take at most
 //! [`EVENTS_PER_LOCK`](crate::limits::EVENTS_PER_LOCK) `Arc<Event>`s. Selectors, encoding, wake-ups and large drops
 //! run without it.
 //!
@@ -26,11 +27,11 @@ use std::{
     sync::{Arc, Weak, atomic::AtomicU64},
 };
 
-use informer_core::{Objects, Time};
+use informer_core::{KeyedObject, Objects, Time};
 
 use crate::{
     backlog::Backlog,
-    buckets::{Buckets, Scope},
+    buckets::{BUCKETS_PER_EVENT, Buckets, Scope},
     entry::{Entry, Schema},
     epoch::{CutCounts, CutReader, Epoch},
     event::{Change, Event},
@@ -53,7 +54,7 @@ pub struct ExpiredPosition {
     pub oldest: u64,
 }
 
-/// A change is not newer than the last applied one: the cache needs a relist.
+/// A change is older than the last applied one: the cache needs a relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("change at {got} does not follow {applied}")]
 pub struct OutOfOrder {
@@ -75,7 +76,7 @@ pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, BucketWaker, Reade
 pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, BucketWaker, Reader) {
     let state = CacheState {
         objects: Objects::new(),
-        window: Window::new(0, total.clone()),
+        window: Window::new(0, 0, total.clone()),
         buckets: Buckets::default(),
         applied: 0,
         epoch: Epoch::new(0),
@@ -122,7 +123,7 @@ pub(crate) struct CacheState {
     /// Newest applied position. Copied to [`AppliedPosition`] after the lock is released.
     pub(crate) applied: u64,
     pub(crate) epoch: Arc<Epoch>,
-    /// Events applied since the cache was created.
+    /// Events applied since the cache was created: the number of the newest one.
     pub(crate) events: u64,
 }
 
@@ -146,29 +147,45 @@ impl CacheState {
         }
     }
 
-    /// Updates the objects and the position. Returns `None` if only the position changed.
+    /// Updates the objects and the position. Returns `None` if no object changed.
     fn take_in(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
-        let (got, is_event) = match &change {
-            Change::Put(entry) => (entry.resource_version(), true),
-            Change::Deleted { resource_version, .. } => (*resource_version, true),
-            Change::Progress(position) => (*position, false),
-        };
-        if is_event && got <= self.applied {
-            return Err(OutOfOrder { got, applied: self.applied });
-        }
+        let got = change.resource_version();
+        check_order(&change, self.applied)?;
+        // Only a change at the applied revision can repeat one: the look-up is saved for all others.
+        let may_repeat = got == self.applied;
         self.applied = self.applied.max(got);
-        let number = self.events + 1;
-        Ok(match change {
-            Change::Put(entry) => {
-                let previous = self.objects.insert(Arc::clone(&entry));
-                Some(Arc::new(Event::put(number, entry, previous, now)))
-            }
-            Change::Deleted { key, resource_version } => {
-                let last = self.objects.remove(&key);
-                last.map(|last| Arc::new(Event::deleted(number, last, resource_version, now)))
-            }
-            Change::Progress(_) => None,
-        })
+        Ok(take_into(&mut self.objects, change, self.events + 1, may_repeat, now))
+    }
+
+    /// Adds an event, whose object was taken in, to the window and the buckets; `touch` gets their waiters.
+    fn append(&mut self, event: &Arc<Event>, node_field: Option<usize>, touch: impl FnMut(&Arc<Waiters>)) {
+        self.events = event.number;
+        self.window.push(Arc::clone(event));
+        self.buckets.push(event, node_field, touch);
+    }
+
+    /// Returns the number of the newest event that a reader has read: of all events at or below `position`, or, if it
+    /// is given, exactly `number`.
+    pub(crate) fn start(&self, position: u64, number: Option<u64>) -> Result<u64, ExpiredPosition> {
+        let log = &self.window.log;
+        match number {
+            Some(number) if log.evicted() <= number => Ok(number),
+            None if log.lost() <= position => Ok(log.number_at(position)),
+            Some(_) | None => Err(self.expired(position)),
+        }
+    }
+
+    /// Returns the error of a reader at `position` whose next event was evicted.
+    pub(crate) fn expired(&self, position: u64) -> ExpiredPosition {
+        let oldest = self.window.log.lost();
+        // A reader may have read the first changes of the revision that was evicted last, and no resume begins there.
+        ExpiredPosition { asked: position.min(oldest.saturating_sub(1)), oldest }
+    }
+
+    /// Ends a turn of the writer under the lock: evicts events.
+    fn close_turn(&mut self, core: &CacheCore, now: Time, gone: &mut ReleasedState) -> AppendOutcome {
+        let more = self.evict(&core.limits, core.schema.node_field, now, gone);
+        AppendOutcome { applied: self.applied, lost: self.window.log.lost(), more }
     }
 
     /// Evicts events until every bound holds, at most `EVICTED_PER_LOCK` of them. Events that open snapshots need are
@@ -177,7 +194,7 @@ impl CacheState {
         self.epoch.look(now, limits);
         for _ in 0..EVICTED_PER_LOCK {
             let oldest = self.window.log.oldest().filter(|_| !self.window.fits(limits, now));
-            let may_go = oldest.map(|event| event.resource_version).is_some_and(|oldest| {
+            let may_go = oldest.map(|event| event.number).is_some_and(|oldest| {
                 // Above the snapshot bounds the slowest readers are cut; below, their events stay.
                 self.epoch.let_go(oldest, !self.window.fits_snapshots(limits), now, &mut gone.readers)
             });
@@ -189,6 +206,37 @@ impl CacheState {
             gone.events.push(event);
         }
         true
+    }
+}
+
+/// Refuses a change below the applied position. Progress is never late.
+fn check_order(change: &Change, applied: u64) -> Result<(), OutOfOrder> {
+    let got = change.resource_version();
+    if got < applied && !matches!(change, Change::Progress(_)) { Err(OutOfOrder { got, applied }) } else { Ok(()) }
+}
+
+/// Applies `change` to `objects`. Returns its event with this number, or `None` if no object changed.
+fn take_into(
+    objects: &mut Objects<Entry>,
+    change: Change,
+    number: u64,
+    may_repeat: bool,
+    now: Time,
+) -> Option<Arc<Event>> {
+    match change {
+        Change::Put(entry) => {
+            let version = entry.resource_version();
+            if may_repeat && objects.get(entry.key()).is_some_and(|known| known.resource_version() == version) {
+                return None;
+            }
+            let previous = objects.insert(Arc::clone(&entry));
+            Some(Arc::new(Event::put(number, entry, previous, now)))
+        }
+        Change::Deleted { key, resource_version } => {
+            let last = objects.remove(&key)?;
+            Some(Arc::new(Event::deleted(number, last, resource_version, now)))
+        }
+        Change::Progress(_) => None,
     }
 }
 
@@ -208,12 +256,23 @@ struct ReleasedState {
     readers: Vec<CutReader>,
 }
 
+/// Result of appending events to the state.
+struct AppendOutcome {
+    applied: u64,
+    lost: u64,
+    /// True if more events may have to be evicted.
+    more: bool,
+}
+
 impl Writer {
     /// Starts a new epoch with the state listed at `resource_version`: drops the window and the exact states, ends
     /// open watches cleanly, and makes resumes below it fail with [`ExpiredPosition`]. Cost: one wake-up per watcher.
     pub fn reset(&mut self, objects: Objects<Entry>, resource_version: u64, now: Time) {
-        let number = self.shared.state.read().epoch.number + 1;
-        let mut window = Window::new(resource_version, self.total.clone());
+        let (number, events) = {
+            let state = self.shared.state.read();
+            (state.epoch.number + 1, state.events)
+        };
+        let mut window = Window::new(resource_version, events, self.total.clone());
         window.measure(now);
         let buckets = Buckets::default();
         let epoch = Epoch::new(number);
@@ -221,7 +280,6 @@ impl Writer {
             state.epoch.end();
             // Collected from the old buckets: their watchers must learn of the end.
             touched.extend(state.buckets.everybody());
-            let events = state.events;
             mem::replace(state, CacheState { objects, window, buckets, applied: resource_version, epoch, events })
         });
         // Initial streams of the old epoch end now; LISTs keep its objects until `read_time_max`.
@@ -233,30 +291,90 @@ impl Writer {
         self.shared.waiting.reach(resource_version);
     }
 
-    /// Applies one change, in commit order. Returns the event, or `None` if only the position moved: for progress, and
-    /// for the deletion of a missing object. Cost: O(log n) and four look-ups, independent of the number of watchers.
+    /// Applies one change, in commit order. Returns the event, or `None` if no object changed: for progress, for the
+    /// deletion of a missing object, and for a put of the version that the object has already. Cost: O(log n) and four
+    /// look-ups, independent of the number of watchers.
+    ///
+    /// Changes of one revision may come one by one; open watches get each of them once. But positions are revisions,
+    /// and the first of the changes already moves the cache to theirs: a bookmark or a list between two of them, and a
+    /// resume from there, does not have the later ones. Where the whole revision is known, [`Self::apply_batch`] has
+    /// no such gap.
     ///
     /// # Errors
-    /// [`OutOfOrder`] if the change is not newer than the last one; the state is then unchanged.
+    /// [`OutOfOrder`] if the change is older than the last one; the state is then unchanged.
     pub fn apply(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
         let Self { shared, touched, gone, .. } = self;
         let node_field = shared.schema.node_field;
-        let (event, applied, lost, more) = shared.interest.publish(&shared.state, touched, |state, touched| {
+        let (event, appended) = shared.interest.publish(&shared.state, touched, |state, touched| {
             let event = state.take_in(change, now)?;
             if let Some(event) = &event {
-                state.events += 1;
-                state.window.push(Arc::clone(event));
-                state.buckets.push(event, node_field, |waiters| touched.push(Arc::clone(waiters)));
+                state.append(event, node_field, |waiters| touched.push(Arc::clone(waiters)));
             }
-            let more = state.evict(&shared.limits, node_field, now, gone);
-            Ok((event, state.applied, state.window.log.lost(), more))
+            Ok((event, state.close_turn(shared, now, gone)))
         })?;
-        shared.waiting.reach(applied);
-        shared.forget(gone, lost);
+        self.finish(appended, now);
+        Ok(event)
+    }
+
+    /// Applies the changes of one revision at once: no reader sees, or is given a position, between two of them, and
+    /// watchers are woken once. Returns the number of events; changes like those for which [`Self::apply`] returns
+    /// `None` have none. Cost: as for single changes, but only the look-ups happen under the lock that readers need:
+    /// about 0.2 µs for each change. A batch of one costs the same as [`Self::apply`].
+    ///
+    /// # Errors
+    /// [`OutOfOrder`] if the revision is older than the last one; the state is then unchanged.
+    ///
+    /// # Panics
+    /// If the changes have different revisions.
+    pub fn apply_batch<B>(&mut self, changes: B, now: Time) -> Result<usize, OutOfOrder>
+    where
+        B: AsRef<[Change]> + IntoIterator<Item = Change>,
+    {
+        let all = changes.as_ref();
+        let Some(revision) = all.first().map(Change::resource_version) else { return Ok(0) };
+        if all.len() == 1 {
+            let events = changes.into_iter().map(|only| self.apply(only, now));
+            return events.map(|event| event.map(|event| usize::from(event.is_some()))).sum();
+        }
+        assert!(all.iter().all(|change| change.resource_version() == revision), "a batch has one revision");
+        let mut events = Vec::with_capacity(all.len());
+        let Self { shared, touched, gone, .. } = self;
+        // Only this writer changes the state, so it is the same when the events are appended.
+        let (mut objects, applied, mut number) = {
+            let state = shared.state.read();
+            (state.objects.clone(), state.applied, state.events)
+        };
+        all.iter().try_for_each(|change| check_order(change, applied))?;
+        for change in changes {
+            let event = take_into(&mut objects, change, number + 1, true, now);
+            number += u64::from(event.is_some());
+            events.extend(event);
+        }
+        let node_field = shared.schema.node_field;
+        let (appended, _dropped_outside) = shared.interest.publish(&shared.state, touched, |state, touched| {
+            let old = mem::replace(&mut state.objects, objects);
+            state.applied = applied.max(revision);
+            for event in &events {
+                state.append(event, node_field, |waiters| {
+                    // Most events of a batch touch the same few buckets.
+                    if !touched.iter().rev().take(BUCKETS_PER_EVENT).any(|known| Arc::ptr_eq(known, waiters)) {
+                        touched.push(Arc::clone(waiters));
+                    }
+                });
+            }
+            (state.close_turn(shared, now, gone), old)
+        });
+        self.finish(appended, now);
+        Ok(events.len())
+    }
+
+    /// Called without locks after events were appended.
+    fn finish(&mut self, AppendOutcome { applied, lost, more }: AppendOutcome, now: Time) {
+        self.shared.waiting.reach(applied);
+        self.shared.forget(&mut self.gone, lost);
         if more {
             self.evict(now);
         }
-        Ok(event)
     }
 
     /// Evicts events until every bound holds. Releases the lock between turns so that readers can run.
@@ -286,8 +404,8 @@ impl Writer {
         });
         self.shared.retired.lock().append(&mut retired);
         self.gone.readers.drain(..).for_each(|reader| reader.release(&self.shared.counters.cuts));
-        let lost = self.shared.state.read().window.log.lost();
-        self.shared.backlog.trim(lost);
+        let evicted = self.shared.state.read().window.log.evicted();
+        self.shared.backlog.trim(evicted);
     }
 
     /// Closes the cache: watches end cleanly and waits fail. Reads of the last state still work.

@@ -1,8 +1,9 @@
 //! One watcher's cursor: in the initial snapshot, catching up, parked, live, or over.
 //!
 //! INVARIANT: its memory does not depend on the number of objects, events or other watchers. INVARIANT: a position is
-//! reported only when no event before it is unread. INVARIANT: the initial state is never reported complete at a
-//! position that cannot be resumed from.
+//! reported only when no event at or below it is unread: within the changes of one revision, a cursor reports the
+//! position before them. INVARIANT: the initial state is never reported complete at a position that cannot be resumed
+//! from.
 
 use std::{
     mem,
@@ -13,7 +14,7 @@ use std::{
 use crate::{
     backlog::EventsBehind,
     buckets::{Join, Scope},
-    cache::{CacheCore, CacheState, ExpiredPosition},
+    cache::{CacheCore, ExpiredPosition},
     epoch::Epoch,
     event::Event,
     filter::{CachedFilter, Filter},
@@ -23,6 +24,7 @@ use crate::{
     page::SnapshotWalk,
     reader::CacheSnapshot,
     slices::{Budget, Slices},
+    window::Log,
 };
 
 /// Start of a watch.
@@ -68,15 +70,19 @@ pub struct Cursor {
     /// Waiters of the scope's bucket; `None` if the epoch ended before the cursor joined it.
     waiters: Option<Arc<Waiters>>,
     place: WaiterRegistration,
-    /// All matching events at or below it were pushed.
+    /// All matching events at or below this revision were pushed.
     position: u64,
+    /// All matching events up to the event of this number were pushed.
+    number: u64,
     phase: Phase,
     showing: EventFormatter,
 }
 
-/// Runs from the first to the last phase, except that the three middle phases alternate.
+/// Runs from the first to the last phase, except that the three phases before the last one alternate.
 #[derive(Debug)]
 enum Phase {
+    /// The cache has not passed the start: events at or below `position` are skipped.
+    Ahead,
     /// Sends a frozen state, whose later events are kept meanwhile. Boxed because most watchers have left this phase.
     Initial(Box<SnapshotWalk>),
     /// Has unread events and is still scanning: it just began, or nothing matched yet.
@@ -86,18 +92,32 @@ enum Phase {
     Parked,
     /// Had no unread events at the last step.
     Live,
-    /// Returns one final step for ever: expired, or the epoch ended.
-    Over(Step),
+    /// Returns one final step for ever.
+    Over(EndCause),
+}
+
+/// Cause of the end of a cursor.
+#[derive(Clone, Copy, Debug)]
+enum EndCause {
+    /// The next event was evicted; the oldest position then.
+    Expired(u64),
+    EpochEnded,
 }
 
 /// Result of reading under the lock.
 enum LockedRead {
-    /// Number of events read, and true if no more are unread.
-    Events {
-        count: usize,
-        all: bool,
-    },
+    Events(EventsRead),
     Over(Step),
+}
+
+/// Events taken under the lock.
+#[derive(Clone, Copy)]
+struct EventsRead {
+    count: usize,
+    /// True if no more events are unread.
+    all: bool,
+    /// True if the next unread event has the revision of the last one taken.
+    is_partial: bool,
 }
 
 impl Cursor {
@@ -107,18 +127,18 @@ impl Cursor {
         filter: Arc<Filter>,
     ) -> Result<Self, ExpiredPosition> {
         let scope = filter.scope();
-        let (epoch, position) = match &start {
+        let (epoch, position, number) = match &start {
             CursorStart::Initial(snapshot) | CursorStart::Rest(snapshot, _) => {
-                (Arc::clone(snapshot.history()), snapshot.resource_version)
+                (Arc::clone(snapshot.history()), snapshot.resource_version, Some(snapshot.number()))
             }
-            CursorStart::After(position) => (Arc::clone(&shared.state.read().epoch), *position),
+            CursorStart::After(position) => (Arc::clone(&shared.state.read().epoch), *position, None),
         };
         shared.counters.catching_up.fetch_add(1, Ordering::Relaxed);
         let showing = EventFormatter::default();
         let judge = shared.filters.share(filter);
         let (waiters, place, phase) = (None, WaiterRegistration::default(), Phase::CatchingUp);
-        let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, phase, showing };
-        cursor.join()?;
+        let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, number: 0, phase, showing };
+        let is_ahead = cursor.join(number)?;
         let filter = Arc::clone(cursor.judge.filter());
         match start {
             CursorStart::Initial(snapshot) => {
@@ -127,37 +147,41 @@ impl Cursor {
             CursorStart::Rest(snapshot, start) => {
                 cursor.enter(Phase::Initial(Box::new(SnapshotWalk::starting(snapshot.freeze(true), filter, &start))));
             }
+            CursorStart::After(_) if is_ahead => cursor.enter(Phase::Ahead),
             CursorStart::After(_) => {}
         }
         Ok(cursor)
     }
 
-    /// Joins the scope's bucket, so that its events are kept from `position` on. Returns at once if the epoch has
-    /// ended.
-    fn join(&mut self) -> Result<(), ExpiredPosition> {
-        let expired = |state: &CacheState| ExpiredPosition { asked: self.position, oldest: state.window.log.lost() };
+    /// Joins the scope's bucket, so that its events are kept after the event `number`, or after `position` if there is
+    /// no number. Returns true if `position` is ahead of the cache. Returns at once if the epoch has ended.
+    fn join(&mut self, number: Option<u64>) -> Result<bool, ExpiredPosition> {
         if self.scope == Scope::All {
             // `Scope::All` reads the window itself, so joining it changes no bucket and a read lock is enough.
             let state = self.shared.state.read();
-            if self.position < state.window.log.lost() && !self.epoch.ended() {
-                return Err(expired(&state));
+            if !self.epoch.ended() {
+                self.number = state.start(self.position, number)?;
             }
             self.waiters = Some(Arc::clone(&state.buckets.all));
-            return Ok(());
+            return Ok(state.applied < self.position);
         }
         let mut past = None;
         loop {
-            let joined = {
+            let (joined, is_ahead) = {
                 let state = &mut *self.shared.state.write();
                 if self.epoch.ended() {
-                    return Ok(());
+                    return Ok(false);
                 }
                 // Clamped to the head: a start in the future must not hide events from other watchers of the bucket.
-                let past = past.get_or_insert_with(|| EventsBehind::new(self.position.min(state.applied)));
+                let position = self.position.min(state.applied);
+                let past = match &mut past {
+                    Some(past) => past,
+                    None => past.insert(EventsBehind::new(position, state.start(self.position, number)?)),
+                };
                 let node_field = self.shared.schema.node_field;
                 match state.buckets.join(&self.scope, past, &state.window.log, node_field) {
-                    Join::Expired => return Err(expired(state)),
-                    joined @ (Join::Joined(_) | Join::Far) => joined,
+                    Join::Expired => return Err(state.expired(self.position)),
+                    joined @ (Join::Joined(_) | Join::Far) => (joined, state.applied < self.position),
                 }
             };
             match (joined, &mut past) {
@@ -165,11 +189,11 @@ impl Cursor {
                     let CacheCore { state, backlog, schema, .. } = &*self.shared;
                     backlog.read(state, &self.epoch, &self.scope, schema.node_field, past);
                 }
-                (Join::Joined(waiters), _) => {
-                    self.waiters = Some(waiters);
-                    return Ok(());
+                (Join::Joined(waiters), Some(past)) => {
+                    (self.waiters, self.number) = (Some(waiters), past.number);
+                    return Ok(is_ahead);
                 }
-                (Join::Far | Join::Expired, _) => {}
+                (Join::Joined(_) | Join::Far | Join::Expired, _) => {}
             }
         }
     }
@@ -197,15 +221,15 @@ impl Cursor {
     pub fn step(&mut self, budget: Budget, out: &mut Slices, cx: Option<&mut Context<'_>>) -> Step {
         let showing = &mut self.showing;
         let step = match &mut self.phase {
-            Phase::Over(step) => return *step,
+            Phase::Over(EndCause::EpochEnded) => return Step::EpochEnded,
+            Phase::Over(EndCause::Expired(oldest)) => {
+                return Step::Expired(ExpiredPosition { asked: self.position, oldest: *oldest });
+            }
             Phase::Initial(walk) => {
                 if self.epoch.ended() {
                     Step::EpochEnded
                 } else if walk.state().is_cut() {
-                    Step::Expired(ExpiredPosition {
-                        asked: self.position,
-                        oldest: self.shared.state.read().window.log.lost(),
-                    })
+                    Step::Expired(self.shared.state.read().expired(self.position))
                 } else {
                     let mut shown = 0;
                     let more = walk.step(|entry| {
@@ -216,15 +240,19 @@ impl Cursor {
                     if more { Step::Sent } else { self.finish_initial() }
                 }
             }
-            Phase::CatchingUp | Phase::Parked | Phase::Live => self.follow(budget, out, cx),
+            Phase::Ahead | Phase::CatchingUp | Phase::Parked | Phase::Live => self.follow(budget, out, cx),
         };
         match step {
             Step::Sent | Step::Wait => {}
-            Step::InitialDone(_) => self.enter(Phase::CatchingUp),
-            Step::EpochEnded => self.enter(Phase::Over(step)),
-            Step::Expired(_) => {
+            Step::InitialDone(position) => {
+                self.position = position;
+                self.enter(Phase::CatchingUp);
+            }
+            Step::EpochEnded => self.enter(Phase::Over(EndCause::EpochEnded)),
+            Step::Expired(ExpiredPosition { asked, oldest }) => {
+                self.position = asked;
                 self.shared.counters.expired.fetch_add(1, Ordering::Relaxed);
-                self.enter(Phase::Over(step));
+                self.enter(Phase::Over(EndCause::Expired(oldest)));
             }
         }
         step
@@ -233,12 +261,17 @@ impl Cursor {
     /// Called after the last object was pushed: the state is complete if the events since are still in the window.
     fn finish_initial(&self) -> Step {
         let state = self.shared.state.read();
+        let window = &state.window.log;
+        // The snapshot lacks changes of its own revision that were applied later: only the position before is complete.
+        let has_more = |event: &Arc<Event>| event.resource_version <= self.position;
+        let is_partial = window.after(self.number).next().is_some_and(has_more);
+        let complete = if is_partial { self.position - 1 } else { self.position };
         match state.log(&self.scope) {
             Some(_) | None if self.epoch.ended() => Step::EpochEnded,
             // Checks the window instead of the bucket: a resuming client may find its bucket removed and has only the
             // window then.
-            Some(_) if state.window.log.lost() <= self.position => Step::InitialDone(self.position),
-            Some(_) | None => Step::Expired(ExpiredPosition { asked: self.position, oldest: state.window.log.lost() }),
+            Some(_) if window.lost() <= complete && window.evicted() <= self.number => Step::InitialDone(complete),
+            Some(_) | None => Step::Expired(state.expired(self.position)),
         }
     }
 
@@ -257,23 +290,29 @@ impl Cursor {
             let room = budget.slices.saturating_sub(out.len()).clamp(1, EVENTS_PER_LOCK);
             // No waker is registered once data was pushed: the caller sends it and steps again before it waits.
             let sent = out.bytes() != before;
-            let (count, all) = match self.read(&mut batch[..room], bytes, if sent { None } else { cx.as_deref_mut() }) {
-                Look::Found(LockedRead::Events { count, all }) => (count, all),
+            let read = match self.read(&mut batch[..room], bytes, if sent { None } else { cx.as_deref_mut() }) {
+                Look::Found(LockedRead::Events(read)) => read,
                 Look::Found(LockedRead::Over(step)) => return step,
                 Look::Nothing => return self.now(Phase::Live, if sent { Step::Sent } else { Step::Wait }),
             };
             bytes = bytes.saturating_mul(2);
-            out.reserve(count);
-            let mut unread = count;
+            out.reserve(read.count);
+            let mut unread = read.count;
+            let mut is_partial = false;
             for event in batch.iter_mut().map_while(Option::take) {
                 if !out.reached(budget) {
                     self.push(&event, out);
-                    self.position = event.resource_version;
+                    (self.position, self.number) = (event.resource_version, event.number);
                     looked += self.judge.filter().weight();
                     unread -= 1;
+                } else {
+                    is_partial |= event.resource_version == self.position;
                 }
             }
-            if all && unread == 0 && out.bytes() != before {
+            if is_partial || unread == 0 && read.is_partial {
+                self.position = self.position.saturating_sub(1);
+            }
+            if read.all && unread == 0 && out.bytes() != before {
                 // All events were read: the caller sends them and steps again, which finds newer ones.
                 return self.now(Phase::Live, Step::Sent);
             }
@@ -288,22 +327,25 @@ impl Cursor {
         bytes: usize,
         cx: Option<&mut Context<'_>>,
     ) -> Look<LockedRead> {
-        let Self { shared, epoch, scope, position, waiters, place, .. } = self;
+        let was_ahead = matches!(self.phase, Phase::Ahead);
+        let mut is_ahead = was_ahead;
+        let Self { shared, epoch, scope, position, number, waiters, place, .. } = self;
         let wait = waiters.as_deref().zip(cx.map(|cx| cx.waker()));
-        interest::look_or_wait(&shared.state, wait, place, |state| {
+        let look = interest::look_or_wait(&shared.state, wait, place, |state| {
             let log = match state.log(scope) {
                 // A replaced epoch has no log any more; the log of a closed cache is read to its end.
                 Some(log) if Arc::ptr_eq(&state.epoch, epoch) => log,
                 Some(_) | None => return Look::Found(LockedRead::Over(Step::EpochEnded)),
             };
-            if *position < log.lost() {
-                let oldest = state.window.log.lost();
-                return Look::Found(LockedRead::Over(Step::Expired(ExpiredPosition { asked: *position, oldest })));
-            }
-            let mut events = log.after(*position);
-            let (mut count, mut taken) = (0, 0);
+            let Some(read) = last_read(log, is_ahead, *position, *number) else {
+                return Look::Found(LockedRead::Over(Step::Expired(state.expired(*position))));
+            };
+            is_ahead &= state.applied <= *position;
+            let mut events = log.after(read);
+            let (mut count, mut taken, mut revision) = (0, 0, 0);
             for (place, event) in batch.iter_mut().zip(&mut events) {
                 taken += event.object.len();
+                revision = event.resource_version;
                 *place = Some(Arc::clone(event));
                 count += 1;
                 if bytes <= taken {
@@ -311,15 +353,21 @@ impl Cursor {
                 }
             }
             if 0 < count {
-                return Look::Found(LockedRead::Events { count, all: events.next().is_none() });
+                let next = events.next();
+                let is_partial = next.is_some_and(|event| event.resource_version == revision);
+                return Look::Found(LockedRead::Events(EventsRead { count, all: next.is_none(), is_partial }));
             }
             if epoch.ended() {
                 return Look::Found(LockedRead::Over(Step::EpochEnded));
             }
             // No unread events in the bucket: the changes elsewhere up to `applied` do not concern this watcher.
-            *position = state.applied.max(*position);
+            (*position, *number) = (state.applied.max(*position), state.events);
             Look::Nothing
-        })
+        });
+        if was_ahead && !is_ahead {
+            self.enter(Phase::CatchingUp);
+        }
+        look
     }
 
     /// Pushes `event` as this watcher sees it: an object may enter or leave the selector.
@@ -338,17 +386,24 @@ impl Cursor {
     pub fn bookmark(&mut self) -> Option<u64> {
         match self.phase {
             // A parked cursor too: its pushed slices are written before the bookmark.
-            Phase::CatchingUp | Phase::Parked | Phase::Live => {}
+            Phase::Ahead | Phase::CatchingUp | Phase::Parked | Phase::Live => {}
             Phase::Initial(_) | Phase::Over(_) => return None,
         }
-        let state = self.shared.state.read();
-        let log = state.log(&self.scope).filter(|_| !self.epoch.ended())?;
-        let at_head = log.lost() <= self.position && log.after(self.position).next().is_none();
-        if !at_head || state.applied < self.position {
-            return None;
+        let is_ahead = matches!(self.phase, Phase::Ahead);
+        let (applied, number) = {
+            let state = self.shared.state.read();
+            let log = state.log(&self.scope).filter(|_| !self.epoch.ended())?;
+            let read = last_read(log, is_ahead, self.position, self.number)?;
+            if log.after(read).next().is_some() || state.applied < self.position {
+                return None;
+            }
+            (state.applied, state.events)
+        };
+        if is_ahead && self.position < applied {
+            self.enter(Phase::CatchingUp);
         }
-        self.position = state.applied;
-        Some(self.position)
+        (self.position, self.number) = (applied, number);
+        Some(applied)
     }
 
     /// Pushes a bookmark line at `at`, in the format of the stream.
@@ -369,7 +424,7 @@ impl Cursor {
     pub fn behind(&self) -> Option<String> {
         match &self.phase {
             Phase::Initial(walk) => walk.behind(),
-            Phase::CatchingUp | Phase::Parked | Phase::Live | Phase::Over(_) => None,
+            Phase::Ahead | Phase::CatchingUp | Phase::Parked | Phase::Live | Phase::Over(_) => None,
         }
     }
 
@@ -385,9 +440,10 @@ impl Cursor {
         matches!(self.phase, Phase::Initial(_))
     }
 
-    /// Ends a step in `phase`; free if the phase does not change.
+    /// Ends a step in `phase`; free if the phase does not change. Only [`Self::read`] and [`Self::bookmark`] end
+    /// [`Phase::Ahead`].
     fn now(&mut self, phase: Phase, step: Step) -> Step {
-        if mem::discriminant(&self.phase) != mem::discriminant(&phase) {
+        if !matches!(self.phase, Phase::Ahead) && mem::discriminant(&self.phase) != mem::discriminant(&phase) {
             self.enter(phase);
         }
         step
@@ -413,7 +469,7 @@ impl Cursor {
             Phase::Initial(_) => Some(&counters.initial),
             Phase::CatchingUp => Some(&counters.catching_up),
             Phase::Parked => Some(&counters.parked),
-            Phase::Live => Some(&counters.live),
+            Phase::Ahead | Phase::Live => Some(&counters.live),
             Phase::Over(_) => None,
         }
     }
@@ -429,6 +485,16 @@ impl Cursor {
                 state.buckets.leave(&self.scope);
             }
         }
+    }
+}
+
+/// Returns the number of the newest event in `log` that a cursor has read: `number`, or while it is ahead of the cache,
+/// the last one at or below `position`. `None` if a later event was evicted.
+fn last_read(log: &Log, is_ahead: bool, position: u64, number: u64) -> Option<u64> {
+    if is_ahead {
+        (log.lost() <= position).then(|| log.number_at(position))
+    } else {
+        (log.evicted() <= number).then_some(number)
     }
 }
 

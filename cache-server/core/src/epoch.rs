@@ -1,5 +1,8 @@
 //! One epoch of a cache, from one listing of the storage to the next, and the positions that its readers still need.
 //!
+//! A position here is the number of an event: a reader at it needs the events after that one. Revisions would not do,
+//! because a snapshot may be taken between two changes of one revision.
+//!
 //! INVARIANT: a snapshot opened at a position either keeps the events after it in the window or is cut. The slowest
 //! readers, which are at the oldest positions, are cut first. INVARIANT: a reader that exceeded its time keeps no
 //! event that the window would evict otherwise; a slow reader is cut only when the window must move past it.
@@ -132,16 +135,16 @@ impl Epoch {
         self.needs.lock().look(now, limits);
     }
 
-    /// Returns true if the event at `version`, the oldest of the window, may be evicted at `now`: no reader needs it,
-    /// or `must` is set. Readers that have not read it are then cut and added to `cut`. Cost: O(log n), paid for every
+    /// Returns true if the event numbered `number`, the oldest of the window, may be evicted at `now`: no reader needs
+    /// it, or `must` is set. Readers that have not read it are then cut and added to `cut`. Cost: O(log n), paid for every
     /// evicted event.
-    pub(crate) fn let_go(&self, version: u64, must: bool, now: Time, cut: &mut Vec<CutReader>) -> bool {
+    pub(crate) fn let_go(&self, number: u64, must: bool, now: Time, cut: &mut Vec<CutReader>) -> bool {
         let needs = &mut *self.needs.lock();
-        let is_needed = needs.oldest(now).is_some_and(|position| position < version);
+        let is_needed = needs.oldest(now).is_some_and(|position| position < number);
         if is_needed && !must {
             return false;
         }
-        needs.cut_below(version, cut);
+        needs.cut_below(number, cut);
         true
     }
 
@@ -195,17 +198,17 @@ impl Needs {
         [open, held, returning].into_iter().flatten().min()
     }
 
-    /// Drops every position below `version`, whose event is about to be evicted.
-    fn cut_below(&mut self, version: u64, cut: &mut Vec<CutReader>) {
+    /// Drops every position below `number`, whose event is about to be evicted.
+    fn cut_below(&mut self, number: u64, cut: &mut Vec<CutReader>) {
         for (readers, late) in [(&mut self.open, false), (&mut self.late, true)] {
-            while let Some(first) = readers.first_entry().filter(|first| first.key().0 < version) {
+            while let Some(first) = readers.first_entry().filter(|first| first.key().0 < number) {
                 cut.push(CutReader::new(first.remove().held, late));
             }
         }
-        while let Some(first) = self.held.first_entry().filter(|first| *first.key() < version) {
+        while let Some(first) = self.held.first_entry().filter(|first| *first.key() < number) {
             first.remove();
         }
-        self.returning.retain(|_, position| version <= *position);
+        self.returning.retain(|_, position| number <= *position);
     }
 }
 

@@ -23,6 +23,17 @@ pub enum Change {
     Progress(u64),
 }
 
+impl Change {
+    /// Returns the position of the change. Changes of one transaction have equal positions.
+    #[must_use]
+    pub fn resource_version(&self) -> u64 {
+        match self {
+            Self::Put(entry) => entry.resource_version(),
+            Self::Deleted { resource_version, .. } | Self::Progress(resource_version) => *resource_version,
+        }
+    }
+}
+
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
@@ -44,12 +55,13 @@ pub struct Event {
     /// The object before the change. `None` only for a creation.
     pub previous: Option<Arc<Entry>>,
     /// Position of the change. Greater than [`Entry::resource_version`] of `object` for a deletion, equal otherwise.
+    /// Not unique: a transaction changes many objects at one position.
     pub resource_version: u64,
     /// Time at which the cache applied it.
     pub at: Time,
     /// Digits of `resource_version`, shared with `object` unless it is a deletion.
     pub(crate) digits: Bytes,
-    /// Number of the event in its cache, across all epochs, from one.
+    /// Number of the event in its cache, across all epochs, from one. Unique, ascending and without gaps.
     pub(crate) number: u64,
 }
 

@@ -17,6 +17,7 @@ use crate::{entry::Entry, limits::Limits, sync::Mutex};
 #[derive(Debug)]
 pub(crate) struct Pin {
     epoch: Arc<Epoch>,
+    /// Number of the newest event that the objects contain.
     position: u64,
     /// Distinguishes pins at one position.
     number: u64,
@@ -61,6 +62,10 @@ impl Pin {
         self.held.is_cut()
     }
 
+    pub(crate) const fn position(&self) -> u64 {
+        self.position
+    }
+
     pub(crate) const fn epoch(&self) -> &Arc<Epoch> {
         &self.epoch
     }
@@ -74,14 +79,14 @@ impl Drop for Pin {
 
 impl FrozenState {
     /// Moves `objects` at the position of `pin` into the ownership of the epoch.
-    pub(crate) fn new(objects: Objects<Entry>, pin: Arc<Pin>, is_stream: bool) -> Self {
+    pub(crate) fn new(objects: Objects<Entry>, resource_version: u64, pin: Arc<Pin>, is_stream: bool) -> Self {
         pin.held.is_stream.store(is_stream, Ordering::Relaxed);
         let place = &mut *pin.held.objects.lock();
         // Checked under the lock: a cut sets the flag before it takes the objects from here.
         if !pin.is_cut() {
             *place = Some(objects);
         }
-        Self { resource_version: pin.position, pin: Arc::clone(&pin) }
+        Self { resource_version, pin: Arc::clone(&pin) }
     }
 
     /// Returns the objects, for one step. `None` once the reader is cut, or once its epoch ended and its stream was

@@ -21,7 +21,7 @@ fn is_kept(epoch: &Epoch, version: u64, now: Time) -> bool {
 }
 
 fn stream(pin: &Arc<Pin>) -> FrozenState {
-    FrozenState::new(Objects::new(), Arc::clone(pin), true)
+    FrozenState::new(Objects::new(), pin.position(), Arc::clone(pin), true)
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn who_was_slow_and_got_everything_has_as_long_to_come_back() {
 #[test]
 fn of_a_history_that_is_over_lists_are_read_to_their_end_within_their_time() {
     let epoch = Epoch::new(1);
-    let list = FrozenState::new(Objects::new(), epoch.pin(5), false);
+    let list = FrozenState::new(Objects::new(), 5, epoch.pin(5), false);
     let stream = stream(&epoch.pin(5));
     epoch.end();
     epoch.release_streams();

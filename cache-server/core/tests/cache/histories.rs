@@ -1,13 +1,13 @@
 //! Random histories: every watcher's output must follow from the model's history, for any speed of the watcher and any
-//! evictions. The guarantees by name: Ordered, Unique, Reliable, Resumable, Bookmarkable, Atomic, Filtered, Converges.
+//! evictions. A revision may have many changes, delivered as a batch or one by one. The guarantees by name: Ordered, Unique, Reliable, Resumable, Bookmarkable, Atomic, Filtered, Converges.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use fastrand::Rng;
 use informer_core::Time;
 use watch_cache::{
-    BucketWaker, Budget, Cursor, CursorStart, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Step, Writer,
-    cache,
+    BucketWaker, Budget, Change, Cursor, CursorStart, ExpiredPosition, Filter, Limits, Page, Reader, Slices, Step,
+    Writer, cache,
 };
 
 use super::common::{Pod, at, deleted, filter, lines, pod, put, schema};
@@ -19,15 +19,38 @@ struct Model {
     /// Start position of the epoch, with the objects listed there.
     from: u64,
     first: BTreeMap<String, Pod>,
-    /// By resourceVersion: the key, and the object, or `None` for a deletion.
+    /// In order: the resourceVersion, the key, and the object, or `None` for a deletion.
     history: Vec<(u64, String, Option<Pod>)>,
     applied: u64,
 }
 
+/// Start of a watch in the model's history: it sees the changes from `index` on whose revision is above `above`.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    index: usize,
+    above: u64,
+}
+
 impl Model {
     fn state(&self, position: u64) -> BTreeMap<String, Pod> {
+        self.state_before(self.changes_up_to(position))
+    }
+
+    /// Returns the number of changes at or below `position`.
+    fn changes_up_to(&self, position: u64) -> usize {
+        self.history.partition_point(|(at, ..)| *at <= position)
+    }
+
+    /// Returns the start of a watch from `position`, which may be ahead.
+    fn start(&self, position: u64) -> Start {
+        let above = if self.applied < position { position } else { 0 };
+        Start { index: self.changes_up_to(position), above }
+    }
+
+    /// Returns the state before the change of this index.
+    fn state_before(&self, index: usize) -> BTreeMap<String, Pod> {
         let mut state = self.first.clone();
-        for (_, key, pod) in self.history.iter().take_while(|(at, ..)| *at <= position) {
+        for (_, key, pod) in &self.history[..index] {
             match pod {
                 Some(pod) => state.insert(key.clone(), pod.clone()),
                 None => state.remove(key),
@@ -36,26 +59,31 @@ impl Model {
         state
     }
 
-    /// Returns the lines that a watcher of `wanted` sees after `position`, by the table of selector transitions.
-    fn seen(&self, position: u64, wanted: &Wanted) -> Vec<(String, Pod)> {
+    /// Returns the lines that a watcher of `wanted` sees from `start` on, by the table of selector transitions.
+    fn seen(&self, start: Start, wanted: &Wanted) -> Vec<(String, Pod)> {
+        self.changes_seen(start, wanted).into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Like `seen`, with the index of each change.
+    fn changes_seen(&self, start: Start, wanted: &Wanted) -> Vec<(usize, (String, Pod))> {
         let mut state: BTreeMap<&str, &Pod> = self.first.iter().map(|(key, pod)| (key.as_str(), pod)).collect();
         let mut seen = Vec::new();
-        for (at, key, now) in &self.history {
+        for (index, (at, key, now)) in self.history.iter().enumerate() {
             let before = match now {
                 Some(pod) => state.insert(key, pod),
                 None => state.remove(key.as_str()),
             };
-            if *at <= position {
+            if index < start.index || *at <= start.above {
                 continue;
             }
             let before = before.filter(|pod| wanted.matches(pod));
             let now = now.as_ref().filter(|pod| wanted.matches(pod));
             match (before, now) {
                 (None, None) => {}
-                (None, Some(now)) => seen.push(("ADDED".to_owned(), now.clone())),
-                (Some(_), Some(now)) => seen.push(("MODIFIED".to_owned(), now.clone())),
+                (None, Some(now)) => seen.push((index, ("ADDED".to_owned(), now.clone()))),
+                (Some(_), Some(now)) => seen.push((index, ("MODIFIED".to_owned(), now.clone()))),
                 (Some(before), None) => {
-                    seen.push(("DELETED".to_owned(), Pod { resource_version: *at, ..before.clone() }));
+                    seen.push((index, ("DELETED".to_owned(), Pod { resource_version: *at, ..before.clone() })));
                 }
             }
         }
@@ -106,8 +134,9 @@ struct Watcher {
     wanted: Wanted,
     cursor: Option<Cursor>,
     epoch: u64,
-    /// Start position of the lines seen so far; `initial` is set while the initial state is sent.
-    from: u64,
+    /// Start of the lines seen so far, and the revision of the initial state; `initial` is set while it is sent.
+    from: Start,
+    listed: u64,
     initial: Option<Vec<Pod>>,
     /// Set if the connection broke in the initial state: the history id, its position, and the key to resume after.
     broken: Option<(u64, u64, String)>,
@@ -134,6 +163,15 @@ struct World {
 #[derive(Debug, Default)]
 struct CaseCounts {
     lines: usize,
+    batches: usize,
+    /// Changes at a revision that was applied before.
+    late: usize,
+    repeats: usize,
+    /// Writes after which a revision was evicted in part.
+    cut_batches: usize,
+    /// Lines of revisions that no resume would get any more.
+    rest_lines: usize,
+    partial_ends: usize,
     left_selector: usize,
     initial_done: usize,
     initial_cut: usize,
@@ -199,20 +237,55 @@ impl World {
         pod(&format!("{}/{}", one(&NAMESPACES), one(&NAMES)), one(&NODES), one(&APPS), resource_version)
     }
 
+    /// Writes one change, a batch, or a few changes of one revision one by one.
     fn write(&mut self) {
         let position = self.model.applied + self.rng.u64(1..4);
+        let count = self.rng.usize(1..9);
+        match self.rng.u32(0..10) {
+            0 => self.write_batch(position, count),
+            1 => self.write_batch(self.model.applied, count / 2),
+            2 => (0..count / 2).for_each(|_| self.write_one(self.model.applied)),
+            _ => self.write_one(position),
+        }
+        // A revision is evicted in part if more events are left than those above the oldest position.
+        let above = self.model.history.len() - self.model.changes_up_to(self.reader.oldest());
+        let left = self.reader.stats().window_events;
+        assert!(above <= left, "seed {}: {left} of {above} events", self.seed);
+        self.reached.cut_batches += usize::from(above < left);
+    }
+
+    fn write_one(&mut self, position: u64) {
+        self.reached.late += usize::from(position == self.model.applied);
+        let (change, is_event) = self.change(position);
+        let event = self.writer.apply(change, self.now).expect("in order");
+        assert_eq!(event.is_some(), is_event, "seed {}: at {position}", self.seed);
+    }
+
+    fn write_batch(&mut self, position: u64, count: usize) {
+        let (changes, are_events): (Vec<Change>, Vec<bool>) = (0..count).map(|_| self.change(position)).unzip();
+        let events = are_events.into_iter().filter(|is_event| *is_event).count();
+        assert_eq!(self.writer.apply_batch(changes, self.now), Ok(events), "seed {}: at {position}", self.seed);
+        self.reached.batches += usize::from(1 < events);
+    }
+
+    /// Makes a random change at `position` and adds it to the model. Returns true beside it if it changes an object.
+    fn change(&mut self, position: u64) -> (Change, bool) {
+        self.model.applied = position;
         let pod = self.random_pod(position);
-        let change = if self.rng.f64() < 0.3 {
-            if self.model.state(position).contains_key(&pod.key) {
+        let state = self.model.state(position);
+        if self.rng.f64() < 0.3 {
+            let is_there = state.contains_key(&pod.key);
+            if is_there {
                 self.model.history.push((position, pod.key.clone(), None));
             }
-            deleted(&pod.key, position)
-        } else {
+            return (deleted(&pod.key, position), is_there);
+        }
+        let is_repeat = state.get(&pod.key).is_some_and(|known| known.resource_version == position);
+        self.reached.repeats += usize::from(is_repeat);
+        if !is_repeat {
             self.model.history.push((position, pod.key.clone(), Some(pod.clone())));
-            put(&pod)
-        };
-        self.model.applied = position;
-        self.writer.apply(change, self.now).expect("in order");
+        }
+        (put(&pod), !is_repeat)
     }
 
     fn turn(&mut self) {
@@ -221,7 +294,7 @@ impl World {
             0 => self.relist(),
             1..=4 => {
                 self.model.applied += 1;
-                let progress = watch_cache::Change::Progress(self.model.applied);
+                let progress = Change::Progress(self.model.applied);
                 self.writer.apply(progress, self.now).expect("progress is always in order");
             }
             5..=6 => self.writer.trim(self.now),
@@ -265,7 +338,8 @@ impl World {
             wanted,
             cursor: None,
             epoch: self.model.epoch,
-            from: position,
+            from: self.model.start(position),
+            listed: 0,
             initial: None,
             broken: None,
             seen: 0,
@@ -282,7 +356,8 @@ impl World {
         let snapshot = self.reader.snapshot();
         let watcher = &mut self.watchers[at];
         watcher.epoch = self.model.epoch;
-        (watcher.from, watcher.last, watcher.seen) = (snapshot.resource_version, 0, 0);
+        watcher.from = Start { index: self.model.history.len(), above: 0 };
+        (watcher.listed, watcher.last, watcher.seen) = (snapshot.resource_version, 0, 0);
         (watcher.initial, watcher.broken) = (Some(Vec::new()), None);
         let cursor = self.reader.cursor(CursorStart::Initial(snapshot), watcher.wanted.filter());
         watcher.cursor = Some(cursor.expect("a snapshot just taken is in the window"));
@@ -317,8 +392,10 @@ impl World {
     fn go_on(&mut self, at: usize) {
         let watcher = &mut self.watchers[at];
         let (history, position, behind) = watcher.broken.take().expect("broken");
+        // Changes that were added to the revision later are not in the first part of the state.
+        let is_same = watcher.from.index == self.model.changes_up_to(position);
         match self.reader.at(position) {
-            Ok(snapshot) if snapshot.history_id() == history => {
+            Ok(snapshot) if snapshot.history_id() == history && is_same => {
                 assert_eq!(snapshot.resource_version, position, "seed {}", self.seed);
                 let cursor = self.reader.cursor(CursorStart::Rest(snapshot, behind), watcher.wanted.filter());
                 watcher.cursor = Some(cursor.expect("a state that can be read is in the window"));
@@ -338,7 +415,7 @@ impl World {
         let last = watcher.last;
         match self.reader.cursor(CursorStart::After(last), watcher.wanted.filter()) {
             Ok(cursor) => {
-                (watcher.cursor, watcher.from, watcher.seen) = (Some(cursor), last, 0);
+                (watcher.cursor, watcher.from, watcher.seen) = (Some(cursor), self.model.start(last), 0);
                 (watcher.initial, watcher.epoch) = (None, self.model.epoch);
                 self.reached.resumed += 1;
                 // A position of an earlier epoch is below the window, except the exact position at which the new one
@@ -376,6 +453,16 @@ impl World {
             assert_eq!(Some(&sent[..]), expected.get(watcher.seen..until), "seed {seed}: {:?}", watcher.wanted);
             watcher.seen = until;
             self.reached.lines += sent.len();
+            let oldest = self.reader.oldest();
+            self.reached.rest_lines += sent.iter().filter(|(_, pod)| pod.resource_version <= oldest).count();
+            // The reported position is never between two changes of a revision of which one is unread.
+            let position = cursor.position();
+            let is_unread = expected.get(until).is_some_and(|(_, pod)| pod.resource_version <= position);
+            assert!(
+                !is_unread || matches!(step, Step::Expired(_)),
+                "seed {seed}: {position} is reported too early to {:?}",
+                watcher.wanted
+            );
             let ends: Vec<_> =
                 self.model.history.iter().filter(|(.., pod)| pod.is_none()).map(|(at, ..)| *at).collect();
             let left = |(kind, pod): &&(String, Pod)| kind == "DELETED" && !ends.contains(&pod.resource_version);
@@ -401,10 +488,14 @@ impl World {
     /// Atomic: the initial state equals the state at its position, in key order, and can be resumed from.
     fn initial_done(&mut self, at: usize, position: u64) {
         let watcher = &mut self.watchers[at];
-        let state = self.model.state(position);
+        let state = self.model.state_before(watcher.from.index);
         let expected: Vec<Pod> = state.into_values().filter(|pod| watcher.wanted.matches(pod)).collect();
         assert_eq!(watcher.initial.take().as_ref(), Some(&expected), "seed {}: {:?}", self.seed, watcher.wanted);
-        (watcher.from, watcher.last) = (position, position);
+        // Changes that were added to the revision later follow; until then the position before is complete.
+        let is_partial = watcher.from.index < self.model.changes_up_to(watcher.listed);
+        assert_eq!(position, watcher.listed - u64::from(is_partial), "seed {}", self.seed);
+        self.reached.partial_ends += usize::from(is_partial);
+        watcher.last = position;
         self.reached.initial_done += 1;
         let again = self.reader.cursor(CursorStart::After(position), watcher.wanted.filter());
         assert!(again.is_ok(), "seed {}: an end bookmark at {position} cannot be resumed from", self.seed);
@@ -420,7 +511,9 @@ impl World {
             let node = node.filter(|_| name.is_none());
             let namespace = namespace.filter(|_| node.is_none());
             let bucket = Wanted { namespace, name, node, app: None };
-            let unread = self.model.seen(expired.asked, &bucket);
+            let seen = self.model.changes_seen(watcher.from, &watcher.wanted);
+            let last = watcher.seen.checked_sub(1).map_or(watcher.from.index, |last| seen[last].0 + 1);
+            let unread = self.model.seen(Start { index: last, ..watcher.from }, &bucket);
             let lost = unread.first().is_some_and(|(_, pod)| pod.resource_version <= expired.oldest);
             assert!(lost, "seed {}: expired by others' events: {:?}", self.seed, watcher.wanted);
             self.reached.fell_behind += 1;
@@ -501,7 +594,7 @@ impl World {
                 self.step(at);
                 let watcher = &self.watchers[at];
                 // A watcher that started in the future has no position to reach yet.
-                let ahead = watcher.initial.is_none() && self.model.applied < watcher.from;
+                let ahead = watcher.initial.is_none() && self.model.applied < watcher.from.above;
                 ahead || watcher.last == self.model.applied
             });
             assert!(there, "seed {}: stuck at {}", self.seed, self.watchers[at].last);
@@ -528,6 +621,12 @@ fn every_watcher_sees_what_happened() {
     }
     for (what, count) in [
         ("lines", all.iter().map(|reached| reached.lines).sum::<usize>()),
+        ("batches", all.iter().map(|reached| reached.batches).sum()),
+        ("changes at an applied revision", all.iter().map(|reached| reached.late).sum()),
+        ("repeated changes", all.iter().map(|reached| reached.repeats).sum()),
+        ("revisions evicted in part", all.iter().map(|reached| reached.cut_batches).sum()),
+        ("lines of the rest of a revision", all.iter().map(|reached| reached.rest_lines).sum()),
+        ("initial states between changes of a revision", all.iter().map(|reached| reached.partial_ends).sum()),
         ("objects that leave a selector", all.iter().map(|reached| reached.left_selector).sum()),
         ("initial states", all.iter().map(|reached| reached.initial_done).sum()),
         ("initial states cut", all.iter().map(|reached| reached.initial_cut).sum()),

@@ -1,5 +1,6 @@
 //! The watch cache through its public API. `memory.rs` measures its heap, in a process of its own.
 
+mod batches;
 mod common;
 mod filtering;
 mod histories;

@@ -191,7 +191,7 @@ fn a_closed_cache_ends_watches_and_still_reads() {
 fn a_change_out_of_order_is_refused_and_changes_nothing() {
     let (mut writer, _waking, reader) = listed(Limits::default());
     write(&mut writer, [put(&pod("a/p", "", "", 105))]);
-    for change in [put(&pod("a/q", "", "", 105)), deleted("a/p", 104)] {
+    for change in [put(&pod("a/q", "", "", 104)), deleted("a/p", 104)] {
         assert!(writer.apply(change, at(0)).is_err());
     }
     assert!(writer.apply(Change::Progress(3), at(0)).is_ok_and(|event| event.is_none()), "late progress is no news");
