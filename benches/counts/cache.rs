@@ -97,12 +97,17 @@ impl World {
         Self { schema, pods, writer, waking, reader, cursors, woken, changes, out }
     }
 
-    /// Prepares a new version of every tenth pod: 100 changes.
-    fn changing(mut self) -> Self {
+    /// Prepares a new version of every tenth pod: 100 changes, each at its own revision.
+    fn changing(self) -> Self {
+        self.changing_at(|number| u64::from(STORED) + 1 + number as u64)
+    }
+
+    /// Like `changing`, at these revisions.
+    fn changing_at(mut self, revision: impl Fn(usize) -> u64) -> Self {
         for (number, pod) in self.pods.iter().enumerate().step_by(10) {
             let pod = objects::at_version(pod, number, 1);
             let draft = Draft::new(&self.schema, &pod).expect("a pod");
-            self.changes.push(Change::Put(draft.commit(u64::from(STORED) + 1 + number as u64)));
+            self.changes.push(Change::Put(draft.commit(revision(number))));
         }
         self
     }
@@ -132,6 +137,14 @@ impl World {
             self.writer.apply(change, Time::ZERO).expect("changes in order");
             self.waking.wake();
         }
+        self
+    }
+
+    /// Applies the prepared changes as one batch and wakes the watchers.
+    fn published_at_once(mut self) -> Self {
+        let changes = std::mem::take(&mut self.changes);
+        self.writer.apply_batch(changes, Time::ZERO).expect("a change in order");
+        self.waking.wake();
         self
     }
 
@@ -184,6 +197,21 @@ fn watched(watchers: usize) -> World {
 )]
 fn publish_100_events(world: World) -> World {
     world.published()
+}
+
+/// Watchers of nodes, and 100 changes of one revision.
+fn watched_batch(watchers: usize) -> World {
+    World::new().watched(watchers).changing_at(|_| u64::from(STORED) + 1)
+}
+
+#[library_benchmark]
+#[bench::node_watchers_100(
+    args = (100),
+    setup = watched_batch,
+    config = limits(454_000, 335, 43_700),
+)]
+fn publish_a_batch_of_100(world: World) -> World {
+    world.published_at_once()
 }
 
 /// Watchers of everything, each `events` behind. Many of them, because a single step costs less than the allocator's
@@ -249,7 +277,13 @@ fn walk_an_initial_state_of_1000_pods(world: World) -> World {
 
 library_benchmark_group!(
     name = hot_paths,
-    benchmarks = [draft_to_entry, publish_100_events, step_live_cursors, walk_an_initial_state_of_1000_pods]
+    benchmarks = [
+        draft_to_entry,
+        publish_100_events,
+        publish_a_batch_of_100,
+        step_live_cursors,
+        walk_an_initial_state_of_1000_pods
+    ]
 );
 
 main!(library_benchmark_groups = hot_paths);
