@@ -1,7 +1,7 @@
 //! The shared parts of a running server. Used as `Arc<App>`; after the start the parts change only behind their own
 //! locks.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use crate::{
     budget::{Crowd, Room, Work},
@@ -10,7 +10,7 @@ use crate::{
     controllers::{definitions::DefinitionsHandle, namespaces::Namespaces},
     metrics::Metrics,
     registry::{Live, Registry},
-    storage::{Storage, embedded::EmbeddedStorage},
+    storage::{Store, embedded::EmbeddedStorage},
 };
 
 /// The parts of a running server.
@@ -21,11 +21,9 @@ pub struct App {
     pub registry: Arc<Live>,
     /// Follows the CustomResourceDefinitions and updates the registry.
     pub(crate) definitions: DefinitionsHandle,
-    /// Finishes the deletion of namespaces.
-    pub(crate) namespaces: Namespaces,
-    /// The objects.
-    pub storage: Arc<dyn Storage>,
-    /// The watch caches in front of the storage.
+    /// Destination of writes.
+    pub writes: Writes,
+    /// The watch caches in front of the source.
     pub caches: Arc<Caches>,
     /// Memory budget of request bodies.
     pub(crate) room: Room,
@@ -35,6 +33,36 @@ pub struct App {
     pub metrics: Metrics,
     /// Closes idle connections while connection slots are short.
     pub(crate) crowd: Crowd,
+}
+
+/// Destination of writes. What serves reads does not know it.
+pub enum Writes {
+    /// This server's own store.
+    Local(LocalWrites),
+}
+
+/// A store that this server writes to, and the controllers that write to it.
+pub struct LocalWrites {
+    /// The objects.
+    pub store: Arc<dyn Store>,
+    /// Finishes the deletion of namespaces.
+    pub(crate) namespaces: Namespaces,
+}
+
+/// An [`App`] whose writes are local. Cheap to copy.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalApp<'a> {
+    app: &'a App,
+    pub(crate) store: &'a Arc<dyn Store>,
+    pub(crate) namespaces: &'a Namespaces,
+}
+
+impl Deref for LocalApp<'_> {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        self.app
+    }
 }
 
 impl App {
@@ -55,15 +83,24 @@ impl App {
     /// If any crate enables the `preserve_order` feature of `serde_json`: then members are not in the order in which
     /// objects are compared, and no-op updates would be written.
     #[must_use]
-    pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Self {
+    pub fn with_storage(config: Config, storage: Arc<dyn Store>) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
-        let caches = Arc::new(Caches::new(Arc::clone(&storage), config.limits.clone()));
+        let caches = Arc::new(Caches::new(storage.clone(), config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
-        let definitions = DefinitionsHandle::new(Arc::clone(&storage), Arc::clone(&caches), Arc::clone(&registry));
+        let definitions =
+            DefinitionsHandle::new(Some(Arc::clone(&storage)), Arc::clone(&caches), Arc::clone(&registry));
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
+        let writes = Writes::Local(LocalWrites { store: storage, namespaces });
         let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
-        Self { config, registry, definitions, namespaces, storage, caches, room, work, metrics, crowd }
+        Self { config, registry, definitions, writes, caches, room, work, metrics, crowd }
+    }
+
+    /// Returns the app with its store; `None` if writes are not local.
+    pub(crate) const fn local(&self) -> Option<LocalApp<'_>> {
+        match &self.writes {
+            Writes::Local(LocalWrites { store, namespaces }) => Some(LocalApp { app: self, store, namespaces }),
+        }
     }
 
     /// Reads the stored definitions and follows them from now on. Call before serving requests.

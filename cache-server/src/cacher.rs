@@ -5,16 +5,10 @@
 //! the type they were started for. INVARIANT: a cache relists, and its history ends, only if the storage's change
 //! stream failed or one of its tasks panicked. INVARIANT: no cache starts for a type whose definition was deleted.
 
+mod health;
 mod task;
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use informer_core::Time;
 use parking_lot::Mutex;
@@ -24,10 +18,11 @@ use tokio::{
 };
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
+use self::health::Health;
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
-    storage::{Storage, StorageError},
+    storage::{Source, SourceError},
 };
 
 /// The type's cache was not listed in time, or no longer runs: 429.
@@ -58,12 +53,12 @@ pub enum FreshnessError {
     NotReady(#[from] CacheNotReady),
     /// The storage did not report its revision.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Source(#[from] SourceError),
 }
 
 /// The caches of all types.
 pub struct Caches {
-    storage: Arc<dyn Storage>,
+    source: Arc<dyn Source>,
     limits: Limits,
     total: Total,
     started: Instant,
@@ -95,8 +90,8 @@ struct RetiredType {
 struct RunningCache {
     /// Replaced when the tasks restart.
     reader: watch::Receiver<Reader>,
-    /// False from the loss of its history, or a panic of a task, until the next listing.
-    well: Arc<AtomicBool>,
+    /// Health of the stream that fills it; failing from a panic of a task, until the next listing.
+    health: Arc<Health>,
     since: Instant,
     /// [`ResourceType::defined_at`] of the type it was started for.
     defined_at: u64,
@@ -107,8 +102,8 @@ struct RunningCache {
 impl Caches {
     /// Creates the caches without starting any: [`Self::reader`] and later calls need a tokio runtime.
     #[must_use]
-    pub fn new(storage: Arc<dyn Storage>, limits: Limits) -> Self {
-        Self { storage, limits, total: Total::default(), started: Instant::now(), all: Mutex::default() }
+    pub fn new(source: Arc<dyn Source>, limits: Limits) -> Self {
+        Self { source, limits, total: Total::default(), started: Instant::now(), all: Mutex::default() }
     }
 
     /// Returns the type's reader, listed. Starts its tasks at first use; waits at most 3 s.
@@ -128,7 +123,7 @@ impl Caches {
         let deadline = Instant::now() + FRESH_WAIT;
         let reader = self.listed(ty, deadline).await?;
         let late = |asked| FreshnessError::TooLarge { asked, current: reader.applied() };
-        let Ok(committed) = timeout_at(deadline, self.storage.progress(ty)).await else {
+        let Ok(committed) = timeout_at(deadline, self.source.current(ty)).await else {
             // The storage is slow or its queue is full: its revision is unknown, but above ours.
             return Err(late(reader.applied() + 1));
         };
@@ -150,10 +145,10 @@ impl Caches {
         let mut reached = std::pin::pin!(reader.reached(resource_version));
         loop {
             if reader.applied() < resource_version {
-                // Writes of other types advance the position too, but a quiet cache learns of them only through a
-                // progress request. An error is ignored: a storage that is slow or unavailable leaves the position
+                // Writes of other types advance the position too, but a quiet cache learns of them only through
+                // [`Source::current`]. An error is ignored: a storage that is slow or unavailable leaves the position
                 // unreached, which is reported below.
-                let _ = timeout_at(deadline, self.storage.progress(ty)).await;
+                let _ = timeout_at(deadline, self.source.current(ty)).await;
             }
             let again = deadline.min(Instant::now() + PROGRESS_PAUSE);
             match timeout_at(again, &mut reached).await {
@@ -168,7 +163,7 @@ impl Caches {
     /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.
     pub(crate) async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
         let deadline = Instant::now() + FRESH_WAIT;
-        timeout_at(deadline, self.storage.progress(ty)).await.ok()?.ok()
+        timeout_at(deadline, self.source.current(ty)).await.ok()?.ok()
     }
 
     /// Returns the current time on the clock of all caches, for [`Reader::hold`].
@@ -194,7 +189,7 @@ impl Caches {
     #[must_use]
     pub fn down(&self) -> Vec<String> {
         let all = &*self.all.lock();
-        let down = all.running.iter().filter(|(_, running)| !running.well.load(Ordering::Relaxed));
+        let down = all.running.iter().filter(|(_, running)| running.health.failing_for().is_some());
         down.map(|(id, _)| id.clone()).collect()
     }
 
@@ -261,17 +256,17 @@ impl Caches {
         if all.stopped || all.retired.iter().any(is_retired) {
             return None;
         }
-        let (stop, well) = (watch::Sender::new(false), Arc::new(AtomicBool::new(true)));
+        let (stop, health) = (watch::Sender::new(false), Arc::<Health>::default());
         let reader = task::start(task::Tasks {
-            storage: Arc::clone(&self.storage),
+            source: Arc::clone(&self.source),
             ty: Arc::clone(ty),
             limits: self.limits.clone(),
             total: self.total.clone(),
             started: self.started,
             stop: stop.subscribe(),
-            well: Arc::clone(&well),
+            health: Arc::clone(&health),
         });
-        let running = RunningCache { reader, well, since: Instant::now(), defined_at: ty.defined_at, stop };
+        let running = RunningCache { reader, health, since: Instant::now(), defined_at: ty.defined_at, stop };
         let outdated = all.running.insert(ty.id().to_owned(), running.clone());
         outdated.iter().for_each(RunningCache::stop);
         Some(running)

@@ -26,7 +26,7 @@ use self::{
     websocket::Handshake,
 };
 use crate::{
-    app::App,
+    app::{App, LocalApp},
     discovery, ids, openapi,
     read::{
         encode::{self, RequestedEncoding},
@@ -235,10 +235,10 @@ where
     }
     let format = AnswerFormat::read(head.headers, &head.query)?;
     if *head.method != Method::GET {
-        return write::answer(app, head, target, &format, body).await;
+        return write::answer(local(app)?, head, target, &format, body).await;
     }
     if target.subresource.as_deref() == Some(write::SCALE) {
-        return write::read_scale(app, head, target, &format).await;
+        return write::read_scale(local(app)?, head, target, &format).await;
     }
     if let Some(name) = name.filter(|_| !target.watched) {
         return get::get(app, target, name, &head.query, &format).await;
@@ -249,6 +249,11 @@ where
     } else {
         list::list(app, target, &options, &format).await
     }
+}
+
+/// Returns the app for a write.
+fn local(app: &App) -> Result<LocalApp<'_>, Status> {
+    app.local().ok_or_else(Status::generic_method_not_allowed)
 }
 
 /// Limits for draining an unread request body, so that the connection can serve another request; closing it could fail

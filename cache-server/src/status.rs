@@ -11,7 +11,7 @@ use crate::{
     cacher::{CacheNotReady, FreshnessError},
     limits::MESSAGE_BYTES_MAX,
     registry::ResourceType,
-    storage::{StorageError, WriteError},
+    storage::{SourceError, WriteError},
 };
 
 /// Returns the status with each text cut to [`MESSAGE_BYTES_MAX`], and only the causes that fit into that size
@@ -123,17 +123,19 @@ impl From<FreshnessError> for Status {
         match error {
             FreshnessError::TooLarge { asked, current } => Self::too_large_resource_version(asked, current),
             FreshnessError::NotReady(error) => error.into(),
-            FreshnessError::Storage(error) => error.into(),
+            FreshnessError::Source(error) => error.into(),
         }
     }
 }
 
-impl From<StorageError> for Status {
-    fn from(error: StorageError) -> Self {
+impl From<SourceError> for Status {
+    fn from(error: SourceError) -> Self {
         tracing::warn!(%error, "storage request failed");
         match error {
-            StorageError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
-            StorageError::Unavailable(_) => Self::unavailable("storage is not available"),
+            SourceError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
+            SourceError::Unavailable(_) | SourceError::Forbidden(_) | SourceError::Unsupported(_) => {
+                Self::unavailable("storage is not available")
+            }
         }
     }
 }
@@ -142,7 +144,7 @@ impl From<StorageError> for Status {
 impl From<WriteError> for Status {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Storage(error) => error.into(),
+            WriteError::Source(error) => error.into(),
             WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } => Self::internal("a write raced"),
         }
     }
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn every_error_has_its_code() {
         let not_ready = |stopped| CacheNotReady { resource: "pods".into(), since: Duration::ZERO, stopped };
-        let unavailable = || StorageError::Unavailable("password=x".into());
+        let unavailable = || SourceError::Unavailable("password=x".into());
         for (status, code, text) in [
             (not_ready(false).into(), 429, "storage is (re)initializing"),
             (not_ready(true).into(), 429, "apiserver cacher is stopped"),
@@ -172,8 +174,8 @@ mod tests {
                 504,
                 "Timeout: Too large resource version: 9, current: 7",
             ),
-            (FreshnessError::Storage(unavailable()).into(), 503, "storage is not available"),
-            (WriteError::Storage(unavailable()).into(), 503, "storage is not available"),
+            (FreshnessError::Source(unavailable()).into(), 503, "storage is not available"),
+            (WriteError::Source(unavailable()).into(), 503, "storage is not available"),
         ] {
             let status: Status = status;
             assert_eq!((status.code, &*status.message), (code, text));

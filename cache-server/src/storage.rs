@@ -1,69 +1,145 @@
-//! The storage interface: list, follow, write and progress.
+//! The seam between caches and storages: a [`Source`] is followed, and a [`Store`] can also be written to.
 //!
 //! INVARIANT: one commit order. A write gets a revision, becomes durable if the storage is, enters its type's change
 //! stream, and is then acknowledged. A stream yields its changes in that order and without a gap.
 
+pub mod coalesced;
 pub mod embedded;
 #[cfg(test)]
 pub(crate) mod faulty;
 
 use std::sync::Arc;
 
-use futures::{future::BoxFuture, stream::BoxStream};
-use watch_cache::{Draft, Entry};
+use bytes::Bytes;
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use watch_cache::{Change, Draft, Entry};
 
 use crate::registry::ResourceType;
 
-pub use watch_cache::Change;
+/// Where a cache gets the state and history of a type. Shared by all tasks.
+pub trait Source: Send + Sync + 'static {
+    /// Streams one type: its state and everything after it, or, after a position, only the changes. Dropping the
+    /// stream frees the source's state for the reader.
+    ///
+    /// # Errors
+    /// [`SourceError`]; [`SourceError::Compacted`] if the position is not in the known history any more.
+    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>>;
 
-/// A storage of objects. Shared by all tasks.
-pub trait Storage: Send + Sync + 'static {
-    /// Lists all objects of one type at one revision, possibly as entries of an earlier schema. The storage keeps no
+    /// Returns the newest committed revision, and promises an update at or above it in every stream of the type.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the source does not respond.
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>>;
+}
+
+/// A source that this server may also write to.
+pub trait Store: Source {
+    /// Lists all objects of one type at one revision, possibly as entries of an earlier schema. The store keeps no
     /// state for the reader.
     ///
     /// # Errors
-    /// [`StorageError`], also within the stream.
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>>;
+    /// [`SourceError`], also within the stream.
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>>;
 
-    /// Lists all objects of one type as entries of its schema, and streams every change after them, in commit order
-    /// and without a gap. Dropping the changes frees the storage's state for the reader.
-    ///
-    /// # Errors
-    /// [`StorageError`], also within both streams. The change stream ends after an error: call `follow` again.
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>>;
-
-    /// Writes one object. Cancel safe: a committed write reaches the change stream even if the future is not polled
-    /// again.
+    /// Writes one object. Cancel safe: a committed write reaches the streams even if the future is not polled again.
     ///
     /// # Errors
     /// [`WriteError`] if the expectation does not hold; no object is written then.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>>;
-
-    /// Returns the storage's current revision, and promises a [`Change::Progress`] or a change at or above it in the
-    /// type's stream.
-    ///
-    /// # Errors
-    /// [`StorageError`] if the storage does not respond.
-    fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>>;
 }
 
-/// Changes in commit order.
-pub type Changes = BoxStream<'static, Result<Change, StorageError>>;
+/// Start of a stream of updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// The state, then everything after it.
+    Start,
+    /// Everything after a revision that this source delivered earlier.
+    After(u64),
+}
+
+/// Updates in commit order and without a gap. An error reports trouble and does not end the stream; after the end,
+/// [`Source::follow`] must be called again.
+pub type Updates = BoxStream<'static, Result<Update, SourceError>>;
+
+/// One step of a type's history.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// A state begins. Comes first in a stream from the start, and again whenever the source lost its position.
+    StateBegins,
+    /// An object of the state.
+    Object(Record),
+    /// The object with this key left the state before it was complete.
+    Removed(String),
+    /// The state is complete at this revision: objects that are not in it do not exist.
+    StateComplete(u64),
+    /// The state broke off: its objects so far are void, and the state before it goes on.
+    StateAbandoned,
+    /// An object was created or changed.
+    Put(Record),
+    /// An object was deleted.
+    Deleted {
+        /// `namespace/name` or `name`.
+        key: String,
+        /// Revision of the deletion.
+        revision: u64,
+    },
+    /// All changes at or below this revision were delivered.
+    Progress(u64),
+}
+
+/// One version of one object, as a source has it.
+#[derive(Clone, Debug)]
+pub enum Record {
+    /// An entry that cache and source share.
+    Entry(Arc<Entry>),
+    /// JSON, which the cacher decodes.
+    Json {
+        /// The object, with kind and apiVersion.
+        json: Bytes,
+        /// Its revision.
+        revision: u64,
+    },
+}
 
 /// All objects of one type at one revision.
 pub struct ListSnapshot {
     /// The revision. Never zero.
     pub resource_version: u64,
     /// The objects in any order.
-    pub entries: BoxStream<'static, Result<Arc<Entry>, StorageError>>,
+    pub entries: BoxStream<'static, Result<Arc<Entry>, SourceError>>,
 }
 
-/// A listing and the changes after it.
-pub struct ListAndWatch {
+/// A listing and the changes after it, from a source that knows no earlier position.
+pub(crate) struct ListAndWatch {
     /// The listing.
-    pub listed: ListSnapshot,
+    pub(crate) listed: ListSnapshot,
     /// The changes after [`ListSnapshot::resource_version`].
-    pub changes: Changes,
+    pub(crate) changes: BoxStream<'static, Result<Change, SourceError>>,
+}
+
+impl ListAndWatch {
+    /// Returns both as one stream, which ends after the first error.
+    pub(crate) fn into_updates(self) -> Updates {
+        let Self { listed: ListSnapshot { resource_version, entries }, changes } = self;
+        let objects = entries.map_ok(|entry| Update::Object(Record::Entry(entry)));
+        let changes = changes.map_ok(|change| match change {
+            Change::Put(entry) => Update::Put(Record::Entry(entry)),
+            Change::Deleted { key, resource_version } => Update::Deleted { key, revision: resource_version },
+            Change::Progress(revision) => Update::Progress(revision),
+        });
+        let one = |update| stream::iter([Ok(update)]);
+        let all = one(Update::StateBegins).chain(objects).chain(one(Update::StateComplete(resource_version)));
+        let ends = |over: &mut bool, update: Result<Update, SourceError>| {
+            let item = (!*over).then(|| update.clone());
+            *over |= update.is_err();
+            std::future::ready(item)
+        };
+        all.chain(changes).scan(false, ends).boxed()
+    }
 }
 
 /// The precondition of a write.
@@ -114,19 +190,25 @@ pub enum WriteError {
     },
     /// The storage failed.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Source(#[from] SourceError),
 }
 
-/// The storage failed; the text is for operators.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StorageError {
+/// Trouble at the source; texts are for operators.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
     /// The changes after the revision were compacted.
     #[error("changes after {after} are not available")]
     Compacted {
         /// The requested revision.
         after: u64,
     },
-    /// The storage is not reachable.
+    /// The source is not reachable.
     #[error("storage is not available: {0}")]
     Unavailable(String),
+    /// The source refuses to serve this type to us.
+    #[error("storage refuses access: {0}")]
+    Forbidden(String),
+    /// The type cannot be cached: it is not served, cannot be watched, or has no numeric resourceVersions.
+    #[error("the type cannot be cached: {0}")]
+    Unsupported(String),
 }

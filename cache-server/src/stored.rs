@@ -9,7 +9,7 @@ use api_rules::registry::ResourceType;
 use informer_core::KeyedObject as _;
 use watch_cache::{Draft, Entry};
 
-use crate::storage::{Expect, Storage, StorageError, Txn, WriteError, WriteResult};
+use crate::storage::{Expect, SourceError, Store, Txn, WriteError, WriteResult};
 
 /// Outcome of a write at the version that was read.
 pub(crate) enum ReplaceOutcome {
@@ -24,18 +24,18 @@ pub(crate) enum ReplaceOutcome {
 /// Replaces an object at the version that was read, or removes it if `put` is `None`.
 ///
 /// # Errors
-/// [`StorageError`] if the storage failed.
+/// [`SourceError`] if the storage failed.
 pub(crate) async fn replace(
-    storage: &dyn Storage,
+    storage: &dyn Store,
     ty: &Arc<ResourceType>,
     read: &Entry,
     put: Option<Draft>,
-) -> Result<ReplaceOutcome, StorageError> {
+) -> Result<ReplaceOutcome, SourceError> {
     let (key, expect) = (read.key().to_owned(), Expect::At(read.resource_version()));
     match storage.write(Txn { ty: Arc::clone(ty), key, expect, put }).await {
         Ok(written) => Ok(ReplaceOutcome::Done(written)),
         Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(ReplaceOutcome::Late),
         Err(WriteError::NotFound) => Ok(ReplaceOutcome::Gone),
-        Err(WriteError::Storage(error)) => Err(error),
+        Err(WriteError::Source(error)) => Err(error),
     }
 }

@@ -393,6 +393,18 @@ impl Writer {
         }
     }
 
+    /// Returns the newest applied position.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.shared.waiting.applied()
+    }
+
+    /// Returns the current version of an object by its key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.shared.state.read().objects.get(key).cloned()
+    }
+
     /// Evicts events that are too old. Call every few seconds while no changes arrive.
     pub fn trim(&mut self, now: Time) {
         self.evict(now);

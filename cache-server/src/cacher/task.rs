@@ -3,41 +3,34 @@
 //!
 //! INVARIANT: a change is applied before the next one is requested; no change is buffered here.
 
-use std::{
-    future::poll_fn,
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::poll_fn, mem, ops::ControlFlow, sync::Arc, time::Duration};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use informer_core::{Objects, Time};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use watch_cache::{BucketWaker, Entry, Limits, Reader, Total, Writer, cache_within};
+use watch_cache::{BucketWaker, Change, Draft, Entry, Limits, OutOfOrder, Reader, Total, Writer, cache_within};
 
+use super::health::Health;
 use crate::{
     registry::ResourceType,
-    storage::{Changes, ListAndWatch, Storage, StorageError},
+    storage::{FollowFrom, Record, Source, SourceError, Update},
 };
 
 /// The inputs of one type's tasks.
 #[derive(Clone)]
 pub(super) struct Tasks {
-    pub(super) storage: Arc<dyn Storage>,
+    pub(super) source: Arc<dyn Source>,
     pub(super) ty: Arc<ResourceType>,
     pub(super) limits: Limits,
     pub(super) total: Total,
     /// Start of the clock of all caches.
     pub(super) started: Instant,
     pub(super) stop: watch::Receiver<bool>,
-    /// False while the cache follows no history, after it had one or failed to get one.
-    pub(super) well: Arc<AtomicBool>,
+    /// Health of the stream that fills the cache.
+    pub(super) health: Arc<Health>,
 }
 
 /// Starts the tasks. The reader is replaced when they restart, and its channel is closed when they end.
@@ -59,7 +52,7 @@ impl Tasks {
         let mut pause = RELIST_PAUSE;
         loop {
             let began = Instant::now();
-            let mut cacher = tokio::spawn(Cacher { tasks: self.clone(), writer }.run());
+            let mut cacher = tokio::spawn(Cacher::new(self.clone(), writer).run());
             let mut waker = tokio::spawn(wake(waking));
             let ended = tokio::select! {
                 ended = &mut cacher => ended,
@@ -70,7 +63,7 @@ impl Tasks {
                 return;
             }
             tracing::error!(resource = self.ty.id(), "cache panicked");
-            self.well.store(false, Ordering::Relaxed);
+            self.health.fails();
             let reader;
             (writer, waking, reader) = self.cache();
             readers.send_replace(reader);
@@ -87,24 +80,40 @@ impl Tasks {
     }
 }
 
-/// Lists, follows the changes, and relists if the change stream fails.
+/// Follows the source: resumes where it was, and lists again only if its position is lost.
 struct Cacher {
     tasks: Tasks,
     writer: Writer,
+    /// The state that is being listed.
+    staged: Option<Objects<Entry>>,
+    /// True if the next stream can continue at the cache's position; else it starts with the state.
+    is_listed: bool,
+    /// Copy of the health, so that not every update takes its lock.
+    is_well: bool,
 }
 
 impl Cacher {
+    const fn new(tasks: Tasks, writer: Writer) -> Self {
+        Self { tasks, writer, staged: None, is_listed: false, is_well: false }
+    }
+
     async fn run(mut self) {
         let mut pause = RELIST_PAUSE;
         loop {
-            let error = match self.history().await {
+            let end = match self.follow().await {
                 ControlFlow::Break(()) => break,
-                ControlFlow::Continue(error) => error,
+                ControlFlow::Continue(end) => end,
             };
-            self.tasks.well.store(false, Ordering::Relaxed);
-            // A history that was followed resets the backoff, however short it was.
-            pause = if error.followed { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
-            tracing::warn!(resource = self.tasks.ty.id(), error = %error.cause, delay = ?pause, "relist scheduled");
+            self.staged = None;
+            self.is_listed &= !end.loses_position;
+            if end.loses_position && end.is_known {
+                // The position is lost, the source is well: list at once.
+                continue;
+            }
+            self.fails();
+            // A stream that was followed resets the backoff, however short it was.
+            pause = if end.followed { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
+            tracing::warn!(resource = self.tasks.ty.id(), error = %end.cause, delay = ?pause, "source stream ended");
             tokio::select! {
                 biased;
                 () = stopped(&mut self.tasks.stop) => break,
@@ -114,50 +123,135 @@ impl Cacher {
         self.writer.close();
     }
 
-    /// Runs one epoch: from a listing until the change stream ends or fails.
-    async fn history(&mut self) -> ControlFlow<(), HistoryEnd> {
+    /// Follows one stream until it ends.
+    async fn follow(&mut self) -> ControlFlow<(), StreamEnd> {
         let mut stop = self.tasks.stop.clone();
+        let from = if self.is_listed { FollowFrom::After(self.writer.applied()) } else { FollowFrom::Start };
         let opened = tokio::select! {
             biased;
             () = stopped(&mut stop) => return ControlFlow::Break(()),
-            opened = self.open() => opened,
+            opened = self.tasks.source.follow(&self.tasks.ty, from) => opened,
         };
-        let mut changes = match opened {
-            Ok(changes) => changes,
-            Err(cause) => return ControlFlow::Continue(HistoryEnd { cause: cause.to_string(), followed: false }),
+        let mut updates = match opened {
+            Ok(updates) => updates,
+            Err(error) => return ControlFlow::Continue(StreamEnd::refused(&error)),
         };
         let mut trims = interval(TRIM_PAUSE);
         trims.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let lost = |cause: String| ControlFlow::Continue(HistoryEnd { cause, followed: true });
+        let mut last = "the source ended the stream".to_owned();
         loop {
             tokio::select! {
                 biased;
                 () = stopped(&mut stop) => return ControlFlow::Break(()),
                 _ = trims.tick() => self.writer.trim(self.now()),
-                change = changes.next() => {
-                    let change = match change {
-                        Some(Ok(change)) => change,
-                        Some(Err(cause)) => return lost(cause.to_string()),
-                        None => return lost("the storage ended the changes".to_owned()),
-                    };
-                    if let Err(cause) = self.writer.apply(change, self.now()) {
-                        return lost(cause.to_string());
+                update = updates.next() => match update {
+                    Some(Ok(update)) => {
+                        if let Err(error) = self.take(update) {
+                            return ControlFlow::Continue(StreamEnd::out_of_order(error));
+                        }
                     }
+                    // The stream says itself whether it goes on.
+                    Some(Err(error)) => {
+                        self.fails();
+                        last = error.to_string();
+                    }
+                    None => return ControlFlow::Continue(StreamEnd::ended(last)),
                 }
             }
         }
     }
 
-    /// Lists and starts the epoch. The changes after the listing are subscribed before it is shown.
-    async fn open(&mut self) -> Result<Changes, StorageError> {
-        let ListAndWatch { listed, changes } = self.tasks.storage.follow(&self.tasks.ty).await?;
-        let entries: Vec<Arc<Entry>> = listed.entries.try_collect().await?;
-        let objects: Objects<Entry> = entries.into_iter().collect();
-        let (resource, version) = (self.tasks.ty.id(), listed.resource_version);
-        tracing::info!(resource, objects = objects.len(), resource_version = version, "relist completed");
-        self.writer.reset(objects, version, self.now());
-        self.tasks.well.store(true, Ordering::Relaxed);
-        Ok(changes)
+    /// Applies one update.
+    fn take(&mut self, update: Update) -> Result<(), OutOfOrder> {
+        let change = match update {
+            Update::StateBegins => {
+                self.staged = Some(Objects::new());
+                return Ok(());
+            }
+            Update::Object(record) => {
+                if let (Some(entry), Some(staged)) = (self.listed(record), &mut self.staged) {
+                    staged.insert(entry);
+                }
+                return Ok(());
+            }
+            Update::Removed(key) => {
+                self.staged.as_mut().map(|staged| staged.remove(&key));
+                return Ok(());
+            }
+            Update::StateAbandoned => {
+                self.staged = None;
+                return Ok(());
+            }
+            Update::StateComplete(revision) => {
+                self.complete(revision);
+                return Ok(());
+            }
+            Update::Put(record) => match self.changed(record) {
+                Some(entry) => Change::Put(entry),
+                None => return Ok(()),
+            },
+            Update::Deleted { key, revision } => Change::Deleted { key, resource_version: revision },
+            Update::Progress(revision) => Change::Progress(revision),
+        };
+        self.writer.apply(change, self.now())?;
+        self.works();
+        Ok(())
+    }
+
+    /// Starts an epoch with the staged state.
+    fn complete(&mut self, revision: u64) {
+        let objects = self.staged.take().unwrap_or_default();
+        tracing::info!(
+            resource = self.tasks.ty.id(),
+            objects = objects.len(),
+            resource_version = revision,
+            "relist completed"
+        );
+        self.writer.reset(objects, revision, self.now());
+        self.is_listed = true;
+        self.works();
+    }
+
+    fn works(&mut self) {
+        if !mem::replace(&mut self.is_well, true) {
+            self.tasks.health.works();
+        }
+    }
+
+    fn fails(&mut self) {
+        self.is_well = false;
+        self.tasks.health.fails();
+    }
+
+    /// Returns the entry of a listed object: the one that the cache has already if the object is unchanged.
+    fn listed(&self, record: Record) -> Option<Arc<Entry>> {
+        let (draft, revision) = match record {
+            Record::Entry(entry) => return Some(entry),
+            Record::Json { json, revision } => (self.decode(&json)?, revision),
+        };
+        let known = self.writer.get(draft.key());
+        match known.filter(|known| known.resource_version() == revision && draft.same_content(known)) {
+            Some(known) => Some(known),
+            None => Some(draft.commit(revision)),
+        }
+    }
+
+    /// Returns the entry of a changed object.
+    fn changed(&self, record: Record) -> Option<Arc<Entry>> {
+        Some(match record {
+            Record::Entry(entry) => entry,
+            Record::Json { json, revision } => {
+                let draft = self.decode(&json)?;
+                let exists = self.writer.get(draft.key()).is_some();
+                if exists { draft.commit_update(revision) } else { draft.commit(revision) }
+            }
+        })
+    }
+
+    /// Decodes an object; `None`, and a line in the log, if it cannot be one.
+    fn decode(&self, json: &[u8]) -> Option<Draft> {
+        let draft = Draft::new(&self.tasks.ty.schema, json);
+        draft.inspect_err(|error| tracing::error!(resource = self.tasks.ty.id(), %error, "object skipped")).ok()
     }
 
     fn now(&self) -> Time {
@@ -165,11 +259,30 @@ impl Cacher {
     }
 }
 
-/// Reason for the end of a history.
-struct HistoryEnd {
+/// Reason for the end of a stream.
+struct StreamEnd {
     cause: String,
-    /// True if the listing succeeded.
+    /// True if the stream was opened.
     followed: bool,
+    /// True if no stream can continue at the cache's position.
+    loses_position: bool,
+    /// True if the source itself refused the position: it is well.
+    is_known: bool,
+}
+
+impl StreamEnd {
+    fn refused(error: &SourceError) -> Self {
+        let is_known = matches!(error, SourceError::Compacted { .. });
+        Self { cause: error.to_string(), followed: false, loses_position: is_known, is_known }
+    }
+
+    fn out_of_order(error: OutOfOrder) -> Self {
+        Self { cause: error.to_string(), followed: true, loses_position: true, is_known: false }
+    }
+
+    const fn ended(cause: String) -> Self {
+        Self { cause, followed: true, loses_position: false, is_known: false }
+    }
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
@@ -200,6 +313,6 @@ const ROUND_PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Interval at which a quiet window checks the age of its events.
 const TRIM_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pause before a relist of a failing storage: doubled for each failure, up to `RELIST_PAUSE_MAX`.
+/// Pause before the next attempt at a failing source: doubled for each failure, up to `RELIST_PAUSE_MAX`.
 const RELIST_PAUSE: Duration = Duration::from_millis(50);
 const RELIST_PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -9,12 +9,15 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use tokio::time::sleep;
-use watch_cache::{Budget, Cursor, CursorStart, Draft, Entry, Filter, Slices, Step};
+use watch_cache::{Budget, Change, Cursor, CursorStart, Draft, Entry, Filter, Slices, Step};
 
 use super::*;
 use crate::{
     registry::{Definition, Registry},
-    storage::{Change, Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::EmbeddedStorage},
+    storage::{
+        Expect, FollowFrom, ListAndWatch, ListSnapshot, Record, Store, Txn, Update, Updates, WriteError, WriteResult,
+        embedded::EmbeddedStorage,
+    },
 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {
@@ -26,15 +29,15 @@ fn draft(ty: &ResourceType, name: &str) -> Draft {
     Draft::new(&ty.schema, object.as_bytes()).expect("an object")
 }
 
-async fn create(storage: &dyn Storage, ty: &Arc<ResourceType>, name: &str) -> u64 {
+async fn create(storage: &dyn Store, ty: &Arc<ResourceType>, name: &str) -> u64 {
     let draft = draft(ty, name);
     let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
     storage.write(txn).await.expect("absent").resource_version
 }
 
-fn embedded() -> (Arc<dyn Storage>, Caches) {
-    let storage: Arc<dyn Storage> = Arc::new(EmbeddedStorage::new(Some(100)));
-    let caches = Caches::new(Arc::clone(&storage), Limits::default());
+fn embedded() -> (Arc<dyn Store>, Caches) {
+    let storage: Arc<dyn Store> = Arc::new(EmbeddedStorage::new(Some(100)));
+    let caches = Caches::new(storage.clone(), Limits::default());
     (storage, caches)
 }
 
@@ -132,17 +135,16 @@ struct Scripted {
 }
 
 struct History {
-    listed: Result<(u64, Vec<Arc<Entry>>), StorageError>,
+    listed: Result<(u64, Vec<Arc<Entry>>), SourceError>,
     /// The changes; after `None` the stream stays open.
-    changes: Vec<Option<Result<Change, StorageError>>>,
+    changes: Vec<Option<Result<Change, SourceError>>>,
 }
 
-impl Storage for Scripted {
-    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
-        std::future::pending().boxed()
-    }
-
-    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
+impl Source for Scripted {
+    fn follow(&self, _: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        if let FollowFrom::After(after) = from {
+            return std::future::ready(Err(SourceError::Compacted { after })).boxed();
+        }
         self.listed.fetch_add(1, Ordering::Relaxed);
         let Some(History { listed, changes }) = self.histories.lock().pop_front() else {
             return std::future::pending().boxed();
@@ -155,23 +157,30 @@ impl Storage for Scripted {
                     None => std::future::pending().await,
                 }
             });
-            ListAndWatch { listed: ListSnapshot { resource_version, entries }, changes: changes.boxed() }
+            let listed = ListSnapshot { resource_version, entries };
+            ListAndWatch { listed, changes: changes.boxed() }.into_updates()
         });
         std::future::ready(followed).boxed()
+    }
+
+    fn current(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        std::future::ready(Ok(30)).boxed()
+    }
+}
+
+impl Store for Scripted {
+    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        std::future::pending().boxed()
     }
 
     fn write(&self, _: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         std::future::pending().boxed()
     }
-
-    fn progress(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
-        std::future::ready(Ok(30)).boxed()
-    }
 }
 
 fn scripted(histories: Vec<History>) -> (Arc<Scripted>, Caches) {
     let storage = Arc::new(Scripted { histories: Mutex::new(histories.into()), listed: AtomicUsize::new(0) });
-    let caches = Caches::new(Arc::clone(&storage) as Arc<dyn Storage>, Limits::default());
+    let caches = Caches::new(storage.clone(), Limits::default());
     (storage, caches)
 }
 
@@ -179,14 +188,14 @@ fn entry(name: &str, at: u64) -> Arc<Entry> {
     draft(&ty("pods"), name).commit(at)
 }
 
-fn unavailable<T>() -> Result<T, StorageError> {
-    Err(StorageError::Unavailable("gone".to_owned()))
+fn unavailable<T>() -> Result<T, SourceError> {
+    Err(SourceError::Unavailable("gone".to_owned()))
 }
 
 /// Goal: whatever ends the changes, the cache relists and never shows a difference as an event. Method: a script.
 #[tokio::test(start_paused = true)]
 async fn a_storage_that_loses_the_thread_is_listed_again() {
-    let ends: [Vec<Option<Result<Change, StorageError>>>; 3] =
+    let ends: [Vec<Option<Result<Change, SourceError>>>; 3] =
         [vec![Some(unavailable())], vec![], vec![Some(Ok(Change::Put(entry("late", 9))))]];
     for end in ends {
         let first = History { listed: Ok((10, vec![entry("a", 5), entry("b", 6)])), changes: end };
@@ -231,34 +240,35 @@ struct Defective {
     panics: Arc<AtomicUsize>,
 }
 
-impl Storage for Defective {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
-        self.inner.list(ty)
-    }
-
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
-        let (followed, panics) = (self.inner.follow(ty), Arc::clone(&self.panics));
+impl Source for Defective {
+    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let (followed, panics) = (self.inner.follow(ty, from), Arc::clone(&self.panics));
         async move {
-            let ListAndWatch { listed, changes } = followed.await?;
-            let changes = changes.inspect(move |change| {
-                if let Ok(Change::Put(entry)) = change
+            let updates = followed.await?.inspect(move |update| {
+                if let Ok(Update::Put(Record::Entry(entry))) = update
                     && entry.name() == "defect"
                 {
                     panics.fetch_add(1, Ordering::Relaxed);
                     panic!("as a defect would");
                 }
             });
-            Ok(ListAndWatch { listed, changes: changes.boxed() })
+            Ok(updates.boxed())
         }
         .boxed()
     }
 
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
-        self.inner.write(txn)
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.inner.current(ty)
+    }
+}
+
+impl Store for Defective {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        self.inner.list(ty)
     }
 
-    fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
-        self.inner.progress(ty)
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+        self.inner.write(txn)
     }
 }
 
@@ -267,9 +277,9 @@ impl Storage for Defective {
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_task_panicked_starts_again() {
     let panics = Arc::<AtomicUsize>::default();
-    let storage: Arc<dyn Storage> =
+    let storage: Arc<dyn Store> =
         Arc::new(Defective { inner: EmbeddedStorage::new(Some(100)), panics: Arc::clone(&panics) });
-    let caches = Caches::new(Arc::clone(&storage), Limits::default());
+    let caches = Caches::new(storage.clone(), Limits::default());
     let (pods, maps) = (ty("pods"), ty("configmaps"));
     for round in 1..=3_usize {
         create(&*storage, &pods, &format!("x{round}")).await;

@@ -1,5 +1,5 @@
-//! Follows the stored CustomResourceDefinitions, regardless of their writer: writes their status, serves their types,
-//! and deletes the objects of deleted definitions.
+//! Follows the stored CustomResourceDefinitions, regardless of their writer, and serves their types. Where writes are
+//! local, also writes their status and deletes the objects of deleted definitions.
 //!
 //! INVARIANT: a definition takes effect only by being stored: one task reads them from the cache of their type, so
 //! definitions written at run time, before the start and by any storage take the same path.
@@ -17,7 +17,7 @@ use crate::{
     cacher::Caches,
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
-    storage::Storage,
+    storage::Store,
 };
 
 /// [`ResourceType::id`] of the definitions' type.
@@ -25,7 +25,8 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Handle to the task that follows definitions.
 pub(crate) struct DefinitionsHandle {
-    storage: Arc<dyn Storage>,
+    /// `None` if another program writes the definitions' status: then this task only derives types.
+    store: Option<Arc<dyn Store>>,
     caches: Arc<Caches>,
     registry: Arc<Live>,
     started: OnceLock<()>,
@@ -35,8 +36,8 @@ pub(crate) struct DefinitionsHandle {
 
 impl DefinitionsHandle {
     /// Does not start the task yet.
-    pub(crate) fn new(storage: Arc<dyn Storage>, caches: Arc<Caches>, registry: Arc<Live>) -> Self {
-        Self { storage, caches, registry, started: OnceLock::new(), settled: Arc::default() }
+    pub(crate) fn new(store: Option<Arc<dyn Store>>, caches: Arc<Caches>, registry: Arc<Live>) -> Self {
+        Self { store, caches, registry, started: OnceLock::new(), settled: Arc::default() }
     }
 
     /// Waits until all definitions stored now are in effect, at most 3 s ([`FRESH_WAIT`]); the deletion of many objects
@@ -44,9 +45,9 @@ impl DefinitionsHandle {
     pub(crate) async fn settle(&self) {
         let Some(ty) = definitions(&self.registry) else { return };
         self.started.get_or_init(|| {
-            let (storage, registry, settled) =
-                (Arc::clone(&self.storage), Arc::clone(&self.registry), Arc::clone(&self.settled));
-            let follower = Follower::new(storage, registry, settled, Arc::clone(&ty));
+            let (store, registry, settled) =
+                (self.store.clone(), Arc::clone(&self.registry), Arc::clone(&self.settled));
+            let follower = Follower::new(store, registry, settled, Arc::clone(&ty));
             tokio::spawn(passes::run(follower, Arc::downgrade(&self.caches), Arc::clone(&ty)));
         });
         if self.settled.wait(&self.caches, &ty).await.is_err() {

@@ -31,7 +31,7 @@ use crate::{
     cacher::{Caches, FreshnessError},
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
-    storage::{Storage, StorageError},
+    storage::{SourceError, Store},
     stored::{
         self, ReplaceOutcome,
         removal::{DeleteContext, DeleteError, delete_listed},
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Handle to the task that deletes terminating namespaces.
 pub(crate) struct Namespaces {
-    storage: Arc<dyn Storage>,
+    storage: Arc<dyn Store>,
     caches: Weak<Caches>,
     registry: Arc<Live>,
     started: OnceLock<()>,
@@ -61,7 +61,7 @@ struct NamespaceStates {
 
 impl Namespaces {
     /// Does not start the task yet.
-    pub(crate) fn new(storage: Arc<dyn Storage>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
+    pub(crate) fn new(storage: Arc<dyn Store>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
         let (caches, started, known) = (Arc::downgrade(caches), OnceLock::new(), Arc::default());
         Self { storage, caches, registry, started, known }
     }
@@ -96,7 +96,7 @@ fn namespaces(registry: &Live) -> Option<Arc<ResourceType>> {
 }
 
 struct Ender {
-    storage: Arc<dyn Storage>,
+    storage: Arc<dyn Store>,
     registry: Arc<Live>,
     known: Arc<NamespaceStates>,
     /// The type of namespaces.
@@ -121,7 +121,7 @@ enum NamespaceError {
     #[error(transparent)]
     Unfresh(#[from] FreshnessError),
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Source(#[from] SourceError),
     #[error(transparent)]
     Undeleted(#[from] DeleteError),
     #[error("nobody knows which {resource} there are: {error}")]
@@ -225,12 +225,12 @@ impl Ender {
             (Ok(Ok(true)), None) => caches.fresh(ty).await.map(Some),
             (_, Some(error)) => Err(error),
             (Ok(Err(error)), None) => Err(error.into()),
-            (Err(_), None) => Err(StorageError::Unavailable("a listing takes too long".to_owned()).into()),
+            (Err(_), None) => Err(SourceError::Unavailable("a listing takes too long".to_owned()).into()),
         }
     }
 
     /// True if the storage has an object of a type in a terminating namespace.
-    async fn is_stored(&self, ty: &Arc<ResourceType>) -> Result<bool, StorageError> {
+    async fn is_stored(&self, ty: &Arc<ResourceType>) -> Result<bool, SourceError> {
         let mut entries = self.storage.list(ty).await?.entries;
         while let Some(entry) = entries.try_next().await? {
             if self.ending.contains_key(entry.namespace()) {
@@ -247,7 +247,7 @@ impl EndingNamespace {
     async fn clear(
         &mut self,
         caches: &Caches,
-        storage: &dyn Storage,
+        storage: &dyn Store,
         namespace: &str,
         readers: &[(Arc<ResourceType>, Reader)],
     ) -> Result<Vec<(Reader, u64)>, NamespaceError> {
@@ -273,7 +273,7 @@ impl EndingNamespace {
 }
 
 /// Removes an empty namespace. Returns the position at which the removal can be seen.
-async fn remove(storage: &dyn Storage, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, NamespaceError> {
+async fn remove(storage: &dyn Store, ty: &Arc<ResourceType>, entry: &Entry) -> Result<u64, NamespaceError> {
     Ok(match stored::replace(storage, ty, entry, None).await? {
         ReplaceOutcome::Done(written) => written.resource_version,
         // Another writer was first; its write shows above the version that was read.

@@ -11,7 +11,7 @@ use crate::{
     config::Config,
     limits,
     registry::ResourceType,
-    storage::{ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult},
+    storage::{FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult},
 };
 
 mod forms;
@@ -303,20 +303,22 @@ async fn health_version_and_metrics_have_their_documents() {
 /// A storage that is unavailable.
 struct Away;
 
-impl Storage for Away {
-    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
-        std::future::ready(Err(StorageError::Unavailable("away".to_owned()))).boxed()
+impl Source for Away {
+    fn follow(&self, _: &Arc<ResourceType>, _: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        std::future::ready(Err(SourceError::Unavailable("away".to_owned()))).boxed()
     }
 
-    fn follow(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
-        std::future::ready(Err(StorageError::Unavailable("away".to_owned()))).boxed()
+    fn current(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        std::future::pending().boxed()
+    }
+}
+
+impl Store for Away {
+    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        std::future::ready(Err(SourceError::Unavailable("away".to_owned()))).boxed()
     }
 
     fn write(&self, _: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
-        std::future::pending().boxed()
-    }
-
-    fn progress(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
         std::future::pending().boxed()
     }
 }

@@ -90,7 +90,7 @@ pub(crate) async fn watch(
     let (reader, start) = match found {
         Ok(found) => found,
         Err(FreshnessError::NotReady(error)) => return Err(error.into()),
-        Err(error @ (FreshnessError::TooLarge { .. } | FreshnessError::Storage(_))) => {
+        Err(error @ (FreshnessError::TooLarge { .. } | FreshnessError::Source(_))) => {
             return Ok(refused(&error.into()));
         }
     };
@@ -176,7 +176,7 @@ impl AheadCheck {
                     Some(_) | None => Some(error.into()),
                 },
                 // A cache that stopped meanwhile ends the cursor as well.
-                FreshnessError::NotReady(_) | FreshnessError::Storage(_) => None,
+                FreshnessError::NotReady(_) | FreshnessError::Source(_) => None,
             }
         })))
     }

@@ -18,10 +18,12 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use informer_core::Objects;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
-use watch_cache::Entry;
+use watch_cache::{Change, Entry};
 
 use self::recast::SchemaVersion;
-use super::{Change, Expect, ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult};
+use super::{
+    Expect, FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
+};
 use crate::registry::ResourceType;
 
 /// The embedded store.
@@ -125,8 +127,18 @@ impl EmbeddedStorage {
         outcome
     }
 
+    /// Lists all objects of one type as entries of its schema, and streams every change after them.
+    pub(crate) async fn list_and_watch(&self, ty: &ResourceType) -> Result<ListAndWatch, SourceError> {
+        let OpenedType { revision, objects, subscribed } = self.open(ty).await?;
+        let changes = stream::unfold(subscribed, |mut subscribed| async {
+            let change = subscribed.receiver.recv().await?;
+            Some((Ok(change), subscribed))
+        });
+        Ok(ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() })
+    }
+
     /// Opens a queue together with the state, so that no change after the state is missed.
-    async fn open(&self, ty: &ResourceType) -> Result<OpenedType, StorageError> {
+    async fn open(&self, ty: &ResourceType) -> Result<OpenedType, SourceError> {
         loop {
             let objects = match self.try_open(ty) {
                 Ok(opened) => return Ok(opened),
@@ -135,7 +147,7 @@ impl EmbeddedStorage {
             let (store, id, into) = (Arc::clone(&self.store), ty.id().to_owned(), SchemaVersion::of(ty));
             // Parsing 100,000 objects again takes a second: do it neither under the lock nor on a runtime worker.
             let read = tokio::task::spawn_blocking(move || recast::all(&store, &id, &objects, &into));
-            let failed = |_| StorageError::Unavailable("objects could not be read with a new schema".to_owned());
+            let failed = |_| SourceError::Unavailable("objects could not be read with a new schema".to_owned());
             read.await.map_err(failed)?;
         }
     }
@@ -295,48 +307,23 @@ fn listed(resource_version: u64, objects: Objects<Entry>) -> ListSnapshot {
     let parts = stream::unfold((objects, None::<Arc<Entry>>), |(objects, last)| async move {
         let after = last.as_ref().map(|entry| informer_core::KeyedObject::key(&**entry));
         let part: Vec<_> = objects.after(after).take(LISTED_AT_ONCE).map(|entry| Ok(Arc::clone(entry))).collect();
-        let last = part.last().and_then(|entry: &Result<_, StorageError>| entry.as_ref().ok().cloned())?;
+        let last = part.last().and_then(|entry: &Result<_, SourceError>| entry.as_ref().ok().cloned())?;
         Some((stream::iter(part), (objects, Some(last))))
     });
     ListSnapshot { resource_version, entries: parts.flatten().boxed() }
 }
 
-impl Storage for EmbeddedStorage {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
-        let (revision, objects) = {
-            let store = &*self.store.lock();
-            (store.revision, store.types.get(ty.id()).map(|kept| kept.objects.clone()).unwrap_or_default())
-        };
-        std::future::ready(Ok(listed(revision, objects))).boxed()
-    }
-
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
+impl Source for EmbeddedStorage {
+    /// Keeps no history: a position is never known again.
+    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        if let FollowFrom::After(after) = from {
+            return std::future::ready(Err(SourceError::Compacted { after })).boxed();
+        }
         let ty = Arc::clone(ty);
-        async move {
-            let OpenedType { revision, objects, subscribed } = self.open(&ty).await?;
-            let changes = stream::unfold(subscribed, |mut subscribed| async {
-                let change = subscribed.receiver.recv().await?;
-                Some((Ok(change), subscribed))
-            });
-            Ok(ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() })
-        }
-        .boxed()
+        async move { Ok(self.list_and_watch(&ty).await?.into_updates()) }.boxed()
     }
 
-    fn write(&self, mut txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
-        async move {
-            loop {
-                let room = self.reserve(txn.ty.id()).await;
-                // No await from here to the return: a committed write is queued and returned in one poll.
-                if let Ok(outcome) = self.commit(&mut txn, room) {
-                    return outcome;
-                }
-            }
-        }
-        .boxed()
-    }
-
-    fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         let id = ty.id().to_owned();
         async move {
             loop {
@@ -346,6 +333,29 @@ impl Storage for EmbeddedStorage {
                 let room = self.reserve(&id).await;
                 if let Ok(revision) = self.tell_progress(&id, room) {
                     return Ok(revision);
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Store for EmbeddedStorage {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        let (revision, objects) = {
+            let store = &*self.store.lock();
+            (store.revision, store.types.get(ty.id()).map(|kept| kept.objects.clone()).unwrap_or_default())
+        };
+        std::future::ready(Ok(listed(revision, objects))).boxed()
+    }
+
+    fn write(&self, mut txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+        async move {
+            loop {
+                let room = self.reserve(txn.ty.id()).await;
+                // No await from here to the return: a committed write is queued and returned in one poll.
+                if let Ok(outcome) = self.commit(&mut txn, room) {
+                    return outcome;
                 }
             }
         }

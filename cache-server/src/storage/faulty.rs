@@ -9,17 +9,18 @@ use futures::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 
 use super::{
-    ListAndWatch, ListSnapshot, Storage, StorageError, Txn, WriteError, WriteResult, embedded::EmbeddedStorage,
+    FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
+    embedded::EmbeddedStorage,
 };
 use crate::registry::ResourceType;
 
-/// A verb of [`Storage`].
+/// A verb of [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     List,
     Follow,
     Write,
-    Progress,
+    Current,
 }
 
 /// The outcome of a call.
@@ -60,18 +61,38 @@ impl Faulty {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn meet(&self, verb: Verb, id: &str) -> Result<(), StorageError> {
+    async fn meet(&self, verb: Verb, id: &str) -> Result<(), SourceError> {
         let fault = self.rule.lock()(self.calls.fetch_add(1, Ordering::Relaxed), verb, id);
         match fault {
             Fault::None => Ok(()),
-            Fault::Fails => Err(StorageError::Unavailable("on purpose".to_owned())),
+            Fault::Fails => Err(SourceError::Unavailable("on purpose".to_owned())),
             Fault::Stalls => std::future::pending().await,
         }
     }
 }
 
-impl Storage for Faulty {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
+impl Source for Faulty {
+    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.meet(Verb::Follow, ty.id()).await?;
+            self.inner.follow(&ty, from).await
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.meet(Verb::Current, ty.id()).await?;
+            self.inner.current(&ty).await
+        }
+        .boxed()
+    }
+}
+
+impl Store for Faulty {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::List, ty.id()).await?;
@@ -80,28 +101,10 @@ impl Storage for Faulty {
         .boxed()
     }
 
-    fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
-        let ty = Arc::clone(ty);
-        async move {
-            self.meet(Verb::Follow, ty.id()).await?;
-            self.inner.follow(&ty).await
-        }
-        .boxed()
-    }
-
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
         async move {
             self.meet(Verb::Write, txn.ty.id()).await?;
             self.inner.write(txn).await
-        }
-        .boxed()
-    }
-
-    fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
-        let ty = Arc::clone(ty);
-        async move {
-            self.meet(Verb::Progress, ty.id()).await?;
-            self.inner.progress(&ty).await
         }
         .boxed()
     }

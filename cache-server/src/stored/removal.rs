@@ -31,7 +31,7 @@ use crate::{
     cacher::{Caches, FreshnessError},
     clock,
     limits::WRITE_ATTEMPTS_MAX,
-    storage::{Storage, StorageError},
+    storage::{SourceError, Store},
 };
 
 /// Namespaces that cannot be deleted.
@@ -44,7 +44,7 @@ const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 #[derive(Clone, Copy)]
 pub(crate) struct DeleteContext<'a> {
     pub(crate) caches: &'a Caches,
-    pub(crate) storage: &'a dyn Storage,
+    pub(crate) storage: &'a dyn Store,
 }
 
 /// Outcome of a delete.
@@ -98,7 +98,7 @@ pub(crate) enum DeleteError {
     Unfresh(#[from] FreshnessError),
     /// The storage failed.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Source(#[from] SourceError),
 }
 
 impl From<ReadFailure> for DeleteError {
@@ -257,18 +257,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::storage::{Expect, ListAndWatch, ListSnapshot, Txn, WriteError, WriteResult, embedded::EmbeddedStorage};
+    use crate::storage::{
+        Expect, FollowFrom, ListSnapshot, Source, Txn, Updates, WriteError, WriteResult, embedded::EmbeddedStorage,
+    };
 
     /// A storage in which another write always comes first.
     struct Contested(EmbeddedStorage);
 
-    impl Storage for Contested {
-        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
-            self.0.list(ty)
+    impl Source for Contested {
+        fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+            self.0.follow(ty, from)
         }
 
-        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
-            self.0.follow(ty)
+        fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+            self.0.current(ty)
+        }
+    }
+
+    impl Store for Contested {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+            self.0.list(ty)
         }
 
         fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
@@ -277,18 +285,14 @@ mod tests {
             }
             self.0.write(txn)
         }
-
-        fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
-            self.0.progress(ty)
-        }
     }
 
     /// Goal: an object that could not be removed does not count as removed, or its namespace would go before it. Method: a
     /// delete that loses every attempt.
     #[tokio::test]
     async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
-        let storage: Arc<dyn Storage> = Arc::new(Contested(EmbeddedStorage::new(Some(100))));
-        let caches = Caches::new(Arc::clone(&storage), watch_cache::Limits::default());
+        let storage: Arc<dyn Store> = Arc::new(Contested(EmbeddedStorage::new(Some(100))));
+        let caches = Caches::new(storage.clone(), watch_cache::Limits::default());
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
         let map =
             json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "ns", "name": "a", "uid": "u"}});

@@ -190,7 +190,8 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
         None | Some("") => "default",
         Some(namespace) => namespace,
     });
-    let created = crate::write::create_from_manifest(app, &ty, namespace, object.to_string().as_bytes()).await;
+    let local = app.local().ok_or_else(|| "this server stores nothing itself".to_owned())?;
+    let created = crate::write::create_from_manifest(local, &ty, namespace, object.to_string().as_bytes()).await;
     if ty.defines_types {
         app.definitions.settle().await;
     }

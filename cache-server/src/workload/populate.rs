@@ -43,6 +43,9 @@ pub enum PopulateError {
     /// The object is not a valid entry of the store.
     #[error("cannot use a generated object: {0}")]
     Entry(#[from] EntryError),
+    /// The server has no store of its own.
+    #[error("this server stores nothing itself")]
+    NoStore,
     /// The write failed.
     #[error("cannot store {key}: {source}")]
     Write {
@@ -108,6 +111,7 @@ pub fn generate(spec: &PopulateSpec) -> impl Iterator<Item = (String, Value)> + 
 /// # Errors
 /// [`PopulateError`] at the first object that cannot be stored; those before it stay.
 pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, PopulateError> {
+    let store = app.local().ok_or(PopulateError::NoStore)?.store;
     let (made, mut to_store) = mpsc::channel(POPULATE_BATCHES);
     let spec = spec.clone();
     let making = tokio::task::spawn_blocking(move || {
@@ -130,7 +134,7 @@ pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, Popul
             }
             let key = draft.key().to_owned();
             let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
-            app.storage.write(txn).await.map_err(|source| PopulateError::Write { key, source })?;
+            store.write(txn).await.map_err(|source| PopulateError::Write { key, source })?;
             stored += 1;
         }
     }

@@ -7,11 +7,11 @@ use api_rules::object::{
 use informer_serving::status::{Reason, Status};
 
 use super::{answer::WriteAnswer, commit, create};
-use crate::{app::App, clock, limits::WRITE_ATTEMPTS_MAX};
+use crate::{app::LocalApp, clock, limits::WRITE_ATTEMPTS_MAX};
 
 /// Applies a configuration to an object, or creates the object.
 pub(super) async fn apply(
-    app: &App,
+    app: LocalApp<'_>,
     place: &WriteTarget<'_>,
     body: &[u8],
     asked: PatchOptions,

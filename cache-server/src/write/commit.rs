@@ -13,7 +13,7 @@ use informer_serving::status::{Status, StatusExt as _};
 
 use super::answer::{AnswerDocument, WriteAnswer};
 use crate::{
-    app::App,
+    app::LocalApp,
     clock,
     limits::WRITE_ATTEMPTS_MAX,
     stored::{
@@ -23,12 +23,12 @@ use crate::{
 };
 
 /// Reads the object of a write as it is now, decoded.
-pub(super) async fn read(app: &App, target: &WriteTarget<'_>) -> Result<Current, Status> {
+pub(super) async fn read(app: LocalApp<'_>, target: &WriteTarget<'_>) -> Result<Current, Status> {
     Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
 }
 
 /// Returns an error if the object does not exist.
-pub(super) async fn check_stored(app: &App, target: &WriteTarget<'_>) -> Result<(), Status> {
+pub(super) async fn check_stored(app: LocalApp<'_>, target: &WriteTarget<'_>) -> Result<(), Status> {
     stored_entry(&app.caches, target).await.map(drop).map_err(|error| unread(target, error))
 }
 
@@ -44,7 +44,7 @@ fn unread(target: &WriteTarget<'_>, error: ReadFailure) -> Status {
 /// Makes the change and answers with the object. After a conflict the change is made again, to the new object; a change
 /// with a resourceVersion then fails.
 pub(super) async fn change(
-    app: &App,
+    app: LocalApp<'_>,
     place: &WriteTarget<'_>,
     change: &RequestedChange<'_>,
     options: Options,
@@ -68,7 +68,7 @@ pub(super) async fn change(
 
 /// Makes the change to the object as read; `None` if another write came first.
 pub(super) async fn attempt(
-    app: &App,
+    app: LocalApp<'_>,
     place: &WriteTarget<'_>,
     current: &Current,
     change: &RequestedChange<'_>,
@@ -90,7 +90,7 @@ pub(super) async fn attempt(
     if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
         return Ok(Some(answer(AnswerDocument::Unstored(next.clone()))));
     }
-    match stored::replace(&*app.storage, place.ty, &current.entry, put).await? {
+    match stored::replace(&**app.store, place.ty, &current.entry, put).await? {
         ReplaceOutcome::Done(written) => Ok(Some(answer(match plan {
             UpdatePlan::Keep | UpdatePlan::Put(_) => AnswerDocument::Stored(written.entry),
             UpdatePlan::Delete(last) => AnswerDocument::Unstored(last),

@@ -24,7 +24,7 @@ use super::{
     commit,
 };
 use crate::{
-    app::App,
+    app::LocalApp,
     clock, ids,
     storage::{Expect, Txn, WriteError},
 };
@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 8;
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn create(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let ty = request.ty;
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
         return Err(Status::generic_method_not_allowed());
@@ -74,7 +74,7 @@ pub(super) async fn create(app: &App, request: &WriteRequest<'_>) -> Result<Writ
 /// # Errors
 /// The Status that a client would get.
 pub(crate) async fn create_from_manifest(
-    app: &App,
+    app: LocalApp<'_>,
     ty: &Arc<ResourceType>,
     namespace: Option<&str>,
     body: &[u8],
@@ -102,7 +102,7 @@ pub(crate) async fn create_from_manifest(
 
 /// Creates the object that an update or apply did not find; `None` if another client created it meanwhile.
 pub(super) async fn create_named(
-    app: &App,
+    app: LocalApp<'_>,
     ty: &Arc<ResourceType>,
     object: &Object,
     options: Options,
@@ -121,7 +121,7 @@ pub(super) async fn create_named(
 ///
 /// # Source
 /// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
-fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), Status> {
+fn refuse_ending(app: LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
     let namespace = metadata::text(object, "namespace");
     if !ty.namespaced || !app.namespaces.is_ending(namespace) {
         return Ok(());
@@ -140,7 +140,7 @@ fn refuse_ending(app: &App, ty: &ResourceType, object: &Object) -> Result<(), St
 
 /// Stores a new object; `None` if its name is taken.
 async fn store(
-    app: &App,
+    app: LocalApp<'_>,
     ty: &Arc<ResourceType>,
     object: &Object,
     options: Options,
@@ -153,15 +153,15 @@ async fn store(
         return Ok(if taken { None } else { created(AnswerDocument::Unstored(object.clone())) });
     }
     let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
-    match app.storage.write(txn).await {
+    match app.store.write(txn).await {
         Ok(written) => Ok(created(AnswerDocument::Stored(written.entry))),
         Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(None),
-        Err(error @ (WriteError::NotFound | WriteError::Storage(_))) => Err(error.into()),
+        Err(error @ (WriteError::NotFound | WriteError::Source(_))) => Err(error.into()),
     }
 }
 
 /// Builds the error for a name that is taken.
-async fn taken(app: &App, request: &WriteRequest<'_>, object: &Object, generated: bool) -> Status {
+async fn taken(app: LocalApp<'_>, request: &WriteRequest<'_>, object: &Object, generated: bool) -> Status {
     let (ty, name) = (request.ty, metadata::text(object, "name"));
     let mut status = Status::already_exists(&ty.group, &ty.plural, name);
     if generated {
@@ -186,14 +186,14 @@ mod tests {
     /// Goal: a dump of a cluster can be loaded. Method: compare the dump and the object in storage.
     #[tokio::test]
     async fn a_dump_keeps_identity_and_status() {
-        let app = App::new(Config::default());
+        let app = crate::app::App::new(Config::default());
         let ty = app.registry.now().find("", "v1", "pods").expect("pods");
         let dump = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns", "uid": "u1",
             "resourceVersion": "7", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 5},
             "status": {"phase": "Running"}});
         let create = async || {
             let body = dump.to_string();
-            create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await
+            create_from_manifest(app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes()).await
         };
         create().await.expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the pod");
@@ -207,12 +207,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_loaded_secret_has_data_and_a_type() {
-        let app = App::new(Config::default());
+        let app = crate::app::App::new(Config::default());
         let ty = app.registry.now().find("", "v1", "secrets").expect("secrets");
         let manifest =
             json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "stringData": {"k": "v"}});
         let body = manifest.to_string();
-        create_from_manifest(&app, &ty, Some("ns"), body.as_bytes()).await.expect("is created");
+        create_from_manifest(app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes())
+            .await
+            .expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the secret");
         let stored: serde_json::Value = serde_json::from_slice(&entry.object()).expect("is JSON");
         let found = (&stored["data"], stored.get("stringData"), &stored["type"]);

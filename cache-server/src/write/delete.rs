@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::answer::{AnswerDocument, WriteAnswer};
 use crate::{
-    app::App,
+    app::LocalApp,
     cacher::Caches,
-    storage::Storage,
+    storage::Store,
     stored::removal::{self, DeleteContext, DeleteError, DeleteOutcome, LastState},
 };
 
@@ -21,19 +21,19 @@ use crate::{
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn delete(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn delete(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     if request.subresource.is_some() {
         return Err(Status::generic_method_not_allowed());
     }
     let place = request.target()?;
     let options = DeleteOptions::read(request)?;
-    delete_one(&app.caches, &app.storage, &place, &options).await
+    delete_one(&app.caches, app.store, &place, &options).await
 }
 
 /// Deletes one object and answers with it, or with a Status, depending on its type.
 async fn delete_one(
     caches: &Arc<Caches>,
-    storage: &Arc<dyn Storage>,
+    storage: &Arc<dyn Store>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
 ) -> Result<WriteAnswer, Status> {
@@ -54,7 +54,7 @@ async fn delete_one(
 /// a client that disconnects in between does not leave the object terminating for ever.
 pub(super) async fn remove(
     caches: &Arc<Caches>,
-    storage: &Arc<dyn Storage>,
+    storage: &Arc<dyn Store>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, DeleteError> {
@@ -83,7 +83,7 @@ pub(super) fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
         DeleteError::Unfinished => Status::internal("the deletion was not finished"),
         DeleteError::Refused(status) => *status,
         DeleteError::Unfresh(error) => error.into(),
-        DeleteError::Storage(error) => error.into(),
+        DeleteError::Source(error) => error.into(),
     }
 }
 
@@ -116,20 +116,27 @@ mod tests {
     use crate::{
         registry::Registry,
         storage::{
-            Expect, ListAndWatch, ListSnapshot, StorageError, Txn, WriteError, WriteResult, embedded::EmbeddedStorage,
+            Expect, FollowFrom, ListSnapshot, Source, SourceError, Txn, Updates, WriteError, WriteResult,
+            embedded::EmbeddedStorage,
         },
     };
 
     /// A storage in another process: its writes take a while.
     struct Far(EmbeddedStorage);
 
-    impl Storage for Far {
-        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, StorageError>> {
-            self.0.list(ty)
+    impl Source for Far {
+        fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+            self.0.follow(ty, from)
         }
 
-        fn follow(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListAndWatch, StorageError>> {
-            self.0.follow(ty)
+        fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+            self.0.current(ty)
+        }
+    }
+
+    impl Store for Far {
+        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+            self.0.list(ty)
         }
 
         fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
@@ -141,17 +148,13 @@ mod tests {
             }
             .boxed()
         }
-
-        fn progress(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, StorageError>> {
-            self.0.progress(ty)
-        }
     }
 
     /// Goal: a marked pod is always removed. Method: clients that disconnect at every poll of a delete.
     #[tokio::test]
     async fn a_pod_goes_whether_or_not_its_client_waits() {
-        let storage: Arc<dyn Storage> = Arc::new(Far(EmbeddedStorage::new(Some(100))));
-        let caches = Arc::new(Caches::new(Arc::clone(&storage), watch_cache::Limits::default()));
+        let storage: Arc<dyn Store> = Arc::new(Far(EmbeddedStorage::new(Some(100))));
+        let caches = Arc::new(Caches::new(storage.clone(), watch_cache::Limits::default()));
         let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
         let place = WriteTarget { ty: &ty, namespace: "ns", name: "a", part: Part::Main };
         for polls in 1..12 {

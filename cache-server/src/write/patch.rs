@@ -11,13 +11,13 @@ use api_rules::object::{
 use informer_serving::status::Status;
 
 use super::{answer::WriteAnswer, apply, commit};
-use crate::app::App;
+use crate::app::LocalApp;
 
 /// `PATCH …/{plural}/{name}`, and of its subresource `status`.
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn patch(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn patch(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.target()?;
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let asked = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;

@@ -11,13 +11,13 @@ use api_rules::object::{
 use informer_serving::status::{Reason, Status};
 
 use super::{answer::WriteAnswer, commit, create};
-use crate::{app::App, limits::WRITE_ATTEMPTS_MAX};
+use crate::{app::LocalApp, limits::WRITE_ATTEMPTS_MAX};
 
 /// `PUT …/{plural}/{name}`, and of its subresource `status`.
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn update(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.target()?;
     let options = Options::read("UpdateOptions", request.query)?;
     let (registry, mut warnings) = (app.registry.now(), Vec::new());
@@ -36,7 +36,7 @@ pub(super) async fn update(app: &App, request: &WriteRequest<'_>) -> Result<Writ
 
 /// Replaces an object, or creates it if its type allows creation by update.
 async fn replace(
-    app: &App,
+    app: LocalApp<'_>,
     place: &WriteTarget<'_>,
     sent: SentObject<'_>,
     options: Options,

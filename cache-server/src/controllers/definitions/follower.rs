@@ -23,12 +23,13 @@ use crate::{
         settled::SettledPosition,
     },
     registry::{CLEANUP, Definition, Live, Object, ResourceType},
-    storage::{Storage, StorageError, WriteResult},
+    storage::{SourceError, Store, WriteResult},
     stored::{self, ReplaceOutcome},
 };
 
 pub(super) struct Follower {
-    storage: Arc<dyn Storage>,
+    /// `None`: only derives the types of established definitions.
+    store: Option<Arc<dyn Store>>,
     registry: Arc<Live>,
     settled: Arc<SettledPosition>,
     /// The type of definitions.
@@ -50,7 +51,7 @@ pub(super) enum FollowError {
     #[error(transparent)]
     Unfresh(#[from] FreshnessError),
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Source(#[from] SourceError),
     #[error("a stored object cannot be read")]
     Unreadable,
 }
@@ -73,10 +74,16 @@ impl Controller for Follower {
     }
 
     async fn pass(&mut self, caches: &Caches, snapshot: &CacheSnapshot) -> Result<PassOutcome, FollowError> {
+        let Some(store) = self.store.clone() else {
+            self.known.take_unjudged();
+            self.publish(caches);
+            return Ok(PassOutcome::Settled(Vec::new()));
+        };
+        let store = &*store;
         let (mut wrote, mut stuck) = (None, None);
         for name in self.known.take_unjudged() {
             yield_now().await;
-            match self.accept(snapshot, &name).await {
+            match self.accept(store, snapshot, &name).await {
                 Ok(written) => wrote = written.or(wrote),
                 Err(error) => {
                     self.known.judge_again(name);
@@ -85,7 +92,7 @@ impl Controller for Follower {
             }
         }
         for name in self.known.unswept() {
-            match self.sweep(&name).await {
+            match self.sweep(store, &name).await {
                 Ok(()) => self.known.swept(&name),
                 Err(error) => stuck = stuck.or(Some(error)),
             }
@@ -94,7 +101,7 @@ impl Controller for Follower {
         self.publish(caches);
         let mut blocking = Vec::new();
         for name in self.known.awaiting_cleanup() {
-            match self.clean_up(caches, snapshot, &name).await {
+            match self.clean_up(store, caches, snapshot, &name).await {
                 Ok(CleanedUp { wrote: written, held }) => {
                     wrote = written.or(wrote);
                     blocking.extend(held);
@@ -121,12 +128,12 @@ impl Controller for Follower {
 
 impl Follower {
     pub(super) fn new(
-        storage: Arc<dyn Storage>,
+        store: Option<Arc<dyn Store>>,
         registry: Arc<Live>,
         settled: Arc<SettledPosition>,
         ty: Arc<ResourceType>,
     ) -> Self {
-        Self { storage, registry, settled, ty, known: KnownDefinitions::default() }
+        Self { store, registry, settled, ty, known: KnownDefinitions::default() }
     }
 
     /// Reads the current version of a definition.
@@ -144,14 +151,19 @@ impl Follower {
     }
 
     /// Writes the status of a definition if it must change. Returns the position at which the write can be seen.
-    async fn accept(&mut self, snapshot: &CacheSnapshot, name: &str) -> Result<Option<u64>, FollowError> {
+    async fn accept(
+        &mut self,
+        store: &dyn Store,
+        snapshot: &CacheSnapshot,
+        name: &str,
+    ) -> Result<Option<u64>, FollowError> {
         // Deleted meanwhile. Below, `None` means that the status is up to date or the definition is terminating.
         let Some(entry) = snapshot.objects.get(name) else { return Ok(None) };
         let Some(accepted) = self.known.accept(name, &clock::now()) else { return Ok(None) };
         let was_established = self.known.get(name).is_some_and(|known| known.definition.is_established());
         let mut object = decode(entry)?;
         accepted.write(&mut object);
-        match self.put(&self.ty, entry, Some(&object)).await? {
+        match replace(store, &self.ty, entry, Some(&object)).await? {
             Some(written) => {
                 self.read(&written.entry, written.resource_version);
                 if !was_established {
@@ -178,62 +190,42 @@ impl Follower {
     /// Deletes the objects of a terminating definition, then releases the definition itself.
     async fn clean_up(
         &mut self,
+        store: &dyn Store,
         caches: &Caches,
         snapshot: &CacheSnapshot,
         name: &str,
     ) -> Result<CleanedUp, FollowError> {
         let none = CleanedUp { wrote: None, held: None };
         let Some(known) = self.known.get(name) else { return Ok(none) };
-        let held = self.clear(caches, known).await?;
+        let held = clear(store, caches, known).await?;
         match (held, snapshot.objects.get(name)) {
             (Some(held), _) => Ok(CleanedUp { held: Some(held), ..none }),
-            (None, Some(entry)) => Ok(CleanedUp { wrote: self.release(caches, entry).await?, ..none }),
+            (None, Some(entry)) => Ok(CleanedUp { wrote: self.release(store, caches, entry).await?, ..none }),
             (None, None) => Ok(none),
         }
     }
 
     /// Deletes objects that an earlier definition of this name left behind: writes that were in flight when it was
     /// removed.
-    async fn sweep(&self, name: &str) -> Result<(), FollowError> {
+    async fn sweep(&self, store: &dyn Store, name: &str) -> Result<(), FollowError> {
         let Some(known) = self.known.get(name) else { return Ok(()) };
         let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
-        let listed = self.storage.list(&ty).await.map_err(FreshnessError::from)?;
+        let listed = store.list(&ty).await.map_err(FreshnessError::from)?;
         let left: Vec<_> = listed.entries.try_collect().await.map_err(FreshnessError::from)?;
         for entry in &left {
-            self.put(&ty, entry, None).await?;
+            replace(store, &ty, entry, None).await?;
         }
         Ok(())
     }
 
-    /// Deletes the objects of a type. If finalizers hold some of them, returns the cache and the position of its
-    /// snapshot.
-    async fn clear(&self, caches: &Caches, known: &KnownDefinition) -> Result<Option<(Reader, u64)>, FollowError> {
-        let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(None) };
-        loop {
-            let reader = caches.fresh(&ty).await?;
-            let snapshot = reader.snapshot();
-            let mut deleted = false;
-            for entry in snapshot.objects.iter() {
-                let mut object = decode(entry)?;
-                if metadata::finalizers(&object).is_empty() {
-                    self.put(&ty, entry, None).await?;
-                    deleted = true;
-                } else if !metadata::is_terminating(&object) {
-                    metadata::mark_terminating(&mut object, &clock::now(), 0);
-                    self.put(&ty, entry, Some(&object)).await?;
-                    deleted = true;
-                }
-            }
-            if !deleted {
-                let left = !snapshot.objects.is_empty();
-                return Ok(left.then_some((reader, snapshot.resource_version)));
-            }
-        }
-    }
-
     /// Removes the cleanup finalizer of a definition whose objects are deleted, and the definition itself unless it has
     /// other finalizers. Returns the position at which the write can be seen.
-    async fn release(&mut self, caches: &Caches, entry: &Arc<Entry>) -> Result<Option<u64>, FollowError> {
+    async fn release(
+        &mut self,
+        store: &dyn Store,
+        caches: &Caches,
+        entry: &Arc<Entry>,
+    ) -> Result<Option<u64>, FollowError> {
         let mut object = decode(entry)?;
         metadata::remove_finalizers(&mut object, &[CLEANUP]);
         let put = (!metadata::finalizers(&object).is_empty()).then_some(&object);
@@ -242,7 +234,7 @@ impl Follower {
             self.known.forget(entry.key());
             self.publish(caches);
         }
-        let written = self.put(&self.ty, entry, put).await;
+        let written = replace(store, &self.ty, entry, put).await;
         if put.is_none() && !matches!(written, Ok(Some(_))) {
             // The write failed or conflicted, so the definition is still stored: serve it again.
             self.read(entry, entry.resource_version());
@@ -251,22 +243,52 @@ impl Follower {
         let at = written?.map_or_else(|| entry.resource_version() + 1, |written| written.resource_version);
         Ok(Some(at))
     }
+}
 
-    /// Replaces `entry` with `put`, or deletes it. Returns `None` if another writer was first.
-    async fn put(
-        &self,
-        ty: &Arc<ResourceType>,
-        entry: &Arc<Entry>,
-        put: Option<&Object>,
-    ) -> Result<Option<WriteResult>, FollowError> {
-        let put = put.map(|object| {
-            let text = serde_json::to_vec(object).expect("a JSON object has a text");
-            Draft::new(&ty.schema, &text).map_err(|_| FollowError::Unreadable)
-        });
-        match stored::replace(&*self.storage, ty, entry, put.transpose()?).await? {
-            ReplaceOutcome::Done(written) => Ok(Some(written)),
-            ReplaceOutcome::Late | ReplaceOutcome::Gone => Ok(None),
+/// Deletes the objects of a type. If finalizers hold some of them, returns the cache and the position of its
+/// snapshot.
+async fn clear(
+    store: &dyn Store,
+    caches: &Caches,
+    known: &KnownDefinition,
+) -> Result<Option<(Reader, u64)>, FollowError> {
+    let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(None) };
+    loop {
+        let reader = caches.fresh(&ty).await?;
+        let snapshot = reader.snapshot();
+        let mut deleted = false;
+        for entry in snapshot.objects.iter() {
+            let mut object = decode(entry)?;
+            if metadata::finalizers(&object).is_empty() {
+                replace(store, &ty, entry, None).await?;
+                deleted = true;
+            } else if !metadata::is_terminating(&object) {
+                metadata::mark_terminating(&mut object, &clock::now(), 0);
+                replace(store, &ty, entry, Some(&object)).await?;
+                deleted = true;
+            }
         }
+        if !deleted {
+            let left = !snapshot.objects.is_empty();
+            return Ok(left.then_some((reader, snapshot.resource_version)));
+        }
+    }
+}
+
+/// Replaces `entry` with `put`, or deletes it. Returns `None` if another writer was first.
+async fn replace(
+    store: &dyn Store,
+    ty: &Arc<ResourceType>,
+    entry: &Arc<Entry>,
+    put: Option<&Object>,
+) -> Result<Option<WriteResult>, FollowError> {
+    let put = put.map(|object| {
+        let text = serde_json::to_vec(object).expect("a JSON object has a text");
+        Draft::new(&ty.schema, &text).map_err(|_| FollowError::Unreadable)
+    });
+    match stored::replace(store, ty, entry, put.transpose()?).await? {
+        ReplaceOutcome::Done(written) => Ok(Some(written)),
+        ReplaceOutcome::Late | ReplaceOutcome::Gone => Ok(None),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     controllers::definitions::DEFINITIONS,
     registry::ResourceType,
     storage::{
-        Expect, Storage, Txn,
+        Expect, Store, Txn,
         faulty::{Fault, Faulty},
     },
 };
@@ -26,10 +26,10 @@ fn definition(plural: &str) -> Value {
 /// Writes to the storage directly, without the HTTP layer.
 async fn write(app: &App, id: &str, object: &Value, expect: Expect) -> u64 {
     let ty = app.registry.now().by_id(id).expect("a type");
-    put(&*app.storage, &ty, object, expect).await
+    put(&**app.local().expect("writes are local").store, &ty, object, expect).await
 }
 
-async fn put(storage: &dyn Storage, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
+async fn put(storage: &dyn Store, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
     let draft = Draft::new(&ty.schema, object.to_string().as_bytes()).expect("an object");
     let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) };
     storage.write(txn).await.expect("is written").resource_version
@@ -92,7 +92,7 @@ async fn what_is_left_of_a_deleted_definition_is_cleared_up() {
     let object = json!({"metadata": {"name": "late", "namespace": "n"}}).to_string();
     let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
     let late = Txn { ty: ty.clone(), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
-    app.storage.write(late).await.expect("is written");
+    app.local().expect("writes are local").store.write(late).await.expect("is written");
     write(&app, DEFINITIONS, &definition("as"), Expect::Absent).await;
     app.definitions.settle().await;
     let again = app.registry.now().by_id("as.example.com").expect("the type again");
@@ -110,7 +110,7 @@ async fn the_task_ends_with_the_server() {
 }
 
 /// All stored objects of a type.
-async fn stored(storage: &dyn Storage, ty: &Arc<ResourceType>) -> Vec<(u64, Value)> {
+async fn stored(storage: &dyn Store, ty: &Arc<ResourceType>) -> Vec<(u64, Value)> {
     let entries: Vec<_> = storage.list(ty).await.expect("a list").entries.try_collect().await.expect("objects");
     let read = |object: &[u8]| serde_json::from_slice(object).expect("JSON");
     entries.iter().map(|entry| (entry.resource_version(), read(&entry.object()))).collect()
@@ -131,7 +131,7 @@ async fn until(app: &App, what: &str, is_so: impl AsyncFn() -> bool) {
 /// Returns the number of calls.
 async fn live_with_a_fault(failing: usize) -> usize {
     let storage = Faulty::new(move |number, _, _| if number == failing { Fault::Fails } else { Fault::None });
-    let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Storage>);
+    let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Store>);
     let (inner, definitions) = (&storage.inner, app.registry.now().by_id(DEFINITIONS).expect("a type"));
     for plural in ["as", "bs"] {
         put(inner, &definitions, &definition(plural), Expect::Absent).await;

@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-async fn put(storage: &dyn Storage, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
+async fn put(storage: &dyn Store, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
     let draft = Draft::new(&ty.schema, object.to_string().as_bytes()).expect("an object");
     let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) };
     storage.write(txn).await.expect("is written").resource_version
 }
 
-async fn names(storage: &dyn Storage, ty: &Arc<ResourceType>) -> Vec<String> {
+async fn names(storage: &dyn Store, ty: &Arc<ResourceType>) -> Vec<String> {
     let entries: Vec<_> = storage.list(ty).await.expect("a list").entries.try_collect().await.expect("objects");
     entries.iter().map(|entry| entry.name().to_owned()).collect()
 }
@@ -42,7 +42,7 @@ fn object(name: &str, uid: &str) -> Value {
 /// A server over a storage with the marked namespace `n`, which has a ConfigMap, and an unmarked namespace.
 async fn world(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> (App, Arc<Faulty>) {
     let storage = Faulty::new(rule);
-    let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Storage>);
+    let app = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Store>);
     let [namespaces, configmaps] = types(&app, ["namespaces", "configmaps"]);
     put(&storage.inner, &configmaps, &object("a", "a"), Expect::Absent).await;
     put(&storage.inner, &namespaces, &namespace("n", true), Expect::Absent).await;
@@ -58,7 +58,7 @@ async fn ended(app: &App, storage: &Faulty) {
     let [namespaces] = types(app, ["namespaces"]);
     let ended = async {
         while names(&storage.inner, &namespaces).await.len() > 1 {
-            app.namespaces.settle().await;
+            app.local().expect("writes are local").namespaces.settle().await;
             sleep(PAUSE).await;
         }
     };
@@ -69,7 +69,7 @@ async fn ended(app: &App, storage: &Faulty) {
 #[tokio::test(start_paused = true)]
 async fn a_namespace_ends_without_a_cache_of_what_nobody_has() {
     let (app, storage) = world(|_, _, _| Fault::None).await;
-    app.namespaces.settle().await;
+    app.local().expect("writes are local").namespaces.settle().await;
     ended(&app, &storage).await;
     let started: Vec<String> = app.caches.stats().into_iter().map(|(id, _)| id).collect();
     assert_eq!(started, ["configmaps", "namespaces"]);
@@ -95,7 +95,7 @@ async fn a_type_that_nobody_can_list_keeps_the_namespace_and_nothing_else() {
     let (app, storage) = world(|_, _, id| if id == "secrets" { Fault::Stalls } else { Fault::None }).await;
     let [namespaces, configmaps] = types(&app, ["namespaces", "configmaps"]);
     for _ in 0..3 {
-        app.namespaces.settle().await;
+        app.local().expect("writes are local").namespaces.settle().await;
     }
     assert_eq!(names(&storage.inner, &configmaps).await, Vec::<String>::new());
     assert_eq!(names(&storage.inner, &namespaces).await, ["n", "stays"]);
@@ -125,24 +125,38 @@ async fn a_pass_costs_the_namespaces_that_changed() {
     let app = App::new(Config::default());
     let [namespaces] = types(&app, ["namespaces"]);
     for number in 0..5_000 {
-        put(&*app.storage, &namespaces, &namespace(&format!("n{number}"), false), Expect::Absent).await;
+        put(
+            &**app.local().expect("writes are local").store,
+            &namespaces,
+            &namespace(&format!("n{number}"), false),
+            Expect::Absent,
+        )
+        .await;
     }
     for number in 0..20 {
         let mut long = namespace(&format!("long{number}"), false);
         long["metadata"]["annotations"] = json!({"deletionTimestamp": "x".repeat(500_000)});
-        put(&*app.storage, &namespaces, &long, Expect::Absent).await;
+        put(&**app.local().expect("writes are local").store, &namespaces, &long, Expect::Absent).await;
     }
-    app.namespaces.settle().await;
+    app.local().expect("writes are local").namespaces.settle().await;
     let begun = std::time::Instant::now();
-    let mut at = put(&*app.storage, &namespaces, &namespace("last", false), Expect::Absent).await;
+    let mut at =
+        put(&**app.local().expect("writes are local").store, &namespaces, &namespace("last", false), Expect::Absent)
+            .await;
     for _ in 0..300 {
-        at = put(&*app.storage, &namespaces, &namespace("last", false), Expect::At(at)).await;
-        app.namespaces.settle().await;
+        at = put(
+            &**app.local().expect("writes are local").store,
+            &namespaces,
+            &namespace("last", false),
+            Expect::At(at),
+        )
+        .await;
+        app.local().expect("writes are local").namespaces.settle().await;
     }
-    assert!(!app.namespaces.is_ending("long1"));
-    put(&*app.storage, &namespaces, &namespace("last", true), Expect::At(at)).await;
-    app.namespaces.settle().await;
-    assert!(!names(&*app.storage, &namespaces).await.contains(&"last".to_owned()));
+    assert!(!app.local().expect("writes are local").namespaces.is_ending("long1"));
+    put(&**app.local().expect("writes are local").store, &namespaces, &namespace("last", true), Expect::At(at)).await;
+    app.local().expect("writes are local").namespaces.settle().await;
+    assert!(!names(&**app.local().expect("writes are local").store, &namespaces).await.contains(&"last".to_owned()));
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
@@ -154,25 +168,33 @@ async fn what_is_held_is_told_once_and_let_go_with_its_finalizer() {
     let [namespaces, configmaps] = types(&app, ["namespaces", "configmaps"]);
     let mut held = object("held", "h");
     held["metadata"]["finalizers"] = json!(["example.com/x"]);
-    put(&*app.storage, &configmaps, &held, Expect::Absent).await;
-    put(&*app.storage, &namespaces, &namespace("n", true), Expect::Absent).await;
-    app.namespaces.settle().await;
+    put(&**app.local().expect("writes are local").store, &configmaps, &held, Expect::Absent).await;
+    put(&**app.local().expect("writes are local").store, &namespaces, &namespace("n", true), Expect::Absent).await;
+    app.local().expect("writes are local").namespaces.settle().await;
     let reader = app.caches.fresh(&configmaps).await.expect("a reader");
     let marked = reader.get("n/held").expect("is held");
     assert!(String::from_utf8_lossy(&marked.object()).contains("deletionTimestamp"));
-    put(&*app.storage, &configmaps, &object("late", "l"), Expect::Absent).await;
-    let mut at = put(&*app.storage, &namespaces, &namespace("other", false), Expect::Absent).await;
+    put(&**app.local().expect("writes are local").store, &configmaps, &object("late", "l"), Expect::Absent).await;
+    let mut at =
+        put(&**app.local().expect("writes are local").store, &namespaces, &namespace("other", false), Expect::Absent)
+            .await;
     for _ in 0..5 {
-        at = put(&*app.storage, &namespaces, &namespace("other", false), Expect::At(at)).await;
-        app.namespaces.settle().await;
+        at = put(
+            &**app.local().expect("writes are local").store,
+            &namespaces,
+            &namespace("other", false),
+            Expect::At(at),
+        )
+        .await;
+        app.local().expect("writes are local").namespaces.settle().await;
     }
     let reader = app.caches.fresh(&configmaps).await.expect("a reader");
     assert_eq!(reader.get("n/held").map(|entry| entry.resource_version()), Some(marked.resource_version()));
     assert!(reader.get("n/late").is_none(), "what came late goes all the same");
     let (ty, key, expect) = (configmaps, "n/held".to_owned(), Expect::At(marked.resource_version()));
-    app.storage.write(Txn { ty, key, expect, put: None }).await.expect("goes");
+    app.local().expect("writes are local").store.write(Txn { ty, key, expect, put: None }).await.expect("goes");
     let gone = async {
-        while names(&*app.storage, &namespaces).await != ["other"] {
+        while names(&**app.local().expect("writes are local").store, &namespaces).await != ["other"] {
             sleep(PAUSE).await;
         }
     };

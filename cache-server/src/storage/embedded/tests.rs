@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use futures::{TryStreamExt, poll};
+use futures::{TryStreamExt, poll, stream::BoxStream};
 use informer_core::KeyedObject;
 use watch_cache::{Draft, Schema};
 
 use super::*;
 use crate::registry::Registry;
-use crate::storage::Changes;
 
 fn ty(plural: &str) -> Arc<ResourceType> {
     Registry::builtin().find("", "v1", plural).expect("a built-in type")
@@ -29,8 +28,11 @@ async fn list(store: &EmbeddedStorage, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"))
 }
 
-async fn follow(store: &EmbeddedStorage, ty: &Arc<ResourceType>) -> (u64, Vec<Arc<Entry>>, Changes) {
-    let ListAndWatch { listed, changes } = store.follow(ty).await.expect("embedded storage is followed");
+async fn follow(
+    store: &EmbeddedStorage,
+    ty: &Arc<ResourceType>,
+) -> (u64, Vec<Arc<Entry>>, BoxStream<'static, Result<Change, SourceError>>) {
+    let ListAndWatch { listed, changes } = store.list_and_watch(ty).await.expect("embedded storage is followed");
     (listed.resource_version, listed.entries.try_collect().await.expect("embedded storage lists"), changes)
 }
 
@@ -56,7 +58,7 @@ fn told(change: &Change) -> String {
     }
 }
 
-async fn next(changes: &mut Changes) -> String {
+async fn next(changes: &mut BoxStream<'static, Result<Change, SourceError>>) -> String {
     told(&changes.next().await.expect("still open").expect("no error"))
 }
 
@@ -86,20 +88,20 @@ async fn an_expectation_that_does_not_hold_writes_nothing() {
     store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
     assert_eq!(expect(store.write(put(&maps, "x", Expect::Absent, 1)).await), "the object exists");
     assert_eq!(expect(store.write(delete(&maps, "x", 3)).await), "the object is at 11");
-    assert_eq!(store.progress(&maps).await.expect("embedded"), 11, "no revision was spent");
+    assert_eq!(store.current(&maps).await.expect("embedded"), 11, "no revision was spent");
 }
 
 #[tokio::test]
 async fn progress_is_told_to_who_is_behind_and_only_then() {
     let (store, pods, maps) = (EmbeddedStorage::new(Some(10)), ty("pods"), ty("configmaps"));
     let (.., mut changes) = follow(&store, &maps).await;
-    assert_eq!(store.progress(&maps).await.expect("embedded"), 10);
+    assert_eq!(store.current(&maps).await.expect("embedded"), 10);
     store.write(put(&pods, "p", Expect::Absent, 1)).await.expect("absent");
     for _ in 0..3 {
-        assert_eq!(store.progress(&maps).await.expect("embedded"), 11);
+        assert_eq!(store.current(&maps).await.expect("embedded"), 11);
     }
     store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
-    assert_eq!(store.progress(&maps).await.expect("embedded"), 12);
+    assert_eq!(store.current(&maps).await.expect("embedded"), 12);
     assert_eq!((next(&mut changes).await.as_str(), next(&mut changes).await.as_str()), ("=11", "+a/x@12"));
     assert!(poll!(changes.next()).is_pending(), "nothing is told twice");
 }
@@ -139,7 +141,7 @@ async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
     assert_eq!(kept(), 1, "a reader");
     drop(changes);
     store.write(delete(&maps, "x", 3)).await.expect_err("not there");
-    store.progress(&maps).await.expect("embedded");
+    store.current(&maps).await.expect("embedded");
     list(&store, &maps).await;
     assert_eq!(kept(), 0);
 }
@@ -182,7 +184,7 @@ async fn a_slow_reader_makes_writes_of_its_type_wait_and_no_others() {
 }
 
 /// Replays all changes up to `a/end` into a state by key and revision; asserts that they arrive in order.
-async fn replay(from: u64, mut changes: Changes) -> BTreeMap<String, u64> {
+async fn replay(from: u64, mut changes: BoxStream<'static, Result<Change, SourceError>>) -> BTreeMap<String, u64> {
     let mut state = BTreeMap::new();
     let mut last = from;
     while !state.contains_key("a/end") {
@@ -234,7 +236,7 @@ async fn concurrent_writers_commit_in_one_order() {
                     let _ = write.await;
                 }
                 if rng.u8(0..10) == 0 {
-                    store.progress(&maps).await.expect("embedded");
+                    store.current(&maps).await.expect("embedded");
                 }
             }
         })
@@ -314,7 +316,7 @@ async fn a_schema_change_holds_nobody_up() {
     });
     let mut written = 0;
     while !following.is_finished() {
-        store.progress(&pods).await.expect("embedded");
+        store.current(&pods).await.expect("embedded");
         store.write(put(&maps, &format!("y{written}"), Expect::Absent, 1)).await.expect("absent");
         written += 1;
         tokio::task::yield_now().await;

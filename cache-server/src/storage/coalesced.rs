@@ -1,0 +1,159 @@
+//! A source whose position is asked for once for all who ask at the same time.
+//!
+//! INVARIANT: an answer is returned only to callers that came before its question was sent, so that it covers everything
+//! that was committed when they asked. INVARIANT: at most one question per type is in flight, and one waits behind it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
+use parking_lot::Mutex;
+
+use super::{FollowFrom, Source, SourceError, Updates};
+use crate::registry::ResourceType;
+
+/// A source behind which each [`Source::current`] costs a request. Share it by `Arc`.
+pub struct Coalesced<S> {
+    inner: Arc<S>,
+    /// By type id. One entry per type that was ever asked for.
+    questions: Mutex<HashMap<String, Questions>>,
+    /// For the tasks, which must not keep the source alive.
+    this: std::sync::Weak<Self>,
+}
+
+type Question = Shared<BoxFuture<'static, Result<u64, SourceError>>>;
+
+/// The questions of one type.
+#[derive(Default)]
+struct Questions {
+    asked: Option<Question>,
+    /// Sent when the one before it has its answer. Callers join this one.
+    next: Option<Question>,
+}
+
+impl<S: Source> Coalesced<S> {
+    /// Wraps `inner`.
+    pub fn new(inner: Arc<S>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { inner, questions: Mutex::default(), this: this.clone() })
+    }
+
+    /// Joins the next question, or sends one.
+    fn join(&self, ty: &Arc<ResourceType>) -> Question {
+        let questions = &mut *self.questions.lock();
+        let of_type = questions.entry(ty.id().to_owned()).or_default();
+        if let Some(next) = &of_type.next {
+            return next.clone();
+        }
+        let before = of_type.asked.take().filter(|asked| asked.peek().is_none());
+        let (inner, ty, this) = (Arc::clone(&self.inner), Arc::clone(ty), self.this.clone());
+        match before {
+            None => {
+                let question = spawned(async move { inner.current(&ty).await });
+                of_type.asked = Some(question.clone());
+                question
+            }
+            Some(before) => {
+                of_type.asked = Some(before.clone());
+                let question = spawned(async move {
+                    // Its result is for others.
+                    let _ = before.await;
+                    if let Some(this) = this.upgrade() {
+                        // From now on callers join the one after this one.
+                        this.begin(ty.id());
+                    }
+                    inner.current(&ty).await
+                });
+                of_type.next = Some(question.clone());
+                question
+            }
+        }
+    }
+
+    fn begin(&self, ty: &str) {
+        if let Some(of_type) = self.questions.lock().get_mut(ty) {
+            of_type.asked = of_type.next.take();
+        }
+    }
+}
+
+/// Runs a question to its end even if all callers leave, so that those behind it are not held up.
+fn spawned(question: impl Future<Output = Result<u64, SourceError>> + Send + 'static) -> Question {
+    let task = tokio::spawn(question);
+    let answer = async { task.await.unwrap_or_else(|_| Err(SourceError::Unavailable("a question failed".to_owned()))) };
+    answer.boxed().shared()
+}
+
+impl<S: Source> Source for Coalesced<S> {
+    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        self.inner.follow(ty, from)
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.join(ty).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    /// Answers with the number of the question, once it is let.
+    struct Counted {
+        questions: AtomicU64,
+        answers: Semaphore,
+    }
+
+    impl Source for Counted {
+        fn follow(&self, _: &Arc<ResourceType>, _: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+            std::future::pending().boxed()
+        }
+
+        fn current(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+            let number = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
+            async move {
+                self.answers.acquire().await.expect("never closed").forget();
+                Ok(number)
+            }
+            .boxed()
+        }
+    }
+
+    /// Goal: nobody gets an answer to a question that was sent before he came, and a crowd costs one question. Method:
+    /// callers before, during and after questions whose answers the test lets through; some leave.
+    #[tokio::test]
+    async fn a_crowd_costs_one_question_and_nobody_gets_an_old_answer() {
+        let counted = Arc::new(Counted { questions: AtomicU64::new(0), answers: Semaphore::new(0) });
+        let source = Coalesced::new(Arc::clone(&counted));
+        let pods = Registry::builtin().find("", "v1", "pods").expect("a built-in type");
+        let asked = |wanted| {
+            let counted = Arc::clone(&counted);
+            async move {
+                while counted.questions.load(Ordering::Relaxed) < wanted {
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let first = source.current(&pods);
+        asked(1).await;
+        drop(first);
+        let crowd: Vec<_> = (0..100).map(|_| source.current(&pods)).collect();
+        counted.answers.add_permits(1);
+        asked(2).await;
+        let late = source.current(&pods);
+        counted.answers.add_permits(1);
+        for caller in crowd {
+            assert_eq!(caller.await, Ok(2));
+        }
+        counted.answers.add_permits(1);
+        assert_eq!(late.await, Ok(3));
+        counted.answers.add_permits(1);
+        assert_eq!(source.current(&pods).await, Ok(4));
+    }
+}
