@@ -11,6 +11,7 @@ use crate::{
     metrics::Metrics,
     registry::{Live, Registry},
     storage::{Storage, embedded::EmbeddedStorage},
+    upstream::forward::Forwarder,
 };
 
 /// The parts of a running server.
@@ -31,6 +32,8 @@ pub struct App {
     pub(crate) room: Room,
     /// Concurrency limits of writes.
     pub(crate) work: Work,
+    /// Passes requests to an upstream API server; `None` if this server keeps the objects itself.
+    pub(crate) forwarder: Option<Arc<Forwarder>>,
     /// Metrics of the server.
     pub metrics: Metrics,
     /// Closes idle connections while connection slots are short.
@@ -63,7 +66,8 @@ impl App {
         let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
         let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
-        Self { config, registry, definitions, namespaces, storage, caches, room, work, metrics, crowd }
+        let forwarder = None;
+        Self { config, registry, definitions, namespaces, storage, caches, room, work, forwarder, metrics, crowd }
     }
 
     /// Reads the stored definitions and follows them from now on. Call before serving requests.

@@ -33,6 +33,10 @@ use crate::{
     app::App,
     config::Config,
     limits,
+    upstream::{
+        connect::{UpstreamAddresses, UpstreamError},
+        forward::Forwarder,
+    },
     workload::{
         manifests::{self, LoadError},
         populate::{self, PopulateError},
@@ -56,6 +60,9 @@ pub enum StartError {
     /// The certificate or its key cannot be used.
     #[error("cannot use the certificate: {0}")]
     Tls(#[from] TlsError),
+    /// The upstream API server cannot be used.
+    #[error("cannot use the upstream: {0}")]
+    Upstream(#[from] UpstreamError),
     /// A manifest cannot be used.
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
@@ -98,7 +105,11 @@ impl Server {
             Some(files) => Some(Arc::new(Acceptor::load(files.clone()).await?)),
             None => None,
         };
-        let app = Arc::new(App::new(config));
+        let forwarder = match &config.upstream {
+            Some(upstream) => Some(Arc::new(Forwarder::new(UpstreamAddresses::load(upstream).await?.callers))),
+            None => None,
+        };
+        let app = Arc::new(App { forwarder, ..App::new(config) });
         app.start().await;
         manifests::into_storage(&app, &app.config.load).await?;
         if let Some(spec) = &app.config.populate {

@@ -1,6 +1,5 @@
 //! Requests against a whole server without sockets: properties of every response, and cases that fit no other file.
 
-use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use http_body_util::Full;
 use serde_json::json;
