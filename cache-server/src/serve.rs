@@ -14,6 +14,7 @@ mod socket;
 mod takeover;
 mod tap;
 mod tls;
+mod tunnel;
 mod watch_sink;
 mod websocket;
 
