@@ -13,6 +13,7 @@
 pub mod http;
 pub mod objects;
 pub mod process;
+pub mod rights;
 pub mod slow;
 pub mod table;
 pub mod tap;
