@@ -26,6 +26,7 @@ mod route;
 mod serve;
 mod status;
 mod stored;
+mod upstream;
 mod workload;
 mod write;
 

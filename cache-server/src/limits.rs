@@ -197,8 +197,26 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
 pub const LOGGED_CHARS_MAX: usize = 1024;
 
+/// Time for which the API server's answer to the question whether a caller may read is used, for allows and denials. A
+/// revoked right is used at most this much longer. kube-apiserver caches tokens for as long.
+pub const RIGHT_AGE: Duration = Duration::from_secs(10);
+
+/// Answers about rights of callers, and names of callers, that are kept. Memory: about 200 bytes each, and at most
+/// [`REVIEW_TEXT_BYTES_MAX`] for a denial or a name.
+pub const RIGHTS_MAX: usize = 16_384;
+
+/// Time for the API server to answer whether a caller may read, after which the caller gets 504.
+pub const REVIEW_WAIT: Duration = Duration::from_secs(3);
+
+/// Bytes of one such answer, which repeats the selectors of the question. Memory: one answer per waiting question.
+pub const REVIEW_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of a caller's name and of a reason that appear in the text of a denial.
+pub const REVIEW_TEXT_BYTES_MAX: usize = 1 << 10;
+
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
 const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
+const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");

@@ -14,6 +14,7 @@ pub mod genuine;
 pub mod http;
 pub mod objects;
 pub mod process;
+pub mod rights;
 pub mod slow;
 pub mod table;
 pub mod tap;

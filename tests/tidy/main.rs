@@ -158,6 +158,7 @@ const LAYERS: &[&str] = &[
     "status",
     "read",
     "request",
+    "upstream",
     "write",
     "discovery",
     "openapi",
