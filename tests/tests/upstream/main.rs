@@ -9,6 +9,7 @@
 mod counts;
 mod faults;
 mod populate;
+mod rights;
 mod serves;
 
 use std::time::{Duration, Instant};
