@@ -1,16 +1,21 @@
 //! The shared parts of a running server. Used as `Arc<App>`; after the start the parts change only behind their own
 //! locks.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, Weak},
+};
 
 use crate::{
     budget::{Crowd, Room, Work},
     cacher::Caches,
-    config::Config,
+    config::{Config, UpstreamConfig},
     controllers::{definitions::DefinitionsHandle, namespaces::Namespaces},
+    limits,
     metrics::Metrics,
     registry::{Live, Registry},
-    storage::{Store, embedded::EmbeddedStorage},
+    storage::{Source, Store, embedded::EmbeddedStorage},
+    upstream::{connect::UpstreamAddresses, gateway::Upstream},
 };
 
 /// The parts of a running server.
@@ -22,7 +27,7 @@ pub struct App {
     /// Follows the CustomResourceDefinitions and updates the registry.
     pub(crate) definitions: DefinitionsHandle,
     /// Destination of writes.
-    pub writes: Writes,
+    pub(crate) writes: Writes,
     /// The watch caches in front of the source.
     pub caches: Arc<Caches>,
     /// Memory budget of request bodies.
@@ -35,16 +40,18 @@ pub struct App {
     pub(crate) crowd: Crowd,
 }
 
-/// Destination of writes. What serves reads does not know it.
-pub enum Writes {
+/// Destination of writes. Reads do not depend on it.
+pub(crate) enum Writes {
     /// This server's own store.
     Local(LocalWrites),
+    /// The API server behind this server, with the callers' own credentials.
+    Forward(Arc<Upstream>),
 }
 
 /// A store that this server writes to, and the controllers that write to it.
-pub struct LocalWrites {
+pub(crate) struct LocalWrites {
     /// The objects.
-    pub store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// Finishes the deletion of namespaces.
     pub(crate) namespaces: Namespaces,
 }
@@ -83,29 +90,73 @@ impl App {
     /// If any crate enables the `preserve_order` feature of `serde_json`: then members are not in the order in which
     /// objects are compared, and no-op updates would be written.
     #[must_use]
-    pub fn with_storage(config: Config, storage: Arc<dyn Store>) -> Self {
+    pub fn with_storage(config: Config, store: Arc<dyn Store>) -> Self {
+        Self::assemble(config, store.clone(), |caches, registry| {
+            let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry));
+            Writes::Local(LocalWrites { store, namespaces })
+        })
+    }
+
+    /// Builds the parts of a server in front of an API server, which answers whatever the caches do not.
+    pub(crate) fn with_upstream(config: Config, addresses: UpstreamAddresses, upstream: &UpstreamConfig) -> Self {
+        let upstream = Upstream::new(addresses, upstream);
+        Self::assemble(config, upstream.shared_source(), |_, _| Writes::Forward(Arc::new(upstream)))
+    }
+
+    fn assemble(
+        config: Config,
+        source: Arc<dyn Source>,
+        writes: impl FnOnce(&Arc<Caches>, &Arc<Live>) -> Writes,
+    ) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
-        let caches = Arc::new(Caches::new(storage.clone(), config.limits.clone()));
+        let caches = Arc::new(Caches::new(source, config.limits.clone()));
         let registry = Arc::new(Live::new(Registry::builtin()));
-        let definitions =
-            DefinitionsHandle::new(Some(Arc::clone(&storage)), Arc::clone(&caches), Arc::clone(&registry));
-        let namespaces = Namespaces::new(Arc::clone(&storage), &caches, Arc::clone(&registry));
-        let writes = Writes::Local(LocalWrites { store: storage, namespaces });
+        let writes = writes(&caches, &registry);
+        let store = match &writes {
+            Writes::Local(LocalWrites { store, .. }) => Some(Arc::clone(store)),
+            Writes::Forward(_) => None,
+        };
+        let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
         let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
         Self { config, registry, definitions, writes, caches, room, work, metrics, crowd }
     }
 
     /// Returns the app with its store; `None` if writes are not local.
-    pub(crate) const fn local(&self) -> Option<LocalApp<'_>> {
+    pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
             Writes::Local(LocalWrites { store, namespaces }) => Some(LocalApp { app: self, store, namespaces }),
+            Writes::Forward(_) => None,
+        }
+    }
+
+    /// Returns the API server behind this server; `None` if writes are local.
+    pub(crate) fn upstream(&self) -> Option<&Upstream> {
+        match &self.writes {
+            Writes::Local(_) => None,
+            Writes::Forward(upstream) => Some(upstream),
         }
     }
 
     /// Reads the stored definitions and follows them from now on. Call before serving requests.
     pub async fn start(&self) {
         self.definitions.settle().await;
+        let Some(upstream) = self.upstream() else { return };
+        for ty in upstream.named_types(&self.registry.now()) {
+            self.caches.start(&ty);
+        }
+        if upstream.is_on_demand() {
+            tokio::spawn(expire_idle(Arc::downgrade(&self.caches), Arc::clone(&self.registry)));
+        }
+    }
+}
+
+/// Ends idle caches until the server is dropped.
+async fn expire_idle(caches: Weak<Caches>, registry: Arc<Live>) {
+    loop {
+        tokio::time::sleep(limits::CACHE_IDLE / 10).await;
+        let Some(caches) = caches.upgrade() else { return };
+        caches.expire(&registry.now(), limits::CACHE_IDLE);
     }
 }
 

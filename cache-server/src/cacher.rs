@@ -18,7 +18,7 @@ use tokio::{
 };
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
-use self::health::Health;
+use self::health::StreamHealth;
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
@@ -35,6 +35,17 @@ pub struct CacheNotReady {
     pub since: Duration,
     /// True if it will never be ready: the server shuts down.
     pub stopped: bool,
+}
+
+/// A cache that its source does not keep up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DownCache {
+    /// The type's id.
+    pub resource: String,
+    /// Time for which it has not been kept up to date.
+    pub since: Duration,
+    /// True if it holds a state, which may be old.
+    pub is_filled: bool,
 }
 
 /// A read could not be made as fresh as requested.
@@ -90,9 +101,11 @@ struct RetiredType {
 struct RunningCache {
     /// Replaced when the tasks restart.
     reader: watch::Receiver<Reader>,
-    /// Health of the stream that fills it; failing from a panic of a task, until the next listing.
-    health: Arc<Health>,
+    /// StreamHealth of the stream that fills it; failing from a panic of a task, until the next listing.
+    health: Arc<StreamHealth>,
     since: Instant,
+    /// Time of the last read that asked for it.
+    used: Arc<Mutex<Instant>>,
     /// [`ResourceType::defined_at`] of the type it was started for.
     defined_at: u64,
     /// Set to true once, to stop its tasks.
@@ -123,7 +136,7 @@ impl Caches {
         let deadline = Instant::now() + FRESH_WAIT;
         let reader = self.listed(ty, deadline).await?;
         let late = |asked| FreshnessError::TooLarge { asked, current: reader.applied() };
-        let Ok(committed) = timeout_at(deadline, self.source.current(ty)).await else {
+        let Ok(committed) = timeout_at(deadline, self.source.confirmed(ty)).await else {
             // The storage is slow or its queue is full: its revision is unknown, but above ours.
             return Err(late(reader.applied() + 1));
         };
@@ -184,13 +197,48 @@ impl Caches {
         running.into_iter().map(|(id, running)| (id, running.reader().stats())).collect()
     }
 
-    /// Returns the ids of the types whose cache lost its history, or whose tasks panicked, and that have not relisted
-    /// yet.
+    /// Returns the caches that their source does not keep up to date: its stream failed, or a task panicked.
     #[must_use]
-    pub fn down(&self) -> Vec<String> {
+    pub fn down(&self) -> Vec<DownCache> {
         let all = &*self.all.lock();
-        let down = all.running.iter().filter(|(_, running)| running.health.failing_for().is_some());
-        down.map(|(id, _)| id.clone()).collect()
+        let down = all.running.iter().filter_map(|(id, running)| {
+            let since = running.health.failing_for()?;
+            Some(DownCache { resource: id.clone(), since, is_filled: 0 < running.reader().applied() })
+        });
+        down.collect()
+    }
+
+    /// Starts the type's cache without waiting for its state.
+    pub(crate) fn start(&self, ty: &Arc<ResourceType>) {
+        let _ = self.started(ty);
+    }
+
+    /// Returns the ids of the started types whose state has not been listed yet.
+    pub(crate) fn filling(&self) -> Vec<String> {
+        let all = &*self.all.lock();
+        let filling = all.running.iter().filter(|(_, running)| running.reader().applied() == 0);
+        filling.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Returns for how long the type's cache has not been kept up to date; `None` if it is.
+    pub(crate) fn down_for(&self, ty: &ResourceType) -> Option<Duration> {
+        self.all.lock().running.get(ty.id())?.health.failing_for()
+    }
+
+    /// Ends the caches that no watch has used, and no read for `idle`. Those of types that define types stay.
+    pub(crate) fn expire(&self, registry: &Registry, idle: Duration) {
+        let defines = |id: &String| registry.by_id(id).is_some_and(|ty| ty.defines_types);
+        let ended: Vec<_> = {
+            let all = &mut *self.all.lock();
+            let is_idle = |running: &RunningCache| {
+                idle <= running.used.lock().elapsed() && running.reader().stats().watchers() == 0
+            };
+            all.running.extract_if(.., |id, running| !defines(id) && is_idle(running)).collect()
+        };
+        for (id, running) in &ended {
+            tracing::info!(resource = id.as_str(), "idle cache ended");
+            running.stop();
+        }
     }
 
     /// Returns the bytes that were evicted with events of all types since the start.
@@ -250,13 +298,15 @@ impl Caches {
         let all = &mut *self.all.lock();
         if let Some(running) = all.running.get(ty.id()).filter(|running| running.defined_at >= ty.defined_at) {
             // A request with an earlier definition would misread entries cached for a later one.
+            *running.used.lock() = Instant::now();
             return (running.defined_at == ty.defined_at).then(|| running.clone());
         }
         let is_retired = |retired: &RetiredType| (retired.id.as_str(), retired.defined_at) == (ty.id(), ty.defined_at);
         if all.stopped || all.retired.iter().any(is_retired) {
             return None;
         }
-        let (stop, health) = (watch::Sender::new(false), Arc::<Health>::default());
+        let used = Arc::new(Mutex::new(Instant::now()));
+        let (stop, health) = (watch::Sender::new(false), Arc::<StreamHealth>::default());
         let reader = task::start(task::Tasks {
             source: Arc::clone(&self.source),
             ty: Arc::clone(ty),
@@ -266,7 +316,7 @@ impl Caches {
             stop: stop.subscribe(),
             health: Arc::clone(&health),
         });
-        let running = RunningCache { reader, health, since: Instant::now(), defined_at: ty.defined_at, stop };
+        let running = RunningCache { reader, health, since: Instant::now(), used, defined_at: ty.defined_at, stop };
         let outdated = all.running.insert(ty.id().to_owned(), running.clone());
         outdated.iter().for_each(RunningCache::stop);
         Some(running)

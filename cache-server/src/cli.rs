@@ -7,6 +7,7 @@ mod client;
 mod files;
 mod serve;
 mod units;
+mod upstream;
 
 use std::{
     ffi::OsString,

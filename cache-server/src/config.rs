@@ -2,6 +2,7 @@
 //! or the environment.
 
 mod spec;
+mod upstream;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -12,6 +13,7 @@ use std::{
 use crate::limits;
 
 pub use spec::{PopulateSpec, PopulateSpecError};
+pub use upstream::UpstreamConfig;
 
 /// The settings of a server. Each field names its unit and default.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub struct Config {
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
     pub populate: Option<PopulateSpec>,
+    /// API server that answers the requests. Default `None`: this server keeps the objects itself.
+    pub upstream: Option<UpstreamConfig>,
     /// Certificate files for TLS. Default `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
 }
@@ -84,6 +88,7 @@ impl Default for Config {
             connections_max: limits::CONNECTIONS_MAX,
             load: Vec::new(),
             populate: None,
+            upstream: None,
             tls: None,
         }
     }

@@ -12,6 +12,7 @@ pub use crate::read::body;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
 use http_body_util::BodyExt as _;
 use informer_serving::{
@@ -36,48 +37,92 @@ use crate::{
     },
     request::RequestHead,
     route::{self, Route, Target},
-    status, write,
+    status,
+    upstream::gateway::{Answerer, ReadHead},
+    write,
 };
 
 const AUDIT_ID: header::HeaderName = header::HeaderName::from_static("audit-id");
 
 /// Answers one request. Never fails: every error becomes a response.
 ///
-/// Cost: a request body is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`] within
+/// Cost: a request body that is not passed to an upstream is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`] within
 /// [`limits::BODIES_BYTES_MAX`]; response bodies are streams.
 ///
 /// [`limits::REQUEST_BODY_BYTES_MAX`]: crate::limits::REQUEST_BODY_BYTES_MAX
 /// [`limits::BODIES_BYTES_MAX`]: crate::limits::BODIES_BYTES_MAX
 pub async fn handle<B>(app: Arc<App>, request: Request<B>) -> http::Response<Body>
 where
-    B: http_body::Body,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
-    let mut body = std::pin::pin!(body);
     let head = RequestHead::new(&parts);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = verb_and_resource(&head, &route);
     let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
+    let answerer = match app.upstream() {
+        Some(upstream) => {
+            let read = ReadHead { method: head.method, headers: head.headers, query: &head.query };
+            upstream.answerer(&app.caches, &app.registry.now(), read, &route).await
+        }
+        None => Ok(Answerer::Here),
+    };
+    let forwarder = match answerer {
+        Ok(Answerer::Here) => None,
+        Ok(Answerer::Upstream(forwarder)) => Some(forwarder),
+        Err(refusal) => return finished(Err(refusal), head.errors, &mut answering, false),
+    };
+    if let Some(forwarder) = forwarder {
+        let has_body = !body.is_end_stream();
+        let answer = forwarder.forward(&parts, body).await.map(|answer| answer.map(Body::forwarded));
+        // The connection cannot carry another request if the upstream did not take the body.
+        let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
+        return finished(answer, head.errors, &mut answering, closes);
+    }
+    let mut body = std::pin::pin!(body);
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
         Err(status) => Err(status),
         Ok(None) => answer_in_time(&app, &head, &route, verb, body.as_mut()).await,
         Ok(Some(handshake)) => answer(&app, &head, &route, body.as_mut()).await.map(|answer| handshake.accept(answer)),
     };
+    // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
+    let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
+    let mut response = finished(answer, head.errors, &mut answering, closes);
+    if let Some(age) = age(&app, &route) {
+        response.headers_mut().insert(header::AGE, age);
+    }
+    response
+}
+
+/// Returns the Age header of a read from a cache that the API server behind it does not keep up to date at present.
+fn age(app: &App, route: &Route) -> Option<HeaderValue> {
+    let (Some(_), Route::Resource(target)) = (app.upstream(), route) else { return None };
+    Some(app.caches.down_for(&target.ty)?.as_secs().into())
+}
+
+/// Turns an answer into the response, and records it. `closes` tells the client that the connection ends with it.
+fn finished(
+    answer: Result<Response, Status>,
+    errors: RequestedEncoding,
+    answering: &mut log::RequestGuard<'_>,
+    closes: bool,
+) -> Response {
     let mut response = match answer {
         Ok(response) => {
             answering.answered(response.status(), None);
             response
         }
         Err(error) => {
-            let response = encode::error(&error, head.errors);
+            let response = encode::error(&error, errors);
             answering.answered(response.status(), Some(&error.message));
             response
         }
     };
-    finish(response.headers_mut());
-    // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
-    if !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11 {
+    if !response.body().is_forwarded() {
+        finish(response.headers_mut());
+    }
+    if closes {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -108,7 +153,7 @@ pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Res
     response
 }
 
-/// Sets the headers that every response carries.
+/// Sets the headers that every response of our own carries. Those of an upstream keep theirs, such as its Audit-Id.
 fn finish(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     // Browsers must not interpret stored text as a script or a page.

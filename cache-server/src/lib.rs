@@ -26,8 +26,10 @@ mod route;
 mod serve;
 mod status;
 mod stored;
+mod upstream;
 mod workload;
 mod write;
 
 pub use serve::{Server, StartError, TlsError};
+pub use upstream::connect::UpstreamError;
 pub use workload::{manifests::LoadError, populate};

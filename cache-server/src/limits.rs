@@ -4,6 +4,10 @@ use std::time::Duration;
 
 pub use api_rules::limits::*;
 
+/// Time without a watch or a read after which a cache that was started on demand is ended. Its next reader costs the API
+/// server its initial state again.
+pub const CACHE_IDLE: Duration = Duration::from_secs(600);
+
 /// Connections open at once. More wait in the listen queue. Memory: about 15 KiB per idle connection, and 2 KiB per
 /// idle watch of HTTP/1.1.
 pub const CONNECTIONS_MAX: usize = 16_384;
@@ -183,6 +187,59 @@ pub const CHURN_RATE_MAX: u32 = 100_000;
 /// Time for which `churn` waits for the last responses after it was asked to stop.
 pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
 
+/// Addresses of one upstream. A request is tried on each of them once, as long as none of them accepts a connection.
+pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
+
+/// Requests of callers that are passed to the upstream at once, each on a connection of its own. Further ones get 429.
+/// Memory: at most four times [`UPSTREAM_PIECE_BYTES`] in each direction, and one open file.
+pub const UPSTREAM_REQUESTS_MAX: usize = 4_096;
+
+/// Questions to the upstream on behalf of callers at once. Further ones wait within [`UPSTREAM_ASK_WAIT`].
+pub const UPSTREAM_ASKS_MAX: usize = 256;
+
+/// Time for one question to the upstream, with its connection and its answer.
+pub const UPSTREAM_ASK_WAIT: Duration = Duration::from_secs(5);
+
+/// Bytes of the answer to one question, which may repeat the selectors of a read.
+pub const UPSTREAM_ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// Idle connections kept for each address of the upstream. Memory: about 40 KiB each with TLS.
+pub const UPSTREAM_IDLE_MAX: usize = 64;
+
+/// Time for which an idle connection is kept: less than the 90 s after which kube-apiserver closes it, so that few
+/// requests meet a connection that is just being closed.
+pub const UPSTREAM_IDLE_WAIT: Duration = Duration::from_secs(30);
+
+/// Time for a connection to one address, with its TLS handshake.
+pub const UPSTREAM_CONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// Time without any byte from the upstream before the kernel probes the connection, which is then broken after
+/// [`UPSTREAM_KEEPALIVE_TRIES`] probes without an answer, [`UPSTREAM_KEEPALIVE_EVERY`] apart. It ends requests whose
+/// upstream vanished without a word.
+pub const UPSTREAM_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Pause between two probes of a silent connection.
+pub const UPSTREAM_KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Probes without an answer before the connection is broken.
+pub const UPSTREAM_KEEPALIVE_TRIES: u32 = 3;
+
+/// Time for which the upstream may take no byte of a request. Linux only; elsewhere the kernel's own limit holds.
+pub const UPSTREAM_STUCK: Duration = Duration::from_secs(60);
+
+/// Bytes read at once from the upstream, and the longest head of its answers. A body that is passed through holds one
+/// such piece that is being read, one that waits, and [`UPSTREAM_UNSENT_BYTES_MAX`]: 64 KiB.
+pub const UPSTREAM_PIECE_BYTES: usize = 16 << 10;
+
+/// Bytes of one body on their way to a socket: two pieces, so that one is read while the other is sent.
+pub const UPSTREAM_UNSENT_BYTES_MAX: usize = 2 * UPSTREAM_PIECE_BYTES;
+
+/// Bytes copied at once in each direction of an upgraded connection. Memory: twice this for each of them.
+pub const TUNNEL_BYTES: usize = 16 << 10;
+
+/// Seconds that a client is asked to wait while the upstream cannot be reached.
+pub const UPSTREAM_RETRY_AFTER_SECONDS: u32 = 5;
+
 /// Bytes that must have been allocated and freed before the allocator is trimmed. Trimming walks the heap, so it is
 /// not worth it for less.
 pub const TRIM_BYTES: u64 = 4 << 20;
@@ -197,8 +254,30 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
 pub const LOGGED_CHARS_MAX: usize = 1024;
 
+/// Time for which the API server's answer to the question whether a caller may read is used, for allows and denials. A
+/// revoked right is used at most this much longer. kube-apiserver caches tokens for as long.
+pub const RIGHT_AGE: Duration = Duration::from_secs(10);
+
+/// Time for which the last answer about a right counts while the API server cannot be asked. No right can
+/// be withdrawn there meanwhile, unless only this server is cut off.
+pub const RIGHT_AGE_AWAY: Duration = Duration::from_secs(300);
+
+/// Answers about rights of callers, and names of callers, that are kept. Memory: about 200 bytes each, and at most
+/// [`REVIEW_TEXT_BYTES_MAX`] for a denial or a name.
+pub const RIGHTS_MAX: usize = 16_384;
+
+/// Time for the API server to answer whether a caller may read, after which the caller gets 504.
+pub const REVIEW_WAIT: Duration = Duration::from_secs(3);
+
+/// Bytes of one such answer, which repeats the selectors of the question. Memory: one answer per waiting question.
+pub const REVIEW_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of a caller's name and of a reason that appear in the text of a denial.
+pub const REVIEW_TEXT_BYTES_MAX: usize = 1 << 10;
+
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
 const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
+const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");

@@ -14,6 +14,7 @@ mod socket;
 mod takeover;
 mod tap;
 mod tls;
+mod tunnel;
 mod watch_sink;
 mod websocket;
 
@@ -33,6 +34,7 @@ use crate::{
     app::App,
     config::Config,
     limits,
+    upstream::connect::{UpstreamAddresses, UpstreamError},
     workload::{
         manifests::{self, LoadError},
         populate::{self, PopulateError},
@@ -56,6 +58,9 @@ pub enum StartError {
     /// The certificate or its key cannot be used.
     #[error("cannot use the certificate: {0}")]
     Tls(#[from] TlsError),
+    /// The upstream API server cannot be used.
+    #[error("cannot use the upstream: {0}")]
+    Upstream(#[from] UpstreamError),
     /// A manifest cannot be used.
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
@@ -98,7 +103,10 @@ impl Server {
             Some(files) => Some(Arc::new(Acceptor::load(files.clone()).await?)),
             None => None,
         };
-        let app = Arc::new(App::new(config));
+        let app = Arc::new(match config.upstream.clone() {
+            Some(upstream) => App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream),
+            None => App::new(config),
+        });
         app.start().await;
         manifests::into_storage(&app, &app.config.load).await?;
         if let Some(spec) = &app.config.populate {

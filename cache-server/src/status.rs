@@ -128,13 +128,17 @@ impl From<FreshnessError> for Status {
     }
 }
 
+/// Seconds after which a client may repeat a request that the storage could not answer.
+const SOURCE_RETRY_SECONDS: u32 = 1;
+
 impl From<SourceError> for Status {
     fn from(error: SourceError) -> Self {
         tracing::warn!(%error, "storage request failed");
         match error {
             SourceError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
             SourceError::Unavailable(_) | SourceError::Forbidden(_) | SourceError::Unsupported(_) => {
-                Self::unavailable("storage is not available")
+                let details = Some(Details { retry_after_seconds: SOURCE_RETRY_SECONDS, ..Details::default() });
+                Self { details, ..Self::unavailable("storage is not available") }
             }
         }
     }

@@ -16,24 +16,39 @@ use futures::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
-use watch_cache::{Change, Draft, Entry};
+use watch_cache::{Change, Draft, Entry, Reader};
 
 use crate::registry::ResourceType;
 
 /// Where a cache gets the state and history of a type. Shared by all tasks.
 pub trait Source: Send + Sync + 'static {
     /// Streams one type: its state and everything after it, or, after a position, only the changes. Dropping the
-    /// stream frees the source's state for the reader.
+    /// stream frees the source's state for the reader. `cache` is what the stream fills: its objects prove to a source of
+    /// several servers which history it holds.
     ///
     /// # Errors
     /// [`SourceError`]; [`SourceError::Compacted`] if the position is not in the known history any more.
-    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>>;
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>>;
 
     /// Returns the newest committed revision, and promises an update at or above it in every stream of the type.
     ///
     /// # Errors
     /// [`SourceError`] if the source does not respond.
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>>;
+
+    /// Returns a revision at which the type's state contains everything committed before the call. May be lower than
+    /// [`current`](Self::current), if nothing of the type has changed since; then it is cheaper.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the source does not respond.
+    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.current(ty)
+    }
 }
 
 /// A source that this server may also write to.
@@ -71,7 +86,7 @@ pub enum Update {
     /// A state begins. Comes first in a stream from the start, and again whenever the source lost its position.
     StateBegins,
     /// An object of the state.
-    Object(Record),
+    Object(SourceRecord),
     /// The object with this key left the state before it was complete.
     Removed(String),
     /// The state is complete at this revision: objects that are not in it do not exist.
@@ -79,7 +94,7 @@ pub enum Update {
     /// The state broke off: its objects so far are void, and the state before it goes on.
     StateAbandoned,
     /// An object was created or changed.
-    Put(Record),
+    Put(SourceRecord),
     /// An object was deleted.
     Deleted {
         /// `namespace/name` or `name`.
@@ -93,7 +108,7 @@ pub enum Update {
 
 /// One version of one object, as a source has it.
 #[derive(Clone, Debug)]
-pub enum Record {
+pub enum SourceRecord {
     /// An entry that cache and source share.
     Entry(Arc<Entry>),
     /// JSON, which the cacher decodes.
@@ -125,9 +140,9 @@ impl ListAndWatch {
     /// Returns both as one stream, which ends after the first error.
     pub(crate) fn into_updates(self) -> Updates {
         let Self { listed: ListSnapshot { resource_version, entries }, changes } = self;
-        let objects = entries.map_ok(|entry| Update::Object(Record::Entry(entry)));
+        let objects = entries.map_ok(|entry| Update::Object(SourceRecord::Entry(entry)));
         let changes = changes.map_ok(|change| match change {
-            Change::Put(entry) => Update::Put(Record::Entry(entry)),
+            Change::Put(entry) => Update::Put(SourceRecord::Entry(entry)),
             Change::Deleted { key, resource_version } => Update::Deleted { key, revision: resource_version },
             Change::Progress(revision) => Update::Progress(revision),
         });

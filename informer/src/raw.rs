@@ -27,6 +27,7 @@ use std::{
     collections::VecDeque,
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -38,9 +39,10 @@ use futures::{
 use informer_core::{
     ResourceVersion, Time,
     object::Meta,
+    proof,
     reflector::ObservedObject,
     session::{Evidence, Order, Sink},
-    store::StoreError,
+    store::{Store, StoreConfig, StoreError},
 };
 use tokio::sync::watch;
 
@@ -132,12 +134,16 @@ impl fmt::Debug for Object {
 pub struct Builder {
     pub(crate) declared: Declaration,
     from: Option<ResourceVersion>,
+    witnesses: Option<Witnesses>,
 }
+
+/// Returns an object of the reader's state.
+type Witnesses = Arc<dyn Fn(usize) -> Option<Bytes> + Send + Sync>;
 
 impl Builder {
     pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {
         let config = Config { drop_paths: Vec::new(), ..Config::default() };
-        Self { declared: Declaration::new(cluster, of, config), from: None }
+        Self { declared: Declaration::new(cluster, of, config), from: None, witnesses: None }
     }
 
     declaration_setters! {
@@ -155,6 +161,15 @@ impl Builder {
         self
     }
 
+    /// Lets the stream prove that a server has the reader's history, as an informer does with its store: before it resumes
+    /// at another endpoint, and before [`resume_from`](Self::resume_from). `witness` returns the JSON of a stored object,
+    /// the newest first, after so many others proved nothing; `None` if none is left, and then initial state follows.
+    /// Called on the task that polls the stream.
+    pub fn witnesses(mut self, witness: impl Fn(usize) -> Option<Bytes> + Send + Sync + 'static) -> Self {
+        self.witnesses = Some(Arc::new(witness));
+        self
+    }
+
     /// Creates the stream. Must be called inside a tokio runtime; sends no request before the first poll.
     ///
     /// # Errors
@@ -162,10 +177,15 @@ impl Builder {
     pub fn start(self) -> Result<Events, ConfigError> {
         let setup = self.declared.into_setup()?;
         let (sender, progress) = watch::channel(Progress::new());
-        let driver = Driver::new(setup, EventQueue::default(), sender.into(), self.from);
+        let driver = Driver::new(
+            setup,
+            EventQueue { events: VecDeque::new(), witnesses: self.witnesses },
+            sender.into(),
+            self.from,
+        );
         let events = stream::unfold(driver, |mut driver| async move {
             loop {
-                if let Some(event) = driver.sink().0.pop_front() {
+                if let Some(event) = driver.sink().events.pop_front() {
                     return Some((event, driver));
                 }
                 if driver.is_over() {
@@ -207,6 +227,13 @@ impl Events {
         self.progress.borrow().explain()
     }
 
+    /// Time since the server last confirmed what the stream has delivered, by an event, a bookmark or an accepted watch.
+    /// `None` before the first complete initial state.
+    #[must_use]
+    pub fn age(&self) -> Option<std::time::Duration> {
+        self.progress.borrow().age()
+    }
+
     /// Bytes received in the bodies of accepted responses.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {
@@ -229,12 +256,25 @@ impl fmt::Debug for Events {
 }
 
 /// Events of the last turn. Bounded: a turn reads one chunk.
-#[derive(Default)]
-struct EventQueue(VecDeque<Result<Event, Error>>);
+struct EventQueue {
+    events: VecDeque<Result<Event, Error>>,
+    witnesses: Option<Witnesses>,
+}
+
+impl EventQueue {
+    /// Returns the reader's evidence, as an entry of a store.
+    fn witness(&self, skip: usize) -> Option<Evidence> {
+        let json = self.witnesses.as_ref()?(skip)?;
+        let meta = Meta::read(&json).ok()?;
+        let mut store = Store::new(StoreConfig::default());
+        store.restore([(meta, &json[..])], None);
+        proof::witness(&store.snapshot(), 0).map(Evidence::Witness)
+    }
+}
 
 impl Sink for EventQueue {
     fn take(&mut self, _now: Time, order: Order<'_>) -> Result<(), StoreError> {
-        self.0.push_back(Ok(match order {
+        self.events.push_back(Ok(match order {
             Order::Init { .. } => Event::Init,
             Order::InitApply(json, meta) => Event::InitApply(Object::new(json, meta)),
             Order::InitDone(position) => Event::InitDone(position),
@@ -248,10 +288,14 @@ impl Sink for EventQueue {
         Ok(())
     }
 
-    /// Keeps no objects to prove a history with. Trusts the caller's position at its own endpoint; at another endpoint,
-    /// a new initial state not older than the position replaces it.
-    fn evidence(&self, _skip: usize, moved: bool) -> Evidence {
-        if moved { Evidence::Nothing } else { Evidence::Word }
+    /// Without witnesses, trusts the caller's position at its own endpoint; at another endpoint, a new initial state not
+    /// older than the position replaces it.
+    fn evidence(&self, skip: usize, moved: bool) -> Evidence {
+        match (&self.witnesses, moved) {
+            (Some(_), _) => self.witness(skip).unwrap_or(Evidence::Nothing),
+            (None, true) => Evidence::Nothing,
+            (None, false) => Evidence::Word,
+        }
     }
 
     /// Keeps no state to compare with, so every event counts as news.
@@ -268,7 +312,7 @@ impl Sink for EventQueue {
 
 impl DriverSink for EventQueue {
     fn failed(&mut self, error: &Error) {
-        self.0.push_back(Err(error.clone()));
+        self.events.push_back(Err(error.clone()));
     }
 
     fn flush(&mut self) {}

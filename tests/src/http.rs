@@ -23,7 +23,10 @@ use tokio::{
 
 pub use watch::{Event, LINE_WAIT, Step, Watch, briefs};
 
-use crate::{objects::Object, tls::Trust};
+use crate::{
+    objects::{Object, collection_of},
+    tls::Trust,
+};
 
 /// Timeout of a response. Reads that wait for a position take three seconds.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(15);
@@ -41,6 +44,8 @@ pub struct Client {
     http2: bool,
     /// Trust anchors if it uses TLS.
     trust: Option<&'static Trust>,
+    /// Header `authorization` of every request that has none.
+    authorization: Option<&'static str>,
 }
 
 /// A connection, plain or TLS.
@@ -66,7 +71,7 @@ pub struct Answer {
 impl Client {
     /// A client of the server at `address`.
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, http2: false, trust: None }
+        Self { address, http2: false, trust: None, authorization: None }
     }
 
     /// Switches to HTTP/2.
@@ -79,6 +84,12 @@ impl Client {
     #[must_use]
     pub fn over_tls(self, trust: Trust) -> Self {
         Self { trust: Some(Box::leak(Box::new(trust))), ..self }
+    }
+
+    /// Sends a bearer token with every request. Leaks it, so that clients stay `Copy`.
+    #[must_use]
+    pub fn with_token(self, token: &str) -> Self {
+        Self { authorization: Some(format!("Bearer {token}").leak()), ..self }
     }
 
     /// Gets `path`, which may carry a query.
@@ -114,6 +125,12 @@ impl Client {
     /// Creates an object. Returns its resourceVersion.
     pub async fn create(&self, object: &Object) -> u64 {
         self.post(&object.collection(), object.body()).await.with_code(201).resource_version()
+    }
+
+    /// Creates the object of a manifest, unless it exists. The type's plural follows from its kind.
+    pub async fn create_manifest(&self, manifest: &Value) -> Answer {
+        let answer = self.post(&collection_of(manifest), manifest).await;
+        if answer.code == StatusCode::CONFLICT { answer } else { answer.with_code(201) }
     }
 
     /// Replaces an object unconditionally. Returns its new resourceVersion.
@@ -189,7 +206,11 @@ impl Client {
         self.try_exchange(request).await.unwrap_or_else(|error| panic!("{asked}: {error}"))
     }
 
-    async fn try_exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    async fn try_exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        if let Some(authorization) = self.authorization {
+            let value = http::HeaderValue::from_static(authorization);
+            request.headers_mut().entry(header::AUTHORIZATION).or_insert(value);
+        }
         let exchange = async {
             let stream = self.connect().await.map_err(|error| error.to_string())?;
             let io = TokioIo::new(stream);

@@ -10,13 +10,16 @@
     reason = "a harness panics in the name of the test that called it"
 )]
 
+pub mod genuine;
 pub mod http;
 pub mod objects;
 pub mod process;
+pub mod rights;
 pub mod slow;
 pub mod table;
 pub mod tap;
 pub mod tls;
+pub mod ways;
 pub mod websocket;
 
 pub mod api;

@@ -47,6 +47,23 @@ pub fn node(name: &str) -> Object {
     Object::new("/api/v1", "nodes", "v1", "Node", name)
 }
 
+/// Path of the collection that the object of a manifest belongs to. The plural is that of English, as for all built-in
+/// types.
+pub fn collection_of(manifest: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("no text in {manifest}")).to_owned();
+    let (api_version, kind) = (text(&manifest["apiVersion"]), text(&manifest["kind"]).to_lowercase());
+    let plural = match kind.as_bytes() {
+        b"endpoints" => kind,
+        [.., b's' | b'x'] => format!("{kind}es"),
+        [rest @ .., b'y'] if !rest.ends_with(b"a") => format!("{}ies", &kind[..rest.len()]),
+        _ => format!("{kind}s"),
+    };
+    let root = if api_version.contains('/') { "/apis" } else { "/api" };
+    let namespace = manifest["metadata"]["namespace"].as_str();
+    let within = namespace.map_or_else(String::new, |namespace| format!("namespaces/{namespace}/"));
+    format!("{root}/{api_version}/{within}{plural}")
+}
+
 impl Object {
     fn new(prefix: &'static str, plural: &'static str, api_version: &str, kind: &str, name: &str) -> Self {
         let body = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});

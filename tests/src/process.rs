@@ -4,6 +4,7 @@
 //! the end.
 
 use std::{
+    any::Any,
     net::SocketAddr,
     process::{Command as Plain, ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -33,9 +34,13 @@ pub const READY: &str = "listening on ";
 
 /// A running server.
 pub struct Server {
-    child: Child,
+    /// `None` if the server is not this harness's process.
+    child: Option<Child>,
     address: SocketAddr,
     stderr: Output,
+    client: Client,
+    /// Dropped with the server.
+    _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// A server that has ended.
@@ -106,7 +111,25 @@ impl Server {
         };
         // Keep reading stdout, so that the server never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { child, address, stderr }
+        Self { child: Some(child), address, stderr, client: Client::new(address), _kept: None }
+    }
+
+    /// A server at `address` that is not a child of this harness. It lives as long as `kept`.
+    pub fn foreign(address: SocketAddr, kept: impl Any + Send + Sync) -> Self {
+        let client = Client::new(address);
+        Self { child: None, address, stderr: Output::default(), client, _kept: Some(Box::new(kept)) }
+    }
+
+    /// Keeps `kept` until the server is dropped.
+    #[must_use]
+    pub fn keeping(self, kept: impl Any + Send + Sync) -> Self {
+        Self { _kept: Some(Box::new(kept)), ..self }
+    }
+
+    /// Lets its clients send a bearer token.
+    #[must_use]
+    pub fn with_token(self, token: &str) -> Self {
+        Self { client: self.client.with_token(token), ..self }
     }
 
     /// Runs `binary` with exactly these arguments until it ends by itself.
@@ -133,7 +156,7 @@ impl Server {
 
     /// Resets the peak of [`Self::peak_bytes`] and returns the current size. Linux only.
     pub fn forget_peak(&self) -> u64 {
-        let id = self.child.id().expect("runs until it is waited for");
+        let id = self.id();
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").unwrap();
         self.peak_bytes()
     }
@@ -143,8 +166,13 @@ impl Server {
         self.status_bytes("VmHWM:")
     }
 
+    fn id(&self) -> u32 {
+        let child = self.child.as_ref().expect("a case about the process has one");
+        child.id().expect("runs until it is waited for")
+    }
+
     fn status_bytes(&self, line: &str) -> u64 {
-        let id = self.child.id().expect("runs until it is waited for");
+        let id = self.id();
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
         let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
         found.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
@@ -152,7 +180,7 @@ impl Server {
 
     /// A client of it.
     pub const fn client(&self) -> Client {
-        Client::new(self.address)
+        self.client
     }
 
     /// Sends SIGTERM, as an operator's `kill` does.
@@ -162,14 +190,14 @@ impl Server {
 
     /// Sends a signal by its name, such as `STOP`.
     pub fn signal(&self, name: &str) {
-        let id = self.child.id().expect("runs until it is waited for");
+        let id = self.id();
         let sent = Plain::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().unwrap();
         assert!(sent.success(), "no signal for {id}");
     }
 
     /// Waits until the process has ended.
     pub async fn ended(self) -> Ended {
-        finish(self.child, self.stderr, &[]).await
+        finish(self.child.expect("a case about the process has one"), self.stderr, &[]).await
     }
 }
 

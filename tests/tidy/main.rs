@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("informer", &["informer-core", "informer-testing"]),
     ("watch-cache", &["informer-core", "informer-serving"]),
     ("api-rules", &["informer-core", "informer-serving", "watch-cache"]),
-    ("cache-server", &["api-rules", "informer-core", "informer-serving", "watch-cache"]),
+    ("cache-server", &["api-rules", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("examples", &["cache-server", "informer", "informer-core"]),
     ("tidy", &[]),
     ("tests", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
@@ -152,10 +152,11 @@ const LAYERS: &[&str] = &[
     "budget",
     "stored",
     "controllers",
-    "allocator",
-    "app",
     "route",
     "status",
+    "upstream",
+    "allocator",
+    "app",
     "read",
     "request",
     "write",
@@ -187,6 +188,26 @@ fn folders_of_the_server_know_only_lower_ones() {
             // Names that begin with a capital are items of `lib.rs`.
             let Some(other) = rank(&used) else { continue };
             assert!(other <= own, "{path} must not know {used}, which is above it");
+        }
+    }
+}
+
+/// Goal: the server knows the SDK and kube's client in one folder only. Method: paths in all code but tests.
+#[test]
+fn only_upstream_knows_the_sdk() {
+    let folder = root().join("cache-server/src");
+    let mut files = Vec::new();
+    sources(&folder, &mut files);
+    for file in files {
+        let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
+        if path.starts_with("upstream") || path.split(['/', '.']).any(|part| part == "tests") {
+            continue;
+        }
+        let source = fs::read_to_string(&file).expect("a readable file");
+        for line in without_tests(&source).lines().filter_map(|line| line.split("//").next()) {
+            let mut words = line.split(|letter: char| !letter.is_alphanumeric() && !"_:".contains(letter));
+            let known = words.find(|word| word.starts_with("kube::") || word.starts_with("informer::"));
+            assert!(known.is_none(), "{path} must not know {known:?}: only `upstream` does");
         }
     }
 }

@@ -629,7 +629,7 @@ mod tests {
         for (id, text) in [
             ("configmaps", "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
             ("pods", "field label not supported: x"),
-            ("jobs.batch", "field label \"x\" not supported for batchv1.Job"),
+            ("jobs.batch", "field label \"x\" not supported for Job"),
             (
                 "resourceslices.resource.k8s.io",
                 "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x",

@@ -399,6 +399,12 @@ impl Writer {
         self.shared.waiting.applied()
     }
 
+    /// Returns a reader of the cache.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.shared))
+    }
+
     /// Returns the current version of an object by its key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {

@@ -1,17 +1,17 @@
-//! Health of the stream that fills a cache.
+//! StreamHealth of the stream that fills a cache.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Health of the stream that fills one cache: working, or failing since a point in time.
+/// StreamHealth of the stream that fills one cache: working, or failing since a point in time.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(super) struct StreamHealth {
     failing: Mutex<Option<Instant>>,
 }
 
-impl Health {
+impl StreamHealth {
     /// The stream delivered something.
     pub(super) fn works(&self) {
         *self.failing.lock() = None;

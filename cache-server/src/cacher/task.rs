@@ -13,10 +13,10 @@ use tokio::{
 };
 use watch_cache::{BucketWaker, Change, Draft, Entry, Limits, OutOfOrder, Reader, Total, Writer, cache_within};
 
-use super::health::Health;
+use super::health::StreamHealth;
 use crate::{
     registry::ResourceType,
-    storage::{FollowFrom, Record, Source, SourceError, Update},
+    storage::{FollowFrom, Source, SourceError, SourceRecord, Update},
 };
 
 /// The inputs of one type's tasks.
@@ -29,8 +29,8 @@ pub(super) struct Tasks {
     /// Start of the clock of all caches.
     pub(super) started: Instant,
     pub(super) stop: watch::Receiver<bool>,
-    /// Health of the stream that fills the cache.
-    pub(super) health: Arc<Health>,
+    /// StreamHealth of the stream that fills the cache.
+    pub(super) health: Arc<StreamHealth>,
 }
 
 /// Starts the tasks. The reader is replaced when they restart, and its channel is closed when they end.
@@ -130,7 +130,7 @@ impl Cacher {
         let opened = tokio::select! {
             biased;
             () = stopped(&mut stop) => return ControlFlow::Break(()),
-            opened = self.tasks.source.follow(&self.tasks.ty, from) => opened,
+            opened = self.tasks.source.follow(&self.tasks.ty, from, self.writer.reader()) => opened,
         };
         let mut updates = match opened {
             Ok(updates) => updates,
@@ -198,9 +198,15 @@ impl Cacher {
         Ok(())
     }
 
-    /// Starts an epoch with the staged state.
+    /// Starts an epoch with the staged state, unless nothing has changed since the position was lost: then the watches go
+    /// on. Objects that were created and deleted in between are not shown; clients that relist do not see them either.
     fn complete(&mut self, revision: u64) {
         let objects = self.staged.take().unwrap_or_default();
+        if self.writer.applied() <= revision && self.is_state(&objects) && self.progress(revision) {
+            tracing::info!(resource = self.tasks.ty.id(), resource_version = revision, "relist found no change");
+            self.is_listed = true;
+            return self.works();
+        }
         tracing::info!(
             resource = self.tasks.ty.id(),
             objects = objects.len(),
@@ -210,6 +216,19 @@ impl Cacher {
         self.writer.reset(objects, revision, self.now());
         self.is_listed = true;
         self.works();
+    }
+
+    /// True if these are the very entries of the cache.
+    fn is_state(&self, objects: &Objects<Entry>) -> bool {
+        let cached = self.writer.reader().snapshot().objects.clone();
+        self.writer.applied() > 0
+            && cached.len() == objects.len()
+            && cached.iter().zip(objects.iter()).all(|(cached, listed)| Arc::ptr_eq(cached, listed))
+    }
+
+    fn progress(&mut self, revision: u64) -> bool {
+        let now = self.now();
+        self.writer.apply(Change::Progress(revision), now).is_ok()
     }
 
     fn works(&mut self) {
@@ -224,10 +243,10 @@ impl Cacher {
     }
 
     /// Returns the entry of a listed object: the one that the cache has already if the object is unchanged.
-    fn listed(&self, record: Record) -> Option<Arc<Entry>> {
+    fn listed(&self, record: SourceRecord) -> Option<Arc<Entry>> {
         let (draft, revision) = match record {
-            Record::Entry(entry) => return Some(entry),
-            Record::Json { json, revision } => (self.decode(&json)?, revision),
+            SourceRecord::Entry(entry) => return Some(entry),
+            SourceRecord::Json { json, revision } => (self.decode(&json)?, revision),
         };
         let known = self.writer.get(draft.key());
         match known.filter(|known| known.resource_version() == revision && draft.same_content(known)) {
@@ -237,10 +256,10 @@ impl Cacher {
     }
 
     /// Returns the entry of a changed object.
-    fn changed(&self, record: Record) -> Option<Arc<Entry>> {
+    fn changed(&self, record: SourceRecord) -> Option<Arc<Entry>> {
         Some(match record {
-            Record::Entry(entry) => entry,
-            Record::Json { json, revision } => {
+            SourceRecord::Entry(entry) => entry,
+            SourceRecord::Json { json, revision } => {
                 let draft = self.decode(&json)?;
                 let exists = self.writer.get(draft.key()).is_some();
                 if exists { draft.commit_update(revision) } else { draft.commit(revision) }

@@ -15,8 +15,8 @@ use super::*;
 use crate::{
     registry::{Definition, Registry},
     storage::{
-        Expect, FollowFrom, ListAndWatch, ListSnapshot, Record, Store, Txn, Update, Updates, WriteError, WriteResult,
-        embedded::EmbeddedStorage,
+        Expect, FollowFrom, ListAndWatch, ListSnapshot, SourceRecord, Store, Txn, Update, Updates, WriteError,
+        WriteResult, embedded::EmbeddedStorage,
     },
 };
 
@@ -141,7 +141,12 @@ struct History {
 }
 
 impl Source for Scripted {
-    fn follow(&self, _: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    fn follow(
+        &self,
+        _: &Arc<ResourceType>,
+        from: FollowFrom,
+        _: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
         if let FollowFrom::After(after) = from {
             return std::future::ready(Err(SourceError::Compacted { after })).boxed();
         }
@@ -241,11 +246,16 @@ struct Defective {
 }
 
 impl Source for Defective {
-    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
-        let (followed, panics) = (self.inner.follow(ty, from), Arc::clone(&self.panics));
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let (followed, panics) = (self.inner.follow(ty, from, cache), Arc::clone(&self.panics));
         async move {
             let updates = followed.await?.inspect(move |update| {
-                if let Ok(Update::Put(Record::Entry(entry))) = update
+                if let Ok(Update::Put(SourceRecord::Entry(entry))) = update
                     && entry.name() == "defect"
                 {
                     panics.fetch_add(1, Ordering::Relaxed);
@@ -285,13 +295,14 @@ async fn a_type_whose_task_panicked_starts_again() {
         create(&*storage, &pods, &format!("x{round}")).await;
         let reader = caches.fresh(&pods).await.expect("it started again").clone();
         caches.fresh(&maps).await.expect("another type");
-        assert_eq!(caches.down(), [""; 0]);
+        assert_eq!(caches.down(), []);
         let mut watcher = reader.cursor(CursorStart::After(reader.applied()), Filter::all()).expect("at the head");
         let defect = create(&*storage, &pods, "defect").await;
         assert_eq!(step(&mut watcher).await, (0, Step::EpochEnded));
         assert!(watcher.is_closed(), "its client may come back at once");
         tokio::task::yield_now().await;
-        assert_eq!((caches.down(), panics.load(Ordering::Relaxed)), (vec!["pods".to_owned()], round));
+        let down: Vec<_> = caches.down().into_iter().map(|down| down.resource).collect();
+        assert_eq!((down, panics.load(Ordering::Relaxed)), (vec!["pods".to_owned()], round));
         caches.fresh(&maps).await.expect("another type is not concerned");
         let snapshot = caches.reader(&pods).await.expect("within three seconds").snapshot();
         assert_eq!((snapshot.objects.len(), snapshot.resource_version), (round + 1, defect));
@@ -366,5 +377,5 @@ async fn a_type_whose_waking_task_panicked_starts_again() {
         assert!(watcher.await.expect("no panic"), "its client may come back at once");
     }
     assert_eq!(caches.reader(&pods).await.expect("it started again").snapshot().objects.len(), 1);
-    assert_eq!(caches.down(), [""; 0]);
+    assert_eq!(caches.down(), []);
 }

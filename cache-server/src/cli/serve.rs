@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use super::{FAILED, StopSignals, fail, fail_input, files, units};
+use super::{FAILED, StopSignals, fail, fail_input, files, units, upstream::UpstreamFlags};
 use crate::{
     Server,
     config::{Config, ListEncoding, PopulateSpec, TlsFiles},
@@ -45,6 +45,9 @@ pub(super) struct Serve {
     /// out: none.
     #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
     populate: Option<PopulateSpec>,
+
+    #[command(flatten)]
+    upstream: UpstreamFlags,
 
     /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
     #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
@@ -152,6 +155,7 @@ impl From<Serve> for Config {
             grace: serve.grace,
             load: serve.load,
             populate: serve.populate,
+            upstream: serve.upstream.into_config(),
             // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             ..Self::default()

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     app::App,
-    metrics,
+    cacher::DownCache,
+    clock, metrics,
     read::{
         body::{self, Response, page_not_found},
         pretty,
@@ -68,17 +69,31 @@ fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Respons
 
 fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&str>) -> Response {
     // Answering at all proves that the server listens; caches start with their first reader, so they are no check.
-    let of = |name: &'static str, passes| Check { name: name.into(), passes };
+    let of = |name: &'static str, passes| Check { name: name.into(), passes, note: None };
     let mut checks = vec![of("ping", true), of("poststarthook/crd-informer-synced", app.definitions.are_known())];
-    // A server that shuts down, or has a cache that is down, is alive but not ready for new clients.
+    // A server that shuts down, or has a cache that is down, is alive but not ready for new clients. In front of an API
+    // server, a cache that was filled goes on serving what it has.
     if endpoint == Health::Readyz {
         checks.push(of("shutdown", !app.caches.is_stopped()));
-        let down = app.caches.down().into_iter();
-        checks.extend(down.map(|ty| Check { name: format!("cache/{ty}").into(), passes: false }));
+        let down = app.caches.down();
+        if let Some(upstream) = app.upstream() {
+            let is_named = |id: &String| upstream.is_named(id) && !down.iter().any(|down| down.resource == *id);
+            let filling = app.caches.filling().into_iter().filter(is_named);
+            checks.extend(filling.map(|id| Check { name: format!("cache/{id}").into(), passes: false, note: None }));
+        }
+        checks.extend(down.iter().map(|down| down_check(app, down)));
     }
     let Some((code, text)) = health::health(endpoint, check, head.query.pairs(), &checks) else {
         return page_not_found();
     };
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     body::text(code, text.into())
+}
+
+/// The check of a cache that its source does not keep up to date.
+fn down_check(app: &App, down: &DownCache) -> Check {
+    let is_needed = app.upstream().is_none_or(|upstream| upstream.is_named(&down.resource));
+    let serves_on = app.upstream().is_some() && down.is_filled;
+    let note = Some(format!("degraded since {}", clock::before(down.since)));
+    Check { name: format!("cache/{}", down.resource).into(), passes: serves_on || !is_needed, note }
 }

@@ -13,6 +13,8 @@ pub(super) struct Check {
     pub(super) name: Cow<'static, str>,
     /// True if the condition holds.
     pub(super) passes: bool,
+    /// A remark that is shown although the condition holds.
+    pub(super) note: Option<String>,
 }
 
 /// Returns the answer of a health endpoint: 200 or 500, and plain text. `check` selects a single check; returns `None`
@@ -38,10 +40,10 @@ pub(super) fn health(
     let excluded: Vec<&str> =
         query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str()).collect();
     let (mut text, mut well) = (String::new(), true);
-    for Check { name, passes } in checks {
+    for Check { name, passes, note } in checks {
         match (excluded.contains(&&**name), passes) {
             (true, _) => text.push_str(&format!("[+]{name} excluded: ok\n")),
-            (false, true) => text.push_str(&format!("[+]{name} ok\n")),
+            (false, true) => text.push_str(&format!("[+]{name} {}\n", note.as_deref().unwrap_or("ok"))),
             (false, false) => {
                 text.push_str(&format!("[-]{name} failed: reason withheld\n"));
                 well = false;
@@ -73,7 +75,7 @@ mod tests {
         let ask = |query: &[(&str, &str)], well: bool| {
             let query: Vec<(String, String)> =
                 query.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-            let check = |name: &'static str, passes| Check { name: name.into(), passes };
+            let check = |name: &'static str, passes| Check { name: name.into(), passes, note: None };
             let checks = [check("ping", true), check("storage", well)];
             health(Health::Readyz, None, &query, &checks).expect("an endpoint")
         };
@@ -89,7 +91,7 @@ mod tests {
             "[+]ping ok\n[+]storage ok\nwarn: some health checks cannot be excluded: no matches for \"zzz\"\nreadyz \
              check passed\n"
         );
-        let one = [Check { name: "ping".into(), passes: true }];
+        let one = [Check { name: "ping".into(), passes: true, note: None }];
         assert_eq!(health(Health::Livez, Some("ping"), &[], &one), Some((200, "ok".to_owned())));
         assert_eq!(health(Health::Livez, Some("none"), &[], &one), None);
     }

@@ -1,6 +1,5 @@
 //! Requests against a whole server without sockets: properties of every response, and cases that fit no other file.
 
-use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use http_body_util::Full;
 use serde_json::json;
@@ -304,7 +303,12 @@ async fn health_version_and_metrics_have_their_documents() {
 struct Away;
 
 impl Source for Away {
-    fn follow(&self, _: &Arc<ResourceType>, _: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    fn follow(
+        &self,
+        _: &Arc<ResourceType>,
+        _: FollowFrom,
+        _: watch_cache::Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
         std::future::ready(Err(SourceError::Unavailable("away".to_owned()))).boxed()
     }
 

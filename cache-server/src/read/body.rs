@@ -18,7 +18,10 @@ use watch_cache::Budget;
 pub use watch_cache::Slices;
 
 use super::{list::ListBody, watch::Watch};
-use crate::limits;
+use crate::{
+    limits,
+    upstream::forward::{BrokenAnswer, ForwardedBody, UpstreamTunnel},
+};
 
 /// Limit of one batch handed to the socket. An event can add four slices, and chunked encoding two, so that a batch
 /// still fits into one vectored write.
@@ -39,6 +42,8 @@ enum BodyKind {
     List(Box<ListBody>),
     /// A watch.
     Watch(Box<Watch>),
+    /// The answer of an upstream server.
+    Forwarded(Box<ForwardedBody>),
 }
 
 /// The body cannot be completed. The connection is reset so that the client does not take the part for the whole.
@@ -47,6 +52,9 @@ pub enum BodyError {
     /// A LIST or an initial state was read so slowly that keeping its state became too expensive.
     #[error("the state was read too slowly")]
     Cut,
+    /// The upstream server broke off its answer.
+    #[error("the upstream broke off its answer")]
+    Upstream,
 }
 
 impl Body {
@@ -58,6 +66,11 @@ impl Body {
     /// A stream that ends after `slices`.
     pub(crate) const fn last(slices: Slices) -> Self {
         Self(BodyKind::Last(slices))
+    }
+
+    /// The answer of an upstream server, which keeps its own headers.
+    pub(crate) fn forwarded(body: ForwardedBody) -> Self {
+        Self(BodyKind::Forwarded(Box::new(body)))
     }
 
     pub(super) fn list(listing: ListBody) -> Self {
@@ -73,7 +86,20 @@ impl Body {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.0 {
             BodyKind::Watch(watch) => Some(watch.deadline()),
-            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => None,
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Forwarded(_) => None,
+        }
+    }
+
+    /// True if it is the answer of an upstream server.
+    pub(crate) const fn is_forwarded(&self) -> bool {
+        matches!(self.0, BodyKind::Forwarded(_))
+    }
+
+    /// Returns the upstream's side of a connection that changes its protocol; `None` for other bodies.
+    pub(crate) fn into_tunnel(self) -> Option<UpstreamTunnel> {
+        match self.0 {
+            BodyKind::Forwarded(body) => body.into_tunnel(),
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => None,
         }
     }
 
@@ -90,10 +116,14 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        let mut slices = Slices::new();
-        slices.push(bytes);
-        Self::full(slices)
+        Self::full(slices_of(bytes))
     }
+}
+
+fn slices_of(bytes: Bytes) -> Slices {
+    let mut slices = Slices::new();
+    slices.push(bytes);
+    slices
 }
 
 impl From<Vec<u8>> for Body {
@@ -115,6 +145,7 @@ impl fmt::Debug for Body {
             BodyKind::Last(_) => "Body::Last",
             BodyKind::List(_) => "Body::List",
             BodyKind::Watch(_) => "Body::Watch",
+            BodyKind::Forwarded(_) => "Body::Forwarded",
         })
     }
 }
@@ -134,6 +165,11 @@ impl http_body::Body for Body {
             }
             BodyKind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
             BodyKind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            BodyKind::Forwarded(body) => Pin::new(body.as_mut()).poll_frame(cx).map(|frame| {
+                frame.map(|frame| {
+                    frame.map(|frame| frame.map_data(slices_of)).map_err(|BrokenAnswer| BodyError::Upstream)
+                })
+            }),
         }
     }
 
@@ -142,6 +178,7 @@ impl http_body::Body for Body {
             BodyKind::Full(slices) | BodyKind::Last(slices) => slices.is_empty(),
             BodyKind::List(listing) => listing.is_over(),
             BodyKind::Watch(watch) => watch.is_over(),
+            BodyKind::Forwarded(body) => body.is_end_stream(),
         }
     }
 
@@ -149,6 +186,7 @@ impl http_body::Body for Body {
         match &self.0 {
             BodyKind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
             BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => SizeHint::default(),
+            BodyKind::Forwarded(body) => body.size_hint(),
         }
     }
 }

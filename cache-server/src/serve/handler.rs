@@ -47,7 +47,8 @@ impl Handler {
 /// error.
 fn without_body(response: Response<Body>) -> Response<Body> {
     let (mut head, body) = response.into_parts();
-    if let Some(length) = body.size_hint().exact() {
+    // An upstream has announced the length of the body that it did not send either.
+    if let Some(length) = body.size_hint().exact().filter(|_| !body.is_forwarded()) {
         head.headers.insert(header::CONTENT_LENGTH, length.into());
     }
     Response::from_parts(head, Body::from(Vec::new()))

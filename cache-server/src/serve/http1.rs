@@ -1,4 +1,5 @@
-//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches, including WebSockets.
+//! HTTP/1 connections: hyper answers requests, and hands over those that turn out to be watches, including WebSockets,
+//! and those whose connection becomes a tunnel to the upstream.
 //!
 //! INVARIANT: no byte that was read is lost and no response is left unsent when a connection changes hands, in either
 //! direction. INVARIANT: a response that was cut ends in a reset, never like a complete one.
@@ -37,6 +38,7 @@ use super::{
     socket::Socket,
     takeover::Takeover,
     tap::{Tap, TappedStream},
+    tunnel,
     watch_sink::WatchEnd,
     websocket,
 };
@@ -80,7 +82,11 @@ pub(super) fn requests<S: Socket>(
                 let last = last || is_closing(&closed);
                 let read = joined(parts.read_buf, kept);
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    return Ok(Some(websocket::watching(stream, &read, response)));
+                    return Ok(Some(if response.body().is_forwarded() {
+                        tunnel::copying(stream, read, response)
+                    } else {
+                        websocket::watching(stream, &read, response)
+                    }));
                 }
                 let deadline = response.body().deadline();
                 Ok(Some(watching(Takeover::new(stream, read, response, last, deadline), handler, closed)))
@@ -248,7 +254,7 @@ impl Service<Request<Incoming>> for WatchHandover {
         Box::pin(async move {
             let response = answer.await;
             let taken_over = match response.status() {
-                // Only an accepted WebSocket watch has this status. hyper would wait for an upgrade handler.
+                // An accepted WebSocket watch, or an upgrade by the upstream. hyper would wait for an upgrade handler.
                 StatusCode::SWITCHING_PROTOCOLS => true,
                 _ => plain && response.body().is_watch(),
             };

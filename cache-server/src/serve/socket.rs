@@ -1,6 +1,7 @@
 //! Streams on which connections are served, and the guard that resets a connection once its client makes no progress.
 //!
-//! INVARIANT: a client that reads at least one byte within `Config::socket_stuck` is never disconnected. The kernel's
+//! INVARIANT: a client that reads at least one byte within `Config::socket_stuck` is never disconnected, and the client of
+//! a tunnel never for that. The kernel's
 //! own `TCP_USER_TIMEOUT` does not guarantee that: it counts from the first full window and stops only once the window
 //! opens for all waiting data, so it ends readers that are merely slow.
 
@@ -37,17 +38,28 @@ pub(super) struct StallGuard<S> {
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Makes the close of the stream a reset: a response that was cut must not look like a complete one.
     fn reset_on_close(&self);
+
+    /// Lets a client stop reading for as long as it wants.
+    fn lift_stall_limit(&mut self);
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for TappedStream<S, StallGuard<S>> {
     fn reset_on_close(&self) {
         (self.tap.abort)(&self.stream);
     }
+
+    fn lift_stall_limit(&mut self) {
+        (self.tap.patience, self.tap.stuck) = (Duration::MAX, None);
+    }
 }
 
 impl<S: Socket> Socket for TlsStream<S> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
+    }
+
+    fn lift_stall_limit(&mut self) {
+        self.get_mut().0.lift_stall_limit();
     }
 }
 

@@ -15,34 +15,41 @@ use super::{FollowFrom, Source, SourceError, Updates};
 use crate::registry::ResourceType;
 
 /// A source behind which each [`Source::current`] costs a request. Share it by `Arc`.
-pub struct Coalesced<S> {
+pub struct CoalescedSource<S> {
     inner: Arc<S>,
-    /// By type id. One entry per type that was ever asked for.
-    questions: Mutex<HashMap<String, Questions>>,
+    /// By kind and type id. One entry per type that was ever asked for.
+    questions: Mutex<HashMap<(QuestionKind, String), Questions>>,
     /// For the tasks, which must not keep the source alive.
     this: std::sync::Weak<Self>,
 }
 
-type Question = Shared<BoxFuture<'static, Result<u64, SourceError>>>;
+/// The kind of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum QuestionKind {
+    Current,
+    Confirmed,
+}
+
+type CoalescedAnswer = Shared<BoxFuture<'static, Result<u64, SourceError>>>;
 
 /// The questions of one type.
 #[derive(Default)]
 struct Questions {
-    asked: Option<Question>,
+    asked: Option<CoalescedAnswer>,
     /// Sent when the one before it has its answer. Callers join this one.
-    next: Option<Question>,
+    next: Option<CoalescedAnswer>,
 }
 
-impl<S: Source> Coalesced<S> {
+impl<S: Source> CoalescedSource<S> {
     /// Wraps `inner`.
     pub fn new(inner: Arc<S>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self { inner, questions: Mutex::default(), this: this.clone() })
     }
 
     /// Joins the next question, or sends one.
-    fn join(&self, ty: &Arc<ResourceType>) -> Question {
+    fn join(&self, kind: QuestionKind, ty: &Arc<ResourceType>) -> CoalescedAnswer {
         let questions = &mut *self.questions.lock();
-        let of_type = questions.entry(ty.id().to_owned()).or_default();
+        let of_type = questions.entry((kind, ty.id().to_owned())).or_default();
         if let Some(next) = &of_type.next {
             return next.clone();
         }
@@ -50,7 +57,7 @@ impl<S: Source> Coalesced<S> {
         let (inner, ty, this) = (Arc::clone(&self.inner), Arc::clone(ty), self.this.clone());
         match before {
             None => {
-                let question = spawned(async move { inner.current(&ty).await });
+                let question = spawned(async move { ask(&*inner, kind, &ty).await });
                 of_type.asked = Some(question.clone());
                 question
             }
@@ -61,9 +68,9 @@ impl<S: Source> Coalesced<S> {
                     let _ = before.await;
                     if let Some(this) = this.upgrade() {
                         // From now on callers join the one after this one.
-                        this.begin(ty.id());
+                        this.begin(kind, ty.id());
                     }
-                    inner.current(&ty).await
+                    ask(&*inner, kind, &ty).await
                 });
                 of_type.next = Some(question.clone());
                 question
@@ -71,27 +78,43 @@ impl<S: Source> Coalesced<S> {
         }
     }
 
-    fn begin(&self, ty: &str) {
-        if let Some(of_type) = self.questions.lock().get_mut(ty) {
+    fn begin(&self, kind: QuestionKind, ty: &str) {
+        if let Some(of_type) = self.questions.lock().get_mut(&(kind, ty.to_owned())) {
             of_type.asked = of_type.next.take();
         }
     }
 }
 
+async fn ask<S: Source>(source: &S, kind: QuestionKind, ty: &Arc<ResourceType>) -> Result<u64, SourceError> {
+    match kind {
+        QuestionKind::Current => source.current(ty).await,
+        QuestionKind::Confirmed => source.confirmed(ty).await,
+    }
+}
+
 /// Runs a question to its end even if all callers leave, so that those behind it are not held up.
-fn spawned(question: impl Future<Output = Result<u64, SourceError>> + Send + 'static) -> Question {
+fn spawned(question: impl Future<Output = Result<u64, SourceError>> + Send + 'static) -> CoalescedAnswer {
     let task = tokio::spawn(question);
     let answer = async { task.await.unwrap_or_else(|_| Err(SourceError::Unavailable("a question failed".to_owned()))) };
     answer.boxed().shared()
 }
 
-impl<S: Source> Source for Coalesced<S> {
-    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
-        self.inner.follow(ty, from)
+impl<S: Source> Source for CoalescedSource<S> {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: watch_cache::Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        self.inner.follow(ty, from, cache)
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        self.join(ty).boxed()
+        self.join(QuestionKind::Current, ty).boxed()
+    }
+
+    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.join(QuestionKind::Confirmed, ty).boxed()
     }
 }
 
@@ -111,7 +134,12 @@ mod tests {
     }
 
     impl Source for Counted {
-        fn follow(&self, _: &Arc<ResourceType>, _: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        fn follow(
+            &self,
+            _: &Arc<ResourceType>,
+            _: FollowFrom,
+            _: watch_cache::Reader,
+        ) -> BoxFuture<'_, Result<Updates, SourceError>> {
             std::future::pending().boxed()
         }
 
@@ -125,12 +153,12 @@ mod tests {
         }
     }
 
-    /// Goal: nobody gets an answer to a question that was sent before he came, and a crowd costs one question. Method:
+    /// Goal: no caller gets an answer to a question that was sent before its call, and many callers cost one question. Method:
     /// callers before, during and after questions whose answers the test lets through; some leave.
     #[tokio::test]
-    async fn a_crowd_costs_one_question_and_nobody_gets_an_old_answer() {
+    async fn many_callers_cost_one_question_and_none_gets_an_old_answer() {
         let counted = Arc::new(Counted { questions: AtomicU64::new(0), answers: Semaphore::new(0) });
-        let source = Coalesced::new(Arc::clone(&counted));
+        let source = CoalescedSource::new(Arc::clone(&counted));
         let pods = Registry::builtin().find("", "v1", "pods").expect("a built-in type");
         let asked = |wanted| {
             let counted = Arc::clone(&counted);

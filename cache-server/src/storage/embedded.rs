@@ -18,7 +18,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use informer_core::Objects;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
-use watch_cache::{Change, Entry};
+use watch_cache::{Change, Entry, Reader};
 
 use self::recast::SchemaVersion;
 use super::{
@@ -315,7 +315,12 @@ fn listed(resource_version: u64, objects: Objects<Entry>) -> ListSnapshot {
 
 impl Source for EmbeddedStorage {
     /// Keeps no history: a position is never known again.
-    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        _: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
         if let FollowFrom::After(after) = from {
             return std::future::ready(Err(SourceError::Compacted { after })).boxed();
         }

@@ -72,11 +72,16 @@ impl Faulty {
 }
 
 impl Source for Faulty {
-    fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: watch_cache::Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::Follow, ty.id()).await?;
-            self.inner.follow(&ty, from).await
+            self.inner.follow(&ty, from, cache).await
         }
         .boxed()
     }

@@ -265,8 +265,13 @@ mod tests {
     struct Contested(EmbeddedStorage);
 
     impl Source for Contested {
-        fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
-            self.0.follow(ty, from)
+        fn follow(
+            &self,
+            ty: &Arc<ResourceType>,
+            from: FollowFrom,
+            cache: watch_cache::Reader,
+        ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+            self.0.follow(ty, from, cache)
         }
 
         fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {

@@ -1,8 +1,11 @@
 //! Realistic synthetic objects, deterministic by seed: equal specifications give equal bytes.
 //!
-//! Generates what clusters hold: namespaces, nodes, workloads, and pods that share their workload's template. A pod is
-//! about 5 KB of JSON, about 40 % of it managedFields. Objects are generated one at a time; only the current workload
-//! is kept.
+//! Generates what clusters hold: namespaces, nodes, service accounts, workloads, and pods that share their workload's
+//! template. A pod is about 5 KB of JSON, about 40 % of it managedFields. Objects are generated one at a time; only the
+//! current workload and the names of service accounts are kept.
+//!
+//! INVARIANT: a stock kube-apiserver with its usual admission accepts every object, in this order
+//! (`tests/tests/upstream/populate.rs`).
 
 mod cluster;
 mod container;
@@ -12,7 +15,10 @@ mod random;
 mod template;
 mod workload;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -77,9 +83,13 @@ impl GeneratedObject {
     }
 }
 
-/// The objects of `spec`, one at a time: namespaces, nodes, then each workload followed by its pods.
+/// Difference between the seeds of service accounts and of all other objects.
+const ACCOUNTS_SEED: u64 = 0x5e71_acc0;
+
+/// The objects of `spec`, one at a time: namespaces, nodes, then each workload after its service account and followed by
+/// its pods.
 ///
-/// Cost: about 10 µs per pod. Holds one workload in memory.
+/// Cost: about 10 µs per pod. Holds one workload in memory, and at most 128 names of service accounts per namespace.
 #[must_use]
 pub fn objects(spec: &PopulateSpec) -> GeneratedObjects {
     let random = Random::new(spec.seed);
@@ -87,6 +97,8 @@ pub fn objects(spec: &PopulateSpec) -> GeneratedObjects {
     GeneratedObjects {
         spec: PopulateSpec { pods, ..spec.clone() },
         random,
+        random_accounts: Random::new(spec.seed ^ ACCOUNTS_SEED),
+        accounts: BTreeSet::new(),
         namespaces: 0,
         nodes: 0,
         pods: 0,
@@ -165,6 +177,9 @@ impl TypeCache<'_> {
 pub struct GeneratedObjects {
     spec: PopulateSpec,
     random: Random,
+    random_accounts: Random,
+    /// Namespaces and names of the service accounts so far: workloads share them.
+    accounts: BTreeSet<(String, String)>,
     namespaces: u32,
     nodes: u32,
     pods: u32,
@@ -205,6 +220,9 @@ impl Iterator for GeneratedObjects {
             let PopulateSpec { nodes, namespaces, .. } = self.spec;
             let (workload, objects) = Workload::plan(self.workloads, left, nodes, namespaces, &mut self.random);
             self.workloads += 1;
+            if self.accounts.insert(workload.account_key()) {
+                self.ready.push_back(core("serviceaccounts", &workload.account(&mut self.random_accounts)));
+            }
             self.current = Some(workload);
             self.ready.extend(objects);
         }

@@ -125,8 +125,13 @@ mod tests {
     struct Far(EmbeddedStorage);
 
     impl Source for Far {
-        fn follow(&self, ty: &Arc<ResourceType>, from: FollowFrom) -> BoxFuture<'_, Result<Updates, SourceError>> {
-            self.0.follow(ty, from)
+        fn follow(
+            &self,
+            ty: &Arc<ResourceType>,
+            from: FollowFrom,
+            cache: watch_cache::Reader,
+        ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+            self.0.follow(ty, from, cache)
         }
 
         fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {

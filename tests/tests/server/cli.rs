@@ -19,10 +19,11 @@ use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
 /// Every type that the generator creates.
-const GENERATED: [&str; 8] = [
+const GENERATED: [&str; 9] = [
     "/api/v1/namespaces",
     "/api/v1/nodes",
     "/api/v1/pods",
+    "/api/v1/serviceaccounts",
     "/apis/apps/v1/daemonsets",
     "/apis/apps/v1/deployments",
     "/apis/apps/v1/replicasets",

@@ -1,5 +1,7 @@
 //! Conformance with kube-apiserver over the server's socket: a module for each part of the protocol.
 //!
+//! The cases also run against a stock kube-apiserver and in front of one; see [`ways`].
+//!
 //! INVARIANT: every case knows the server only by its command line and its sockets. Rows of LIST and WATCH that also
 //! apply to the SDK's fake server are in `tests/src/table/` and are not repeated here.
 
@@ -29,12 +31,12 @@ mod watches;
 mod wire;
 mod writes;
 
-use tests::process::Server;
+use tests::{process::Server, ways};
 
 /// The server binary of all cases.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// Starts a server with these flags.
+/// Starts a server with these flags, or the one that `CONFORMANCE` selects.
 pub(crate) async fn server(flags: &[&str]) -> Server {
-    Server::start(BINARY, flags).await
+    ways::server(BINARY, flags).await
 }

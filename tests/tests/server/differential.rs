@@ -1,15 +1,15 @@
 //! Sends equal random requests to this server and to a stock kube-apiserver. Each difference must be a row of
 //! `docs/guarantees.md`.
 //!
-//! Runs where `benches/kube-apiserver/prepare` built the stock server, and passes with a line about it elsewhere. Each
-//! run starts from the seed `DIFFERENTIAL_SEED` and takes `DIFFERENTIAL_SECONDS`.
+//! Runs where `benches/kube-apiserver/prepare` built the stock server, and passes with a line about it elsewhere. With
+//! `CONFORMANCE=upstream`, this server is in front of a second stock server. Each run starts
+//! from the seed `DIFFERENTIAL_SEED` and takes `DIFFERENTIAL_SECONDS`.
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
 mod allowed;
 mod compare;
 mod script;
-mod stock;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,17 +21,19 @@ use fastrand::Rng;
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use tests::process::Server;
+use tests::{
+    genuine::{ADMIN, Genuine, GenuineSettings, token_of},
+    ways::WITHOUT_PLUGINS,
+};
 use tokio::time::sleep;
 
 use self::{
     allowed::Case,
     compare::{Difference, Pairs},
     script::{Kind, Request},
-    stock::Stock,
 };
+use crate::conformance;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const SEED: u64 = 1;
 const SECONDS: u64 = 10;
 /// Number of differences that ends a run.
@@ -183,20 +185,20 @@ async fn define(client: &Client, kinds: &[Kind]) {
 /// order; where a row allows different decisions, the object is deleted on both sides.
 #[tokio::test]
 async fn random_requests_are_answered_as_by_a_stock_server() {
-    let Some(programs) = stock::programs() else {
-        println!("differential: skipped, benches/kube-apiserver/prepare was not run");
-        return;
-    };
+    let settings = GenuineSettings { without_plugins: WITHOUT_PLUGINS, ..GenuineSettings::default() };
+    let Some(genuine) = Genuine::start_with("differential", settings).await else { return };
     let (seed, seconds) = (number("DIFFERENTIAL_SEED", SEED), number("DIFFERENTIAL_SECONDS", SECONDS));
     let kinds = script::kinds();
-    let server = Server::start(BINARY, &[]).await;
-    let stock = Stock::start(&programs).await;
-    let ours = Client::try_from(kube::Config::new(format!("http://{}", server.address()).parse().unwrap())).unwrap();
-    for client in [&stock.client, &ours] {
+    let stock = genuine.kube_client(ADMIN).await;
+    let server = conformance::server(&[]).await;
+    let mut config = kube::Config::new(format!("http://{}", server.address()).parse().unwrap());
+    config.auth_info.token = Some(token_of(ADMIN).into());
+    let ours = Client::try_from(config).unwrap();
+    for client in [&stock, &ours] {
         define(client, &kinds).await;
     }
-    let defaults = defaults(&stock.client, &kinds).await;
-    let (mut stock, mut ours) = (Side::new(stock.client.clone()), Side::new(ours));
+    let defaults = defaults(&stock, &kinds).await;
+    let (mut stock, mut ours) = (Side::new(stock), Side::new(ours));
     let (mut rng, mut pairs) = (Rng::with_seed(seed), Pairs::default());
     let (mut requests, mut rows, mut wrong) = (0, BTreeMap::<&str, usize>::new(), Vec::new());
     let end = Instant::now() + Duration::from_secs(seconds);

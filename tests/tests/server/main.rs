@@ -8,6 +8,7 @@ mod http2;
 mod list_semantics;
 mod process;
 mod requests;
+mod rights;
 mod table;
 mod tls;
 mod watch_start;

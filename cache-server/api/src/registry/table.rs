@@ -165,7 +165,7 @@ const SERVICE: Fields =
     Fields::of(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "ClusterIP")]);
 const REPLICATION_CONTROLLER: Fields = Fields::of(&[("status.replicas", "status.replicas", "0")]);
 const JOB: Fields =
-    Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownFieldText::Quoted("batchv1.Job"));
+    Fields::of(&[("status.successful", "status.succeeded", "0")]).refused(UnknownFieldText::Quoted("Job"));
 const RESOURCE_SLICE: Fields =
     Fields::of(&[("spec.nodeName", "spec.nodeName", ""), ("spec.driver", "spec.driver", "")])
         .refused(UnknownFieldText::Kind("resource.k8s.io/v1, Kind=ResourceSlice"));

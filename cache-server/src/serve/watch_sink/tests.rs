@@ -26,4 +26,6 @@ impl Body for Script {
 
 impl Socket for DuplexStream {
     fn reset_on_close(&self) {}
+
+    fn lift_stall_limit(&mut self) {}
 }

@@ -1,7 +1,7 @@
 //! Creates the generator's objects through a running server's API, with the same result as `serve --populate`.
 //!
-//! INVARIANT: all namespaces exist before any other object is sent, and at most [`CLIENT_CONNECTIONS`] requests are in
-//! flight.
+//! INVARIANT: all namespaces exist before any other object is sent, and all service accounts before any pod. At most
+//! [`CLIENT_CONNECTIONS`] requests are in flight.
 //!
 //! The server assigns uid, creationTimestamp and generation, so those differ from the generator's.
 
@@ -58,7 +58,10 @@ pub(crate) async fn populate(
     // The generator yields namespaces first; wait for all of them before sending other objects.
     let namespaces = usize::try_from(spec.namespaces).unwrap_or(usize::MAX);
     populating.create_all(objects(spec).take(namespaces)).await?;
-    populating.create_all(objects(spec).skip(namespaces)).await?;
+    // API servers look up the service account of each new pod.
+    let is_account = |object: &GeneratedObject| object.plural == "serviceaccounts";
+    populating.create_all(objects(spec).filter(is_account)).await?;
+    populating.create_all(objects(spec).skip(namespaces).filter(|object| !is_account(object))).await?;
     Ok(populating.counts)
 }
 

@@ -42,10 +42,13 @@ pub(super) fn draw(
     let version = (random.between(1, 4), random.between(0, 30), random.between(0, 9));
     let image = format!("{repository}:v{}.{}.{}", version.0, version.1, version.2);
     let (cpu, memory) = (50 * random.between(1, 20), 64 << random.between(1, 5));
+    // The shortest forms, as API servers store them.
+    let cpu = if cpu == 1000 { "1".to_owned() } else { format!("{cpu}m") };
+    let memory = if memory >= 1024 { format!("{}Gi", memory / 1024) } else { format!("{memory}Mi") };
     let mut spec = json!({
         "image": image,
         "name": name,
-        "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
     });
     spec["env"] = env(plan, index, random).into();
     if index == 0 && plan.health != PodHealth::Completed {

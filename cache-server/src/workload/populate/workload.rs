@@ -60,6 +60,9 @@ impl OwnerReference {
 /// A workload with pods left to generate.
 pub(super) struct Workload {
     kind: ControllerKind,
+    namespace: String,
+    /// Name of its service account.
+    account: String,
     template: Template,
     /// Number of containers in each pod.
     containers: usize,
@@ -105,6 +108,23 @@ impl Workload {
         });
         let draft = WorkloadDraft { kind, name, app, namespace, labels, replicas, created: random.moment() };
         draft.finish(random)
+    }
+
+    /// Namespace and name of the service account of its pods.
+    pub(super) fn account_key(&self) -> (String, String) {
+        (self.namespace.clone(), self.account.clone())
+    }
+
+    /// The service account of its pods. API servers accept no pod whose service account does not exist.
+    pub(super) fn account(&self, random: &mut Random) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "creationTimestamp": time(self.created), "name": self.account, "namespace": self.namespace,
+                "uid": random.uid(),
+            },
+        })
     }
 
     /// The next pod, placed on `node`; `None` once all replicas are generated.
@@ -220,7 +240,10 @@ impl WorkloadDraft {
         let template = plan.template(random);
         let (kind, created, replicas) = (self.kind, self.created, self.replicas);
         let containers = template.containers();
-        (Workload { kind, template, containers, stem, created, replicas, made: 0, suffixes: BTreeSet::new() }, objects)
+        let (namespace, account, suffixes) = (self.namespace, self.app, BTreeSet::new());
+        let workload =
+            Workload { kind, namespace, account, template, containers, stem, created, replicas, made: 0, suffixes };
+        (workload, objects)
     }
 
     /// The controller's object, with a minimal pod template.
@@ -250,6 +273,8 @@ impl WorkloadDraft {
             ControllerKind::Job => {
                 spec["completions"] = self.replicas.into();
                 spec["parallelism"] = self.replicas.into();
+                // API servers reject a selector that they did not generate from the job's uid.
+                spec["manualSelector"] = true.into();
                 spec["template"]["spec"]["restartPolicy"] = "OnFailure".into();
             }
         }

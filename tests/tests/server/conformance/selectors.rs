@@ -272,7 +272,7 @@ async fn unknown_fields_are_refused_in_the_words_of_their_type() {
         ("/api/v1/namespaces", plain),
         ("/api/v1/events", plain),
         ("/api/v1/replicationcontrollers", plain),
-        ("/apis/batch/v1/jobs", "field label \"spec.foo\" not supported for batchv1.Job"),
+        ("/apis/batch/v1/jobs", "field label \"spec.foo\" not supported for Job"),
         ("/apis/apps/v1/statefulsets", scheme),
         ("/api/v1/serviceaccounts", scheme),
         ("/apis/rbac.authorization.k8s.io/v1/roles", scheme),

@@ -1,0 +1,80 @@
+//! Flags of `cache-server serve` for the API server behind it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use informer_core::selector::field;
+
+use crate::config::UpstreamConfig;
+
+/// Flags that put this server in front of an API server.
+#[derive(Debug, Args)]
+pub(super) struct UpstreamFlags {
+    /// Serve from caches of another API server, and pass everything else on to it with the callers' own credentials.
+    /// Without URL: the cluster of the kubeconfig, else that of this pod. Several URLs, by commas, are addresses of one
+    /// cluster. Left out: this server keeps the objects itself.
+    #[arg(
+        long, env = "CACHE_SERVER_UPSTREAM", value_name = "URL", num_args = 0..=1, default_missing_value = "",
+        value_delimiter = ',', conflicts_with_all = ["load", "populate", "first_revision"]
+    )]
+    upstream: Option<Vec<String>>,
+
+    /// Kubeconfig with the cluster and with this server's own identity, which only fills the caches. Left out:
+    /// $KUBECONFIG, else ~/.kube/config, else the service account of this pod.
+    #[arg(long, env = "CACHE_SERVER_KUBECONFIG", value_name = "FILE", requires = "upstream")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig. Left out: its current one.
+    #[arg(long, env = "CACHE_SERVER_CONTEXT", value_name = "NAME", requires = "upstream")]
+    context: Option<String>,
+
+    /// File with a bearer token that is this server's own identity. Read again when it changes. Left out: the identity
+    /// of the kubeconfig.
+    #[arg(long, env = "CACHE_SERVER_UPSTREAM_TOKEN_FILE", value_name = "FILE", requires = "upstream")]
+    upstream_token_file: Option<PathBuf>,
+
+    /// PEM file with the certificate authorities of the API server. Read again when it changes. Left out: those of the
+    /// kubeconfig, else of the system.
+    #[arg(long, env = "CACHE_SERVER_UPSTREAM_CA", value_name = "FILE", requires = "upstream")]
+    upstream_ca: Option<PathBuf>,
+
+    /// Types to cache, such as pods,nodes,deployments.apps; others are passed on. Left out: every type on first use,
+    /// but Secrets.
+    #[arg(long, env = "CACHE_SERVER_RESOURCES", value_name = "TYPE,…", value_delimiter = ',', requires = "upstream")]
+    resources: Vec<String>,
+
+    /// Cache only the part of a type that a field selector chooses, such as pods=spec.nodeName=node-1. May be repeated.
+    #[arg(long, env = "CACHE_SERVER_SCOPE", value_name = "TYPE=SELECTOR", value_parser = scope, requires = "upstream")]
+    scope: Vec<(String, String)>,
+
+    /// Refuse reads outside the part of a type that is cached. Left out: they are passed on.
+    #[arg(long, env = "CACHE_SERVER_REFUSE_OUTSIDE_SCOPE", requires = "scope")]
+    refuse_outside_scope: bool,
+}
+
+impl UpstreamFlags {
+    /// Returns the settings; `None` if this server keeps the objects itself.
+    pub(super) fn into_config(self) -> Option<UpstreamConfig> {
+        let mut urls = self.upstream?.into_iter().filter(|url| !url.is_empty());
+        Some(UpstreamConfig {
+            url: urls.next(),
+            further_urls: urls.collect(),
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            token_file: self.upstream_token_file,
+            ca_file: self.upstream_ca,
+            resources: self.resources,
+            scopes: self.scope,
+            refuses_outside: self.refuse_outside_scope,
+        })
+    }
+}
+
+fn scope(text: &str) -> Result<(String, String), String> {
+    let (ty, selector) = text.split_once('=').ok_or("has no TYPE=SELECTOR")?;
+    if ty.is_empty() || selector.is_empty() {
+        return Err("has no TYPE=SELECTOR".to_owned());
+    }
+    field::Selector::parse(selector).map_err(|error| error.to_string())?;
+    Ok((ty.to_owned(), selector.to_owned()))
+}

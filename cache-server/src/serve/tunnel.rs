@@ -1,0 +1,44 @@
+//! Connections that changed their protocol (exec, attach, port-forward): bytes are copied to the upstream and back.
+//!
+//! INVARIANT: each direction holds at most [`TUNNEL_BYTES`]; a side that does not read stops the other. INVARIANT: the end
+//! of one direction is passed on, and leaves the other direction open. A failure of either side resets the client.
+//!
+//! There is no time limit: a session may be silent, and its client may pause, for as long as both sides want.
+
+use bytes::Bytes;
+use http::Response;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncWriteExt as _, copy_bidirectional_with_sizes};
+
+use super::{connection::ConnectionPhase, socket::Socket, takeover::head};
+use crate::{http::body::Body, limits::TUNNEL_BYTES};
+
+/// Sends the head of `response` on `stream`, of which `read` was already read, and copies until both sides have ended.
+/// The connection ends with it.
+pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<Body>) -> ConnectionPhase {
+    let (parts, body) = response.into_parts();
+    ConnectionPhase::new(async move {
+        let Some(tunnel) = body.into_tunnel() else { return Ok(None) };
+        stream.lift_stall_limit();
+        let mut upstream = TokioIo::new(tunnel.stream);
+        let copying = async {
+            stream.write_all(&head::switching(&parts)).await?;
+            stream.flush().await?;
+            upstream.write_all(&read).await?;
+            drop((parts, read));
+            copy_bidirectional_with_sizes(&mut stream, &mut upstream, TUNNEL_BYTES, TUNNEL_BYTES).await
+        };
+        match copying.await {
+            Ok((sent, received)) => tracing::debug!(sent, received, "tunnel closed"),
+            Err(error) => {
+                tracing::debug!(%error, "tunnel broken");
+                stream.reset_on_close();
+            }
+        }
+        drop(tunnel.permit);
+        Ok(None)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! Upstream mode: this server stands in front of another API server.
+//!
+//! INVARIANT: the requests of callers carry their own credentials and never this server's.
+
+pub(crate) mod connect;
+pub(crate) mod forward;
+pub(crate) mod gateway;
+pub(crate) mod rights;
+pub(crate) mod source;
+
+#[cfg(test)]
+pub(crate) mod tests;

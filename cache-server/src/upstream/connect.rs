@@ -1,0 +1,343 @@
+//! Connections to the upstream API server: clients with our identity, and addresses for callers without it.
+//!
+//! INVARIANT: a [`CallerAddress`] holds neither a client certificate, nor a token, nor a header of ours.
+//!
+//! Proxies of kubeconfigs and of the environment are not used: the upstream is one hop away.
+
+mod dial;
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use http::{
+    HeaderValue, Uri,
+    uri::{self, PathAndQuery, Scheme},
+};
+use kube::{
+    client::ConfigExt as _,
+    config::{AuthInfo, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
+
+pub(crate) use self::dial::{ConnectionUse, Dial};
+use crate::{config::UpstreamConfig, limits::UPSTREAM_ADDRESSES_MAX};
+
+/// Reason why the upstream API server cannot be used, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// Neither a flag nor the environment names a cluster.
+    #[error("no upstream is known: no URL was given, {kubeconfig}, and this is no pod: {pod}")]
+    NotFound {
+        /// The problem of the kubeconfig.
+        kubeconfig: String,
+        /// The problem of the service account.
+        pod: String,
+    },
+    /// A kubeconfig cannot be used.
+    #[error("{kubeconfig}: {problem}")]
+    Kubeconfig {
+        /// Path of the kubeconfig, or the words for the default one.
+        kubeconfig: String,
+        /// The problem, without any of the file's content.
+        problem: String,
+    },
+    /// A URL cannot be used.
+    #[error("the upstream URL {url}: {problem}")]
+    Url {
+        /// The URL, without user name and password.
+        url: String,
+        /// The problem.
+        problem: &'static str,
+    },
+    /// More URLs than [`UPSTREAM_ADDRESSES_MAX`].
+    #[error("there are {count} upstream URLs; at most {UPSTREAM_ADDRESSES_MAX} are used")]
+    TooManyUrls {
+        /// Number of URLs.
+        count: usize,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// The I/O error.
+        source: io::Error,
+    },
+    /// A file has unusable content.
+    #[error("{}: {problem}", path.display())]
+    Content {
+        /// Path of the file.
+        path: PathBuf,
+        /// The problem, without any of the file's content.
+        problem: &'static str,
+    },
+    /// kube rejects the identity or the certificates.
+    #[error("cannot connect to {server}: {problem}")]
+    Client {
+        /// URL of the server.
+        server: String,
+        /// The problem.
+        problem: String,
+    },
+}
+
+/// The upstream API server as its users need it.
+pub(crate) struct UpstreamAddresses {
+    /// A client with our identity for each address, in order of preference; at least one. They do not retry.
+    pub(crate) clients: Vec<kube::Client>,
+    /// The same addresses, for the requests of callers.
+    pub(crate) callers: Vec<CallerAddress>,
+}
+
+impl fmt::Debug for UpstreamAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UpstreamAddresses").field(&self.callers).finish()
+    }
+}
+
+/// One address of the upstream API server, without any identity.
+#[derive(Clone)]
+pub(crate) struct CallerAddress {
+    pub(crate) scheme: Scheme,
+    /// Host and port, as the URL names them.
+    pub(crate) authority: uri::Authority,
+    /// Path before that of every request, without a slash at its end; usually empty.
+    pub(crate) prefix: String,
+    /// Host header of every request.
+    pub(crate) host: HeaderValue,
+    /// Opens connections to it.
+    pub(crate) dial: Dial,
+}
+
+impl fmt::Debug for CallerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
+    }
+}
+
+impl UpstreamAddresses {
+    /// Reads the configuration, the certificates and the identity; runs a kubeconfig's exec plugin. Connects to no
+    /// server. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// [`UpstreamError`] names the file or URL and the problem.
+    pub(crate) async fn load(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
+        let count = 1 + config.further_urls.len();
+        if count > UPSTREAM_ADDRESSES_MAX {
+            return Err(UpstreamError::TooManyUrls { count });
+        }
+        let first = kube_config(config).await?;
+        let mut configs = vec![first];
+        for url in &config.further_urls {
+            let mut further = configs[0].clone();
+            further.cluster_url = parse_url(url)?;
+            configs.push(further);
+        }
+        let callers = configs.iter().map(CallerAddress::new).collect::<Result<_, _>>()?;
+        let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;
+        Ok(Self { clients, callers })
+    }
+}
+
+impl CallerAddress {
+    /// Strips everything from `config` that identifies us.
+    fn new(config: &kube::Config) -> Result<Self, UpstreamError> {
+        let server = config.cluster_url.to_string();
+        let failed =
+            |problem: &dyn fmt::Display| UpstreamError::Client { server: server.clone(), problem: problem.to_string() };
+        let mut bare = config.clone();
+        bare.auth_info = AuthInfo::default();
+        bare.headers.clear();
+        let parts = config.cluster_url.clone().into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(UpstreamError::Url { url: server, problem: NO_HOST });
+        };
+        let tls = if scheme == Scheme::HTTPS {
+            let mut tls = bare.rustls_client_config().map_err(|error| failed(&error))?;
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            let name = config.tls_server_name.as_deref().unwrap_or_else(|| authority.host());
+            let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned());
+            Some((Arc::new(tls), name.map_err(|error| failed(&error))?))
+        } else {
+            None
+        };
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|error| failed(&error))?;
+        let prefix = config.cluster_url.path().trim_end_matches('/').to_owned();
+        Ok(Self { scheme, authority, prefix, host, dial: Dial::new(tls) })
+    }
+}
+
+impl CallerAddress {
+    /// The URI of a request.
+    pub(crate) fn uri(&self, path_and_query: &PathAndQuery) -> Uri {
+        let path_and_query = if self.prefix.is_empty() {
+            path_and_query.clone()
+        } else {
+            let joined = format!("{}{path_and_query}", self.prefix);
+            joined.parse().expect("a path behind a path is a path")
+        };
+        let mut parts = uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path_and_query);
+        Uri::from_parts(parts).expect("all three parts are there")
+    }
+}
+
+/// Builds the client with our identity.
+fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamError> {
+    let server = config.cluster_url.to_string();
+    // The SDK decides about retries.
+    config.default_retry = false;
+    kube::Client::try_from(config).map_err(|error| UpstreamError::Client { server, problem: causes(&error) })
+}
+
+/// The text of an error with those of its causes that it does not repeat.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Loads the configuration of the first address.
+async fn kube_config(config: &UpstreamConfig) -> Result<kube::Config, UpstreamError> {
+    let options = KubeConfigOptions { context: config.context.clone(), ..KubeConfigOptions::default() };
+    let mut loaded = match (&config.kubeconfig, &config.url) {
+        (Some(path), _) => from_kubeconfig(&path.display().to_string(), Kubeconfig::read_from(path), &options).await?,
+        (None, Some(url)) if config.context.is_none() => kube::Config::new(parse_url(url)?),
+        (None, _) => match Kubeconfig::read() {
+            Err(error) if is_absent(&error) && config.context.is_none() => {
+                kube::Config::incluster().map_err(|pod| UpstreamError::NotFound {
+                    kubeconfig: problem(&error),
+                    pod: in_cluster_problem(&pod),
+                })?
+            }
+            read => from_kubeconfig("the default kubeconfig", read, &options).await?,
+        },
+    };
+    if let Some(url) = &config.url {
+        loaded.cluster_url = parse_url(url)?;
+    }
+    check(&loaded.cluster_url)?;
+    if let Some(path) = &config.token_file {
+        check_token(path)?;
+        let token_file = Some(path.display().to_string());
+        loaded.auth_info = AuthInfo { token_file, ..AuthInfo::default() };
+    }
+    if let Some(path) = &config.ca_file {
+        loaded.root_cert = Some(authorities(path)?);
+        loaded.root_cert_file = Some(path.clone());
+    }
+    if loaded.proxy_url.take().is_some() {
+        tracing::warn!(server = %loaded.cluster_url, "upstream proxy ignored");
+    }
+    Ok(loaded)
+}
+
+async fn from_kubeconfig(
+    kubeconfig: &str,
+    read: Result<Kubeconfig, KubeconfigError>,
+    options: &KubeConfigOptions,
+) -> Result<kube::Config, UpstreamError> {
+    let failed = |error| UpstreamError::Kubeconfig { kubeconfig: kubeconfig.to_owned(), problem: problem(&error) };
+    kube::Config::from_custom_kubeconfig(read.map_err(failed)?, options).await.map_err(failed)
+}
+
+/// Returns true if there is no kubeconfig.
+fn is_absent(error: &KubeconfigError) -> bool {
+    matches!(error, KubeconfigError::FindPath)
+        || matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The problem of a kubeconfig. Omits the parser's text, which quotes the file.
+#[expect(clippy::wildcard_enum_match_arm, reason = "kube's own texts are good enough for the rest")]
+fn problem(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::FindPath => "there is no home folder with a kubeconfig".to_owned(),
+        KubeconfigError::ReadConfig(error, path) => format!("cannot read {}: {error}", path.display()),
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(at) => format!("it is no kubeconfig in YAML: line {}, column {}", at.line(), at.column()),
+            None => "it is no kubeconfig in YAML".to_owned(),
+        },
+        KubeconfigError::CurrentContextNotSet => "it has no current context, and none was named".to_owned(),
+        KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
+        KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
+        other => causes(other),
+    }
+}
+
+fn in_cluster_problem(error: &InClusterError) -> String {
+    if let InClusterError::ReadEnvironmentVariable(_) = error {
+        return "KUBERNETES_SERVICE_HOST is not set".to_owned();
+    }
+    causes(error)
+}
+
+const NO_HOST: &str = "it needs a scheme and a host, such as https://10.0.0.1:6443";
+
+fn parse_url(url: &str) -> Result<Uri, UpstreamError> {
+    let parsed: Uri = url.parse().map_err(|_| UpstreamError::Url { url: without_user(url), problem: NO_HOST })?;
+    check(&parsed)?;
+    Ok(parsed)
+}
+
+fn check(url: &Uri) -> Result<(), UpstreamError> {
+    let refused = |problem| Err(UpstreamError::Url { url: without_user(&url.to_string()), problem });
+    match (url.scheme_str(), url.authority()) {
+        (Some("http" | "https"), Some(authority)) if authority.as_str().contains('@') => {
+            refused("a URL holds no password here: use a kubeconfig or a token file")
+        }
+        (Some("http" | "https"), Some(_)) if url.query().is_some() => refused("it must have no query"),
+        (Some("http" | "https"), Some(_)) => Ok(()),
+        (_, _) => refused(NO_HOST),
+    }
+}
+
+/// Strips user name and password from a URL, so that it can be printed.
+fn without_user(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (_, None) => url.to_owned(),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
+    std::fs::read(path).map_err(|source| UpstreamError::File { path: path.to_owned(), source })
+}
+
+/// Checks a file with a token: kube sends its content as it is, and would fail at each request.
+fn check_token(path: &Path) -> Result<(), UpstreamError> {
+    let content = |problem| Err(UpstreamError::Content { path: path.to_owned(), problem });
+    let token = read(path)?;
+    match token.last() {
+        _ if token.trim_ascii().is_empty() => content("there is no token in it"),
+        Some(b'\n' | b'\r') => content("a line break follows the token, which would be sent with it"),
+        _ if HeaderValue::from_bytes(&token).is_err() => content("it holds characters that no token has"),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the certificates of a PEM file.
+fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, UpstreamError> {
+    let content = |problem| UpstreamError::Content { path: path.to_owned(), problem };
+    let found = CertificateDer::pem_slice_iter(&read(path)?)
+        .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| content("it is not well-formed PEM"))?;
+    if found.is_empty() { Err(content("there is no certificate in it")) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests;

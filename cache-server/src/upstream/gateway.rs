@@ -1,0 +1,191 @@
+//! Upstream mode's decision for each request: answered here, answered from a cache, or passed to the API server.
+//!
+//! INVARIANT: a read is answered from a cache only after the API server allowed it to its caller. INVARIANT: what the
+//! cache cannot answer exactly is passed on: other versions of a type, single objects without a position, objects
+//! outside the cached part.
+
+use std::{collections::HashMap, sync::Arc};
+
+use http::{HeaderMap, Method, StatusCode};
+use informer_core::selector::field;
+use informer_serving::{
+    query::Query,
+    status::{Status, StatusExt as _},
+};
+
+use super::{
+    connect::UpstreamAddresses,
+    forward::{self, Forwarder},
+    rights::{AskUpstream, ReadAttributes, Rights},
+    source::{Fitness, UpstreamSource},
+};
+use crate::{
+    cacher::Caches,
+    config::UpstreamConfig,
+    registry::{Registry, ResourceType},
+    route::{Route, Target},
+    storage::coalesced::CoalescedSource,
+};
+
+/// An API server behind this server.
+pub(crate) struct Upstream {
+    pub(crate) source: Arc<UpstreamSource>,
+    pub(crate) forwarder: Arc<Forwarder>,
+    rights: Rights,
+    /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
+    named: Vec<String>,
+    /// True if a read outside the cached part of a type is refused, not passed on.
+    refuses_outside: bool,
+}
+
+/// The server that answers a request.
+pub(crate) enum Answerer<'a> {
+    /// This server: its own health and metrics, or a read from a cache.
+    Here,
+    /// The API server, through this forwarder.
+    Upstream(&'a Forwarder),
+}
+
+/// The part of a request that the decision reads.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadHead<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) query: &'a Query,
+}
+
+impl Upstream {
+    pub(crate) fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
+        let UpstreamAddresses { clients, callers } = addresses;
+        let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
+        let forwarder = Arc::new(Forwarder::new(callers));
+        Self {
+            source: Arc::new(UpstreamSource::new(clients, scopes)),
+            rights: Rights::new(Arc::new(CallersQuestions(Arc::clone(&forwarder)))),
+            forwarder,
+            named: config.resources.clone(),
+            refuses_outside: config.refuses_outside,
+        }
+    }
+
+    /// The source of the caches. Questions for its newest revision are shared.
+    pub(crate) fn shared_source(&self) -> Arc<CoalescedSource<UpstreamSource>> {
+        CoalescedSource::new(Arc::clone(&self.source))
+    }
+
+    /// Returns the types that are cached from the start.
+    pub(crate) fn named_types(&self, registry: &Registry) -> Vec<Arc<ResourceType>> {
+        self.named.iter().filter_map(|id| registry.by_id(id)).collect()
+    }
+
+    /// True if the type was named in the settings.
+    pub(crate) fn is_named(&self, id: &str) -> bool {
+        self.named.iter().any(|named| named == id)
+    }
+
+    /// True if caches are started by their first read, and ended when idle.
+    pub(crate) const fn is_on_demand(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// Decides who answers.
+    ///
+    /// # Errors
+    /// The Status for a caller who may not read, or whose rights could not be learned.
+    pub(crate) async fn answerer(
+        &self,
+        caches: &Caches,
+        registry: &Registry,
+        read: ReadHead<'_>,
+        route: &Route,
+    ) -> Result<Answerer<'_>, Status> {
+        let target = match route {
+            Route::Health(..) | Route::Metrics => return Ok(Answerer::Here),
+            Route::Resource(target) => target,
+            Route::Discovery(_)
+            | Route::OpenApi(_)
+            | Route::Version
+            | Route::Missing(_)
+            | Route::Connect(_)
+            | Route::NotFound
+            | Route::Unknown => return Ok(self.by_upstream()),
+        };
+        if !self.is_cacheable(registry, read, target) {
+            return Ok(self.by_upstream());
+        }
+        if !self.is_inside(read, target) {
+            return if self.refuses_outside { Err(outside(target)) } else { Ok(self.by_upstream()) };
+        }
+        let Some(attributes) = ReadAttributes::new(read.method, target, read.query) else {
+            return Ok(self.by_upstream());
+        };
+        self.rights.check(&forward::credentials(read.headers), &attributes).await?;
+        Ok(if self.is_fit(caches, &target.ty).await { Answerer::Here } else { self.by_upstream() })
+    }
+
+    fn by_upstream(&self) -> Answerer<'_> {
+        Answerer::Upstream(&self.forwarder)
+    }
+
+    /// True if a cache can answer such a read.
+    fn is_cacheable(&self, registry: &Registry, head: ReadHead<'_>, target: &Target) -> bool {
+        let ty = &target.ty;
+        let is_read = matches!(*head.method, Method::GET | Method::HEAD) && target.subresource.is_none();
+        // A single object costs the API server no more than the question whether the cache is up to date.
+        let is_whole = target.name.is_none() || target.watched || head.query.get("resourceVersion").is_some();
+        // Objects are cached in one version of their type; only the API server converts.
+        let is_version = registry.by_id(ty.id()).is_some_and(|cached| cached.version == ty.version);
+        is_read && is_whole && is_version && self.caches_type(ty)
+    }
+
+    /// True if the type is one to cache.
+    fn caches_type(&self, ty: &ResourceType) -> bool {
+        let is_secret = ty.group.is_empty() && ty.plural == "secrets";
+        if self.named.is_empty() { !is_secret } else { self.named.iter().any(|id| id == ty.id()) }
+    }
+
+    /// True if the cached part of the type holds all objects of the read.
+    fn is_inside(&self, head: ReadHead<'_>, target: &Target) -> bool {
+        let Some(scope) = self.source.scope(&target.ty) else { return true };
+        if target.name.is_some() {
+            return false;
+        }
+        let asked = head.query.get("fieldSelector").unwrap_or_default();
+        match (field::Selector::parse(scope), field::Selector::parse(asked)) {
+            (Ok(scope), Ok(asked)) => scope.terms().iter().all(|term| asked.terms().contains(term)),
+            (Err(_), _) | (_, Err(_)) => false,
+        }
+    }
+
+    /// Starts the type's cache, and returns true unless the API server does not let us fill it. Waits at most as long
+    /// as a read.
+    async fn is_fit(&self, caches: &Caches, ty: &Arc<ResourceType>) -> bool {
+        let fitness = tokio::select! {
+            biased;
+            fitness = self.source.fitness(ty) => fitness,
+            // A cache that is not ready answers so itself.
+            _ = caches.reader(ty) => Fitness::Unknown,
+        };
+        !matches!(fitness, Fitness::Unfit(_))
+    }
+}
+
+/// Refusal of a read outside the cached part of a type.
+fn outside(target: &Target) -> Status {
+    Status::bad_request(format!("this cache holds only a part of {}: select that part", target.ty.id()))
+}
+
+/// Questions of the rights, sent by the forwarder.
+struct CallersQuestions(Arc<Forwarder>);
+
+impl AskUpstream for CallersQuestions {
+    fn ask<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        credentials: &'a HeaderMap,
+        body: bytes::Bytes,
+    ) -> futures::future::BoxFuture<'a, Result<(StatusCode, bytes::Bytes), Status>> {
+        Box::pin(self.0.ask(method, path, credentials, body))
+    }
+}

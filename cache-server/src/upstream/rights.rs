@@ -1,0 +1,158 @@
+//! Rights of callers: a cached read is answered only if the API server allows it to the caller.
+//!
+//! INVARIANT: only a well-formed answer of the API server with `allowed: true` is an allow. Errors, timeouts and
+//! unreadable answers are none, and are not cached.
+//! INVARIANT: two questions share an answer only if all of their credentials and attributes are equal.
+//!
+//! Source: `authorization.k8s.io/v1` SelfSubjectAccessReview; apiserver `endpoints/filters/authorization.go`.
+
+mod answers;
+mod attributes;
+mod key;
+mod review;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Method, StatusCode};
+use informer_serving::status::{Details, Status, StatusExt as _};
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use self::attributes::ReadAttributes;
+use self::{
+    answers::AnswerTable,
+    key::KeyMaker,
+    review::{Decision, Denial},
+};
+use crate::limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
+
+/// Sends small requests to the API server on behalf of a caller.
+pub(crate) trait AskUpstream: Send + Sync {
+    /// Sends `body` as JSON with the caller's `credentials`, and returns the answer.
+    ///
+    /// # Errors
+    /// The Status for the caller if no answer came, or one that is longer than its limit.
+    fn ask<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        credentials: &'a HeaderMap,
+        body: Bytes,
+    ) -> BoxFuture<'a, Result<(StatusCode, Bytes), Status>>;
+}
+
+/// Rights of callers, as the API server reports them.
+///
+/// Memory: at most [`RIGHTS_MAX`] answers and as many names of users. Credentials are kept while a question that
+/// carries them is unanswered, and afterwards only as a keyed hash.
+pub(crate) struct Rights {
+    upstream: Arc<dyn AskUpstream>,
+    keys: KeyMaker,
+    decisions: AnswerTable<Decision>,
+    /// Names of users by their credentials. `None` is the name on an API server that does not report it.
+    users: AnswerTable<Option<Arc<str>>>,
+}
+
+impl Rights {
+    /// Starts without answers.
+    pub(crate) fn new(upstream: Arc<dyn AskUpstream>) -> Self {
+        Self {
+            upstream,
+            keys: KeyMaker::new(),
+            decisions: AnswerTable::new(RIGHTS_MAX, RIGHT_AGE, RIGHT_AGE_AWAY),
+            users: AnswerTable::new(RIGHTS_MAX, RIGHT_AGE, RIGHT_AGE_AWAY),
+        }
+    }
+
+    /// Returns `Ok` if the API server allows `read` to the owner of `credentials`: all headers of the request that
+    /// identify the caller, and no others.
+    ///
+    /// Cost: one request to the API server per caller and read in [`RIGHT_AGE`], and one more for the first denial of a
+    /// caller. Equal questions at the same time share a request, which ends early only if all their callers leave.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words if the read is denied; the API server's own Status if it refuses the question
+    /// (401, 403, 429, 5xx); 503 or 504 with a delay if its answer is unreadable, or late by [`REVIEW_WAIT`].
+    pub(crate) async fn check(&self, credentials: &HeaderMap, read: &ReadAttributes) -> Result<(), Status> {
+        let deadline = Instant::now() + REVIEW_WAIT;
+        let key = self.keys.question(credentials, read);
+        let decision = match self.decisions.answer(key, || self.review(credentials, read)).await {
+            Ok(decision) => decision,
+            // While the API server is away, its last word counts a while longer.
+            Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away)?,
+            Err(refused) => return Err(refused),
+        };
+        match decision {
+            Decision::Allowed => Ok(()),
+            Decision::Denied(denial) => Err(self.refusal(credentials, read, &denial, deadline).await),
+        }
+    }
+
+    /// The question whether `read` is allowed.
+    fn review(
+        &self,
+        credentials: &HeaderMap,
+        read: &ReadAttributes,
+    ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
+        let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
+        let (body, read) = (review::access_review(read), read.clone());
+        async move {
+            let (code, body) = post(&*upstream, review::ACCESS_REVIEWS, &credentials, body).await?;
+            review::decision(code, &body).map_err(|refused| read.instead_of_review(refused))
+        }
+    }
+
+    /// The Status of a denied read. Without a name for the caller it names none, and is a denial nevertheless.
+    async fn refusal(
+        &self,
+        credentials: &HeaderMap,
+        read: &ReadAttributes,
+        denial: &Denial,
+        deadline: Instant,
+    ) -> Status {
+        let key = self.keys.caller(credentials);
+        let user = self.users.answer(key, || self.user(credentials));
+        let user = timeout_at(deadline, user).await.ok().and_then(Result::ok).flatten();
+        read.forbidden(user.as_deref(), &denial.reason)
+    }
+
+    /// The question for the caller's name, as `forbidden` errors contain it.
+    fn user(&self, credentials: &HeaderMap) -> impl Future<Output = Result<Option<Arc<str>>, Status>> + Send + 'static {
+        let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
+        async move {
+            let (code, body) =
+                post(&*upstream, review::SUBJECT_REVIEWS, &credentials, review::subject_review()).await?;
+            review::user(code, &body)
+        }
+    }
+}
+
+/// Sends one question, within its time and the length of its answer.
+async fn post(
+    upstream: &dyn AskUpstream,
+    path: &str,
+    credentials: &HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), Status> {
+    let answer = tokio::time::timeout(REVIEW_WAIT, upstream.ask(Method::POST, path, credentials, body)).await;
+    let late = |_| Status::timeout("the API server did not decide in time whether the read is allowed", RETRY_SECONDS);
+    let (code, body) = answer.map_err(late)??;
+    if body.len() > REVIEW_BYTES_MAX {
+        return Err(unreadable("its answer is too long"));
+    }
+    Ok((code, body))
+}
+
+/// Error for an answer that allows nothing and denies nothing.
+fn unreadable(why: &str) -> Status {
+    let details = Some(Details { retry_after_seconds: RETRY_SECONDS, ..Details::default() });
+    let text = format!("the API server did not decide whether the read is allowed: {why}");
+    Status { details, ..Status::unavailable(text) }
+}
+
+/// Seconds after which a caller may repeat a read that was neither allowed nor denied.
+const RETRY_SECONDS: u32 = 1;
+
+#[cfg(test)]
+mod tests;

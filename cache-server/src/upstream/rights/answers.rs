@@ -1,0 +1,161 @@
+//! Answers of the API server, for a bounded time and in a bounded number, and the questions that are not answered yet.
+//!
+//! INVARIANT: errors are not kept. An answer ages from the moment its question was sent.
+
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared, WeakShared},
+};
+use informer_serving::status::Status;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::key::QuestionKey;
+
+type Outcome<T> = Result<T, Status>;
+
+/// A question on its way. The callers that wait for it own it: it ends when the last of them leaves.
+type SharedQuestion<T> = Shared<BoxFuture<'static, Outcome<T>>>;
+
+/// Answers by the key of their question.
+pub(super) struct AnswerTable<T: Clone> {
+    state: Arc<Mutex<TableState<T>>>,
+    /// Answers kept at most.
+    answers_max: usize,
+    /// Age at which an answer is not used any more, as long as a new one can be had.
+    age_max: Duration,
+    /// Age at which an answer may be dropped.
+    kept_max: Duration,
+}
+
+/// Two generations of answers: the elder one is dropped as a whole once the younger one is full or old.
+struct TableState<T: Clone> {
+    young: HashMap<QuestionKey, DatedAnswer<T>>,
+    elder: HashMap<QuestionKey, DatedAnswer<T>>,
+    /// Start of the younger generation.
+    turned: Instant,
+    /// Questions on their way, at most one per waiting caller.
+    open: HashMap<QuestionKey, OpenQuestion<T>>,
+    /// Number of the next question.
+    next: u64,
+}
+
+struct DatedAnswer<T> {
+    asked: Instant,
+    answer: T,
+}
+
+struct OpenQuestion<T: Clone> {
+    number: u64,
+    shared: WeakShared<BoxFuture<'static, Outcome<T>>>,
+}
+
+/// Removes a question from the open ones when it is answered or dropped.
+struct OpenGuard<T: Clone> {
+    state: Arc<Mutex<TableState<T>>>,
+    key: QuestionKey,
+    number: u64,
+}
+
+impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
+    /// An empty table of at most `answers_max` answers, each used for `age_max`, and known for `kept_max`. Memory: that many answers, and 200
+    /// bytes each.
+    pub(super) fn new(answers_max: usize, age_max: Duration, kept_max: Duration) -> Self {
+        let (young, elder, open) = Default::default();
+        let state = TableState { young, elder, turned: Instant::now(), open, next: 0 };
+        Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, kept_max }
+    }
+
+    /// Returns the answer of `key`: a known one, or the outcome of `ask`, which callers with equal keys share.
+    ///
+    /// # Errors
+    /// The error of `ask`.
+    pub(super) async fn answer<F>(&self, key: QuestionKey, ask: impl FnOnce() -> F) -> Outcome<T>
+    where
+        F: Future<Output = Outcome<T>> + Send + 'static,
+    {
+        let now = Instant::now();
+        let question = {
+            let mut state = self.state.lock();
+            if let Some(answer) = state.find(&key, now, self.age_max) {
+                return Ok(answer);
+            }
+            match state.open.get(&key).and_then(|open| open.shared.upgrade()) {
+                Some(question) => question,
+                None => self.open(&mut state, key, now, ask()),
+            }
+        };
+        question.await
+    }
+
+    /// Returns the last answer of `key`, however old, if it is still known.
+    pub(super) fn last(&self, key: &QuestionKey) -> Option<T> {
+        self.state.lock().find(key, Instant::now(), self.kept_max)
+    }
+
+    /// Number of answers held, used or not.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.young.len() + state.elder.len()
+    }
+
+    /// Number of questions on their way.
+    #[cfg(test)]
+    pub(super) fn open_len(&self) -> usize {
+        self.state.lock().open.len()
+    }
+
+    /// Makes a question that other callers can join.
+    fn open<F>(&self, state: &mut TableState<T>, key: QuestionKey, now: Instant, asked: F) -> SharedQuestion<T>
+    where
+        F: Future<Output = Outcome<T>> + Send + 'static,
+    {
+        let number = state.next;
+        state.next += 1;
+        let guard = OpenGuard { state: Arc::clone(&self.state), key, number };
+        let (generation_max, kept_max) = (self.answers_max / 2, self.kept_max);
+        let question = async move {
+            let answer = asked.await?;
+            let dated = DatedAnswer { asked: now, answer: answer.clone() };
+            guard.state.lock().keep(guard.key, dated, generation_max, kept_max);
+            Ok(answer)
+        };
+        let question = question.boxed().shared();
+        // A question that has just been made can be joined.
+        if let Some(shared) = question.downgrade() {
+            state.open.insert(key, OpenQuestion { number, shared });
+        }
+        question
+    }
+}
+
+impl<T: Clone> TableState<T> {
+    fn find(&self, key: &QuestionKey, now: Instant, age_max: Duration) -> Option<T> {
+        let answers = [&self.young, &self.elder].into_iter().filter_map(|generation| generation.get(key));
+        let mut usable = answers.filter(|dated| now.duration_since(dated.asked) < age_max);
+        usable.next().map(|dated| dated.answer.clone())
+    }
+
+    fn keep(&mut self, key: QuestionKey, dated: DatedAnswer<T>, generation_max: usize, kept_max: Duration) {
+        let now = Instant::now();
+        if self.young.len() >= generation_max || now.duration_since(self.turned) >= kept_max {
+            mem::swap(&mut self.young, &mut self.elder);
+            self.young.clear();
+            self.turned = now;
+        }
+        self.young.insert(key, dated);
+    }
+}
+
+impl<T: Clone> Drop for OpenGuard<T> {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        // Another question with this key may have begun, after the last caller of this one left.
+        if state.open.get(&self.key).is_some_and(|open| open.number == self.number) {
+            state.open.remove(&self.key);
+        }
+    }
+}

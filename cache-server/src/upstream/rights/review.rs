@@ -1,0 +1,181 @@
+//! Bodies of reviews, and the API server's answers to them.
+//!
+//! INVARIANT: an answer that is incomplete, contradicts itself or has another kind decides nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use informer_serving::status::{Reason, Status};
+use serde::{Deserialize, Serialize};
+
+use super::{ReadAttributes, unreadable};
+use crate::limits::REVIEW_TEXT_BYTES_MAX;
+
+/// Path of questions whether a request is allowed.
+pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// Path of questions for the caller's name.
+pub(super) const SUBJECT_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+const ACCESS_KIND: ReviewKind<'static> =
+    ReviewKind { api_version: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview" };
+
+const SUBJECT_KIND: ReviewKind<'static> =
+    ReviewKind { api_version: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+
+/// The API server's decision about a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// The caller may read.
+    Allowed,
+    /// The caller may not read.
+    Denied(Arc<Denial>),
+}
+
+/// A decision against a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Denial {
+    /// The authorizer's reason, at most [`REVIEW_TEXT_BYTES_MAX`]; often empty.
+    pub(super) reason: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewKind<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+}
+
+#[derive(Serialize)]
+struct AccessReview<'a> {
+    #[serde(flatten)]
+    of: ReviewKind<'a>,
+    spec: AccessSpec<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AccessSpec<'a> {
+    resource_attributes: &'a ReadAttributes,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AccessAnswer {
+    api_version: String,
+    kind: String,
+    status: AccessStatus,
+}
+
+#[derive(Deserialize)]
+struct AccessStatus {
+    allowed: bool,
+    #[serde(default)]
+    denied: bool,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SubjectAnswer {
+    status: SubjectStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SubjectStatus {
+    user_info: UserInfo,
+}
+
+#[derive(Deserialize)]
+struct UserInfo {
+    username: String,
+}
+
+/// Returns the question whether `read` is allowed.
+pub(super) fn access_review(read: &ReadAttributes) -> Bytes {
+    let review = AccessReview { of: ACCESS_KIND, spec: AccessSpec { resource_attributes: read } };
+    serde_json::to_vec(&review).expect("a review is texts").into()
+}
+
+/// Returns the question for the caller's name.
+pub(super) fn subject_review() -> Bytes {
+    serde_json::to_vec(&SUBJECT_KIND).expect("a review is texts").into()
+}
+
+/// Reads the answer to [`access_review`].
+///
+/// # Errors
+/// The API server's Status, or 503.
+pub(super) fn decision(code: StatusCode, body: &[u8]) -> Result<Decision, Status> {
+    if !code.is_success() {
+        return Err(refused(code, body));
+    }
+    let Ok(AccessAnswer { api_version, kind, status }) = serde_json::from_slice(body) else {
+        return Err(unreadable("its answer is no review with a status"));
+    };
+    if (ReviewKind { api_version: &api_version, kind: &kind }) != ACCESS_KIND {
+        return Err(unreadable("its answer is of another kind"));
+    }
+    match status {
+        AccessStatus { allowed: true, denied: false, .. } => Ok(Decision::Allowed),
+        AccessStatus { allowed: true, denied: true, .. } => Err(unreadable("its answer both allows and denies")),
+        AccessStatus { allowed: false, reason, .. } => {
+            Ok(Decision::Denied(Arc::new(Denial { reason: shortened(&reason).to_owned() })))
+        }
+    }
+}
+
+/// Reads the answer to [`subject_review`]: `None` if the API server does not report names, as before Kubernetes 1.28.
+///
+/// # Errors
+/// A Status if another answer may come later.
+pub(super) fn user(code: StatusCode, body: &[u8]) -> Result<Option<Arc<str>>, Status> {
+    if code.is_client_error() && code != StatusCode::TOO_MANY_REQUESTS {
+        return Ok(None);
+    }
+    if !code.is_success() {
+        return Err(refused(code, body));
+    }
+    match serde_json::from_slice(body) {
+        Ok(SubjectAnswer { status }) => Ok(Some(shortened(&status.user_info.username).into())),
+        Err(_) => Err(unreadable("its answer names no user")),
+    }
+}
+
+/// The error for a refused question. The API server's Status is passed on only if it also holds for the read: a 404 about
+/// reviews would mean that the type of the read does not exist.
+fn refused(code: StatusCode, body: &[u8]) -> Status {
+    let concerns_read = code.is_server_error()
+        || [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS].contains(&code);
+    let sent = Status::read(body).filter(Status::is_failure);
+    match sent {
+        Some(sent) if concerns_read => Status { code: code.as_u16(), ..sent },
+        Some(sent) => unreadable(&format!("it answered {}: {}", code.as_u16(), shortened(&sent.message))),
+        None if concerns_read => without_body(code),
+        None => unreadable(&format!("it answered {}", code.as_u16())),
+    }
+}
+
+/// The error for a refusal that is no Status, as proxies send it.
+fn without_body(code: StatusCode) -> Status {
+    let text = code.canonical_reason().unwrap_or("refused");
+    Status { code: code.as_u16(), reason: reason_of(code), ..unreadable(&format!("it answered {text}")) }
+}
+
+fn reason_of(code: StatusCode) -> Reason {
+    match code {
+        StatusCode::UNAUTHORIZED => Reason::Unauthorized,
+        StatusCode::FORBIDDEN => Reason::Forbidden,
+        StatusCode::TOO_MANY_REQUESTS => Reason::TooManyRequests,
+        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
+        StatusCode::INTERNAL_SERVER_ERROR => Reason::InternalError,
+        _ => Reason::ServiceUnavailable,
+    }
+}
+
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(REVIEW_TEXT_BYTES_MAX)]
+}

@@ -1,0 +1,447 @@
+//! Answers about rights: their age, their sharing, their bound, and errors, none of which is an allow.
+
+mod keys;
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use http::header::{AUTHORIZATION, HeaderName};
+use informer_serving::{query::Query, status::Reason};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::*;
+use crate::{
+    limits::REVIEW_TEXT_BYTES_MAX,
+    registry::Registry,
+    route::{self, Route},
+};
+
+/// A read of the built-in types.
+pub(super) fn read(request: &str) -> ReadAttributes {
+    let (path, query) = request.split_once('?').unwrap_or((request, ""));
+    let Route::Resource(target) = route::parse(&Registry::builtin(), path) else { panic!("{path} names no resource") };
+    ReadAttributes::new(&Method::GET, &target, &Query::parse(Some(query))).expect("a read")
+}
+
+/// The credentials of one header.
+pub(super) fn token(token: &str) -> HeaderMap {
+    [(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect()
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+type Reply = Result<(StatusCode, Bytes), Status>;
+
+/// An API server that answers reviews as a test wants.
+struct Reviewer {
+    /// Time for one answer.
+    latency: Duration,
+    /// Outcome of an access review.
+    access: Mutex<Reply>,
+    /// Outcome of a review of the subject.
+    subject: Mutex<Reply>,
+    /// Path, credentials and body of each question.
+    asked: Mutex<Vec<(String, HeaderMap, Value)>>,
+    /// Questions that were dropped before their answer.
+    dropped: AtomicUsize,
+}
+
+struct DropCounter<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for DropCounter<'_> {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.0 {
+            dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl AskUpstream for Reviewer {
+    fn ask<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        credentials: &'a HeaderMap,
+        body: Bytes,
+    ) -> BoxFuture<'a, Reply> {
+        Box::pin(async move {
+            assert_eq!(method, Method::POST);
+            let body: Value = serde_json::from_slice(&body).expect("JSON");
+            self.asked.lock().push((path.to_owned(), credentials.clone(), body));
+            let mut counter = DropCounter(Some(&self.dropped));
+            sleep(self.latency).await;
+            counter.0 = None;
+            let reply = if path == review::ACCESS_REVIEWS { &self.access } else { &self.subject };
+            reply.lock().clone()
+        })
+    }
+}
+
+impl Reviewer {
+    fn new(latency: Duration) -> Arc<Self> {
+        let subject = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
+            "status": {"userInfo": {"username": "x", "groups": ["system:authenticated"]}}});
+        Arc::new(Self {
+            latency,
+            access: Mutex::new(status(&json!({"allowed": true}))),
+            subject: Mutex::new(Ok((StatusCode::CREATED, subject.to_string().into()))),
+            asked: Mutex::default(),
+            dropped: AtomicUsize::new(0),
+        })
+    }
+
+    /// Answers every access review with `reply` from now on.
+    fn reply(&self, reply: Reply) {
+        *self.access.lock() = reply;
+    }
+
+    fn allow(&self, allowed: bool) {
+        self.reply(status(&json!({"allowed": allowed})));
+    }
+
+    /// Number of questions at a path.
+    fn asked(&self, path: &str) -> usize {
+        self.asked.lock().iter().filter(|(asked, _, _)| asked == path).count()
+    }
+
+    fn reviews(&self) -> usize {
+        self.asked(review::ACCESS_REVIEWS)
+    }
+}
+
+/// The answer to an access review with this status.
+fn status(status: &Value) -> Reply {
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {}, "spec": {"resourceAttributes": {"verb": "list"}}, "status": status});
+    Ok((StatusCode::CREATED, review.to_string().into()))
+}
+
+fn rights(reviewer: &Arc<Reviewer>) -> Rights {
+    Rights::new(Arc::clone(reviewer) as Arc<dyn AskUpstream>)
+}
+
+/// The code of an outcome: 200 for an allow.
+fn code(outcome: &Result<(), Status>) -> u16 {
+    outcome.as_ref().map_or_else(|status| status.code, |()| 200)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allow_is_used_for_ten_seconds_and_then_asked_again() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    let check = async || code(&rights.check(&token("a"), &read(PODS)).await);
+    assert_eq!(check().await, 200);
+    reviewer.allow(false);
+    sleep(Duration::from_millis(9_990)).await;
+    assert_eq!((check().await, reviewer.reviews()), (200, 1), "the answer is still used");
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!((check().await, reviewer.reviews()), (403, 2), "the right was revoked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_used_for_ten_seconds_and_then_asked_again() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    let check = async || code(&rights.check(&token("a"), &read(PODS)).await);
+    reviewer.allow(false);
+    assert_eq!(check().await, 403);
+    reviewer.allow(true);
+    sleep(Duration::from_millis(9_990)).await;
+    assert_eq!((check().await, reviewer.reviews()), (403, 1), "the answer is still used");
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!((check().await, reviewer.reviews()), (200, 2), "the right was granted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_ages_from_the_moment_it_was_asked() {
+    let reviewer = Reviewer::new(Duration::from_secs(2));
+    let rights = rights(&reviewer);
+    rights.check(&token("a"), &read(PODS)).await.expect("allowed");
+    sleep(Duration::from_millis(7_990)).await;
+    rights.check(&token("a"), &read(PODS)).await.expect("allowed");
+    assert_eq!(reviewer.reviews(), 1);
+    sleep(Duration::from_millis(20)).await;
+    rights.check(&token("a"), &read(PODS)).await.expect("allowed");
+    assert_eq!(reviewer.reviews(), 2, "the right may have been revoked while the answer was on its way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_questions_at_once_are_one_request() {
+    let reviewer = Reviewer::new(Duration::from_secs(1));
+    let rights = Arc::new(rights(&reviewer));
+    let mut callers = JoinSet::new();
+    for _ in 0..100 {
+        let rights = Arc::clone(&rights);
+        callers.spawn(async move { rights.check(&token("a"), &read(PODS)).await });
+    }
+    let outcomes = callers.join_all().await;
+    assert!(outcomes.len() == 100 && outcomes.iter().all(Result::is_ok));
+    assert_eq!((reviewer.reviews(), rights.decisions.open_len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_takes_no_answer_from_the_others() {
+    let reviewer = Reviewer::new(Duration::from_secs(1));
+    let rights = Arc::new(rights(&reviewer));
+    let caller = || {
+        let rights = Arc::clone(&rights);
+        tokio::spawn(async move { rights.check(&token("a"), &read(PODS)).await })
+    };
+    let callers: Vec<_> = (0..100).map(|_| caller()).collect();
+    sleep(Duration::from_millis(500)).await;
+    // The first one sent the question.
+    callers[..99].iter().for_each(tokio::task::JoinHandle::abort);
+    let last = callers.into_iter().next_back().expect("a hundred");
+    assert_eq!(last.await.expect("was not aborted"), Ok(()));
+    assert_eq!((reviewer.reviews(), reviewer.dropped.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_without_callers_ends_and_can_be_asked_anew() {
+    let reviewer = Reviewer::new(Duration::from_secs(1));
+    let rights = Arc::new(rights(&reviewer));
+    let caller = || {
+        let rights = Arc::clone(&rights);
+        tokio::spawn(async move { rights.check(&token("a"), &read(PODS)).await })
+    };
+    let callers: Vec<_> = (0..10).map(|_| caller()).collect();
+    sleep(Duration::from_millis(500)).await;
+    for caller in callers {
+        caller.abort();
+        assert!(caller.await.is_err());
+    }
+    assert_eq!(reviewer.dropped.load(Ordering::SeqCst), 1, "the request upstream ended");
+    assert_eq!(rights.decisions.open_len(), 0);
+    assert_eq!(caller().await.expect("no panic"), Ok(()));
+    assert_eq!(reviewer.reviews(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_thousand_questions_leave_a_bounded_table() {
+    let (keys, table) = (KeyMaker::new(), AnswerTable::new(RIGHTS_MAX, RIGHT_AGE, RIGHT_AGE));
+    let asked = AtomicUsize::new(0);
+    let ask = async |number: usize| {
+        let question = || {
+            asked.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ok(()))
+        };
+        table.answer(keys.caller(&token(&number.to_string())), question).await.expect("an answer");
+        assert!(table.len() <= RIGHTS_MAX, "{}", table.len());
+    };
+    for number in 0..100_000 {
+        ask(number).await;
+    }
+    for recent in 100_000 - RIGHTS_MAX / 2..100_000 {
+        ask(recent).await;
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 100_000, "the most recent answers are kept");
+    ask(0).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 100_001, "the oldest are not");
+}
+
+/// An answer with this code and body.
+fn text(code: u16, body: &str) -> Reply {
+    Ok((StatusCode::from_u16(code).unwrap(), body.to_owned().into()))
+}
+
+/// The review of a caller that may read, whose members are replaced by those of `changes`.
+fn review_with(changes: &Value) -> Value {
+    let mut review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "status": {"allowed": true}});
+    for (member, value) in changes.as_object().expect("members") {
+        review[member] = value.clone();
+    }
+    review
+}
+
+/// Refused questions, each with the code for the caller.
+fn refusals() -> Vec<(&'static str, Reply, u16)> {
+    let refused = |code: u16, reason: &str| {
+        let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m", "reason": reason,
+            "code": code});
+        text(code, &body.to_string())
+    };
+    let allow = review_with(&json!({})).to_string();
+    vec![
+        ("no answer", Err(Status::unavailable("no connection")), 503),
+        ("unauthorized", refused(401, "Unauthorized"), 401),
+        ("anonymous", refused(403, "Forbidden"), 403),
+        ("too many requests", refused(429, "TooManyRequests"), 429),
+        ("internal error", refused(500, "InternalError"), 500),
+        ("unavailable", refused(503, "ServiceUnavailable"), 503),
+        ("no reviews", refused(404, "NotFound"), 503),
+        ("gone", refused(410, "Expired"), 503),
+        ("too large", refused(413, "RequestEntityTooLarge"), 503),
+        ("unauthorized by a proxy", text(401, "<html>"), 401),
+        ("forbidden by a proxy", text(403, ""), 403),
+        ("bad gateway", text(502, "<html>"), 502),
+        ("500 with an allow", text(500, &allow), 500),
+        ("403 with an allow", text(403, &allow), 403),
+        ("404 with an allow", text(404, &allow), 503),
+        ("a redirect", text(302, ""), 503),
+        ("a redirect with an allow", text(307, &allow), 503),
+    ]
+}
+
+/// Answers with a code of success that allow nothing, each with the code for the caller.
+fn misleading_answers() -> Vec<(&'static str, Reply, u16)> {
+    let with = |changes: Value| text(201, &review_with(&changes).to_string());
+    let of = |status: Value| with(json!({"status": status}));
+    let allow = review_with(&json!({})).to_string();
+    let spaces = " ".repeat(REVIEW_BYTES_MAX);
+    let unknown = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}).to_string();
+    let twice = allow.replace("\"status\"", "\"status\":{\"allowed\":false},\"status\"");
+    vec![
+        ("garbage", text(200, "hello"), 503),
+        ("no bytes", text(200, ""), 503),
+        ("null", text(200, "null"), 503),
+        ("a list", text(200, "[]"), 503),
+        ("half an answer", text(201, &allow[..allow.len() - 1]), 503),
+        ("two answers", text(201, &format!("{allow}{allow}")), 503),
+        ("no status", text(201, &unknown), 503),
+        ("null status", of(Value::Null), 503),
+        ("empty status", of(json!({})), 503),
+        ("allowed is a text", of(json!({"allowed": "true"})), 503),
+        ("allowed is a number", of(json!({"allowed": 1})), 503),
+        ("allowed is null", of(json!({"allowed": null})), 503),
+        ("another case", of(json!({"Allowed": true})), 503),
+        ("allowed and denied", of(json!({"allowed": true, "denied": true})), 503),
+        ("denied only", of(json!({"denied": true})), 503),
+        ("not allowed", of(json!({"allowed": false})), 403),
+        ("denied", of(json!({"allowed": false, "denied": true})), 403),
+        ("conditional", of(json!({"allowed": false, "conditionalDecision": {"allowed": true}})), 403),
+        ("allowed outside of the status", with(json!({"status": {}, "allowed": true})), 503),
+        ("another kind", with(json!({"kind": "SubjectAccessReview"})), 503),
+        ("another version", with(json!({"apiVersion": "v1"})), 503),
+        ("two statuses", text(201, &twice), 503),
+        ("a success Status", text(200, r#"{"kind":"Status","status":"Success","code":200}"#), 503),
+        ("a long reason", of(json!({"allowed": true, "reason": spaces})), 503),
+        ("a long allow", text(201, &format!("{allow}{spaces}")), 503),
+    ]
+}
+
+/// Goal: only an allow allows. Method: every answer that could be mistaken for one, and a second question: errors are
+/// not kept, so a caller is served as soon as the API server is.
+#[tokio::test(start_paused = true)]
+async fn errors_never_allow_and_are_not_kept() {
+    for (name, reply, expected) in [refusals(), misleading_answers()].concat() {
+        let reviewer = Reviewer::new(Duration::ZERO);
+        reviewer.reply(reply);
+        let rights = rights(&reviewer);
+        let outcome = rights.check(&token("a"), &read(PODS)).await;
+        assert_eq!(code(&outcome), expected, "{name}: {outcome:?}");
+        let status = outcome.expect_err("no allow");
+        assert!(status.is_failure() && !status.message.is_empty(), "{name}: {status:?}");
+        let is_denial = status.message.starts_with("pods is forbidden");
+        reviewer.allow(true);
+        let then = code(&rights.check(&token("a"), &read(PODS)).await);
+        assert_eq!(then, if is_denial { 403 } else { 200 }, "{name}: errors are not kept");
+    }
+    let reviewer = Reviewer::new(Duration::ZERO);
+    reviewer.reply(text(200, &review_with(&json!({})).to_string()));
+    assert_eq!(rights(&reviewer).check(&token("a"), &read(PODS)).await, Ok(()), "unchanged, it is an allow");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_the_question_reach_the_caller_unchanged() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let sent = Status::unauthorized();
+    reviewer.reply(Ok((StatusCode::UNAUTHORIZED, sent.to_json().into())));
+    let rights = rights(&reviewer);
+    assert_eq!(rights.check(&token("a"), &read(PODS)).await, Err(sent));
+    // A caller without credentials is asked about as well, and usually may not ask.
+    let text = r#"User "system:anonymous" cannot create resource "selfsubjectaccessreviews""#;
+    let sent = Status::forbidden("authorization.k8s.io", "selfsubjectaccessreviews", "", text);
+    reviewer.reply(Ok((StatusCode::FORBIDDEN, sent.to_json().into())));
+    assert_eq!(rights.check(&HeaderMap::new(), &read(PODS)).await, Err(sent));
+    assert_eq!(reviewer.asked.lock().last().expect("was asked").1, HeaderMap::new());
+    let sent = Status::too_many_requests("slow down", 7);
+    reviewer.reply(Err(sent.clone()));
+    assert_eq!(rights.check(&token("b"), &read(PODS)).await, Err(sent), "errors of the connection too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_come_is_an_error_after_three_seconds() {
+    let reviewer = Reviewer::new(Duration::from_secs(3_600));
+    let rights = rights(&reviewer);
+    let began = Instant::now();
+    let status = rights.check(&token("a"), &read(PODS)).await.expect_err("no answer");
+    assert_eq!((status.code, began.elapsed().as_secs()), (504, 3), "{status:?}");
+    assert!(status.retry_after().is_some());
+    assert_eq!((rights.decisions.open_len(), reviewer.dropped.load(Ordering::SeqCst)), (0, 1));
+    let unreadable = review::decision(StatusCode::OK, b"").expect_err("no review");
+    assert!(unreadable.code == 503 && unreadable.retry_after().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_names_the_user_as_the_api_server_does() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    reviewer.reply(status(&json!({"allowed": false, "reason": "no"})));
+    for path in [PODS, "/api/v1/nodes", PODS] {
+        let status = rights.check(&token("a"), &read(path)).await.expect_err("denied");
+        assert!(status.message.contains(r#"User "x" cannot list resource"#), "{status}");
+        assert!(status.message.ends_with(": no") && status.reason == Reason::Forbidden, "{status}");
+    }
+    assert_eq!((reviewer.reviews(), reviewer.asked(review::SUBJECT_REVIEWS)), (2, 1), "one name for all denials");
+    let (_, credentials, body) = reviewer.asked.lock()[1].clone();
+    assert_eq!(credentials, token("a"));
+    assert_eq!(body, json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}));
+    // Texts of authorizers and authenticators are cut.
+    let long = "ä".repeat(REVIEW_TEXT_BYTES_MAX);
+    reviewer.reply(status(&json!({"allowed": false, "reason": long})));
+    let status = rights.check(&token("b"), &read(PODS)).await.expect_err("denied");
+    assert!(status.message.len() < 2 * REVIEW_TEXT_BYTES_MAX, "{}", status.message.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_without_a_name_is_a_denial() {
+    let not_found = Status::generic_not_found();
+    for (subject, asked) in [
+        (Ok((StatusCode::NOT_FOUND, not_found.to_json().into())), 1),
+        (Ok((StatusCode::FORBIDDEN, Bytes::new())), 1),
+        (Ok((StatusCode::CREATED, "hello".into())), 2),
+        (Ok((StatusCode::TOO_MANY_REQUESTS, Bytes::new())), 2),
+        (Err(Status::unavailable("no connection")), 2),
+    ] {
+        let reviewer = Reviewer::new(Duration::from_millis(10));
+        *reviewer.subject.lock() = subject;
+        reviewer.allow(false);
+        let rights = rights(&reviewer);
+        for _ in 0..2 {
+            let status = rights.check(&token("a"), &read(PODS)).await.expect_err("denied");
+            assert!(status.code == 403 && status.message.contains("the caller cannot list"), "{status}");
+        }
+        let questions = reviewer.asked(review::SUBJECT_REVIEWS);
+        assert_eq!(questions, asked, "only errors that may pass are asked again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_does_not_come_delays_a_denial_within_its_three_seconds() {
+    let reviewer = Reviewer::new(Duration::from_secs(2));
+    reviewer.allow(false);
+    let rights = rights(&reviewer);
+    let began = Instant::now();
+    let status = rights.check(&token("a"), &read(PODS)).await.expect_err("denied");
+    assert_eq!((status.code, began.elapsed().as_secs()), (403, 3), "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_question_carries_the_callers_credentials_and_no_others() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    let mut credentials = token("a");
+    for (name, value) in [("impersonate-user", "u"), ("impersonate-group", "g"), ("impersonate-group", "h")] {
+        credentials.append(HeaderName::from_static(name), value.parse().unwrap());
+    }
+    rights.check(&credentials, &read(PODS)).await.expect("allowed");
+    let asked = reviewer.asked.lock().clone();
+    let question = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec":
+        {"resourceAttributes": {"verb": "list", "version": "v1", "resource": "pods", "namespace": "default"}}});
+    assert_eq!(asked, [(review::ACCESS_REVIEWS.to_owned(), credentials, question)]);
+}

@@ -1,0 +1,179 @@
+//! Fills caches from another API server through the SDK's reflector.
+//!
+//! INVARIANT: one watch per type upstream, whatever the number of readers. INVARIANT: a position is reported as reached
+//! only if every change at or below it was delivered: by a later change, a bookmark of the stream, or a proof.
+//!
+//! A consistent read needs the newest revision R, which a `LIST limit=1` tells. A quiet type's stream does not reach R by
+//! itself, so a second, short watch from the stream's position looks for changes: its bookmark B at or above R proves
+//! that the stream is complete at B once it has passed the last of them.
+
+mod followed;
+mod probe;
+
+use std::{cmp::Reverse, collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use informer::Cluster;
+use informer_core::proof;
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+use tokio::time::{sleep, timeout};
+use watch_cache::Reader;
+
+pub(crate) use self::followed::Fitness;
+use self::followed::{FollowedEvents, FollowedType};
+use crate::{
+    registry::ResourceType,
+    storage::{FollowFrom, Source, SourceError, Updates},
+};
+
+/// The API server as a source.
+pub(crate) struct UpstreamSource {
+    cluster: Cluster,
+    /// For probes, in order of preference.
+    clients: Vec<kube::Client>,
+    /// Field selectors of types of which only a part is cached, by type id.
+    scopes: HashMap<String, String>,
+    /// By type id. One entry per type that was ever followed.
+    followed: Mutex<HashMap<String, Arc<FollowedType>>>,
+}
+
+impl UpstreamSource {
+    /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one.
+    pub(crate) fn new(clients: Vec<kube::Client>, scopes: HashMap<String, String>) -> Self {
+        let (first, rest) = clients.split_first().expect("an upstream has an address");
+        let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE);
+        let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
+        Self { cluster, clients, scopes, followed: Mutex::default() }
+    }
+
+    /// Waits until it is known whether the API server lets us cache the type. Returns at once after the first time,
+    /// unless the answer has changed.
+    pub(crate) async fn fitness(&self, ty: &ResourceType) -> Fitness {
+        self.followed(ty).known_fitness().await
+    }
+
+    /// Returns the field selector of the cached part; `None` if all of the type is cached.
+    pub(crate) fn scope(&self, ty: &ResourceType) -> Option<&str> {
+        self.scopes.get(ty.id()).map(String::as_str)
+    }
+
+    fn followed(&self, ty: &ResourceType) -> Arc<FollowedType> {
+        Arc::clone(self.followed.lock().entry(ty.id().to_owned()).or_default())
+    }
+
+    fn raw(&self, ty: &ResourceType) -> informer::raw::Builder {
+        let resource = ApiResource {
+            group: ty.group.clone(),
+            version: ty.version.clone(),
+            api_version: ty.api_version().to_owned(),
+            kind: ty.kind.clone(),
+            plural: ty.plural.clone(),
+        };
+        let raw = self.cluster.raw(&resource);
+        match self.scope(ty) {
+            Some(scope) => raw.fields(scope),
+            None => raw,
+        }
+    }
+
+    /// Returns the newest revision, and sees to it that the type's stream reaches it.
+    async fn reach_newest(&self, ty: &ResourceType) -> Result<u64, SourceError> {
+        let newest = probe::list(&self.clients, ty, self.scope(ty), 1).await?.revision;
+        self.reach(ty, newest).await
+    }
+
+    async fn reach(&self, ty: &ResourceType, newest: u64) -> Result<u64, SourceError> {
+        let followed = self.followed(ty);
+        if timeout(STREAM_WAIT, followed.passed(newest)).await.is_err() {
+            probe::prove(self.raw(ty), &followed, newest).await?;
+        }
+        Ok(newest)
+    }
+
+    /// Compares a small type's state with a list of its objects' versions; any other type must reach the newest revision.
+    async fn confirm(&self, ty: &ResourceType) -> Result<u64, SourceError> {
+        let followed = self.followed(ty);
+        let Some(cache) = followed.cache().filter(|cache| cache.snapshot().objects.len() <= COMPARED_MAX) else {
+            return self.reach_newest(ty).await;
+        };
+        let listed = probe::list(&self.clients, ty, self.scope(ty), COMPARED_MAX + 1).await?;
+        // Changes that only the list has are on their way.
+        for _ in 0..COMPARISONS {
+            if listed.revision <= followed.position() {
+                return Ok(listed.revision);
+            }
+            let snapshot = cache.snapshot();
+            if listed.is_state(&snapshot.objects) {
+                return Ok(snapshot.resource_version);
+            }
+            let _ = timeout(STREAM_WAIT / COMPARISONS, followed.passed(listed.revision)).await;
+        }
+        self.reach(ty, listed.revision).await
+    }
+}
+
+impl Source for UpstreamSource {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let (ty, followed) = (Arc::clone(ty), self.followed(ty));
+        async move {
+            if let Some(pause) = followed.retry_after() {
+                sleep(pause).await;
+            }
+            let raw = match from {
+                FollowFrom::Start => self.raw(&ty),
+                FollowFrom::After(position) => self.raw(&ty).resume_from(position.into()),
+            };
+            followed.set_cache(cache.clone());
+            let raw = raw.witnesses(move |asked| newest(&cache, proof::rank(asked, cache.snapshot().objects.len())));
+            let events = raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))?;
+            let following = FollowedEvents::new(followed, events, from);
+            let updates = stream::unfold(following, |mut following| async {
+                let update = following.next().await?;
+                Some((update, following))
+            });
+            Ok(updates.boxed())
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move { self.reach_newest(&ty).await }.boxed()
+    }
+
+    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move { self.confirm(&ty).await }.boxed()
+    }
+}
+
+/// Returns the object at this rank from the newest as JSON. Cost: one pass over the versions of all objects.
+fn newest(cache: &Reader, rank: usize) -> Option<Bytes> {
+    let snapshot = cache.snapshot();
+    let mut entries: Vec<_> = snapshot.objects.iter().collect();
+    if entries.len() <= rank {
+        return None;
+    }
+    let (_, entry, _) = entries.select_nth_unstable_by_key(rank, |entry| Reverse(entry.resource_version()));
+    Some(entry.object())
+}
+
+/// Types whose state is read at the same time. Each is one request that costs the API server most at its start.
+const STATES_AT_ONCE: usize = 4;
+
+/// Time for the stream to reach the newest revision by itself before a second watch is opened.
+const STREAM_WAIT: Duration = Duration::from_millis(20);
+
+/// Objects of a type whose state is compared with a list of their metadata: some 100 KiB from the API server for each
+/// consistent read that no other one shares. Such a read then takes milliseconds, where a second watch takes seconds.
+const COMPARED_MAX: usize = 250;
+
+/// Comparisons with one list.
+const COMPARISONS: u32 = 4;

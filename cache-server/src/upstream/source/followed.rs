@@ -1,0 +1,301 @@
+//! One followed type: the stream's position, the proofs of completeness that wait for it, and whether it can be cached.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use informer::{
+    Error,
+    raw::{Event, Events, Object},
+};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep},
+};
+
+use watch_cache::Reader;
+
+use crate::storage::{FollowFrom, SourceError, SourceRecord, Update};
+
+/// Whether a type can be cached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fitness {
+    /// No answer yet.
+    #[default]
+    Unknown,
+    /// Its state was read.
+    Fit,
+    /// The API server does not serve it, does not let us watch it, or its resourceVersions are no numbers.
+    Unfit(SourceError),
+}
+
+/// State shared by the stream of a type and the probes for it.
+#[derive(Default)]
+pub(super) struct FollowedType {
+    /// Every change at or below it was delivered. Zero before the first state.
+    passed: watch::Sender<u64>,
+    proofs: Mutex<Vec<CompletenessProof>>,
+    proved: Notify,
+    fitness: watch::Sender<Fitness>,
+    unfit_since: Mutex<Option<Instant>>,
+    /// The cache that the stream fills.
+    cache: Mutex<Option<Reader>>,
+}
+
+/// Result of a second watch.
+#[derive(Clone, Copy, Debug)]
+struct CompletenessProof {
+    /// Newest change that the second watch saw, or where it began.
+    newest_change: u64,
+    /// The stream is complete here once it has passed `newest_change`.
+    complete: u64,
+}
+
+impl FollowedType {
+    pub(super) fn cache(&self) -> Option<Reader> {
+        self.cache.lock().clone()
+    }
+
+    pub(super) fn set_cache(&self, cache: Reader) {
+        *self.cache.lock() = Some(cache);
+    }
+
+    /// Returns the position of the stream.
+    pub(super) fn position(&self) -> u64 {
+        *self.passed.borrow()
+    }
+
+    /// Waits until the stream has passed `revision`.
+    pub(super) async fn passed(&self, revision: u64) {
+        // The sender is part of `self`, so the channel stays open.
+        let _ = self.passed.subscribe().wait_for(|passed| revision <= *passed).await;
+    }
+
+    /// Adds the result of a second watch.
+    pub(super) fn prove(&self, newest_change: u64, complete: u64) {
+        self.proofs.lock().push(CompletenessProof { newest_change, complete });
+        self.proved.notify_one();
+    }
+
+    /// Takes the proofs that hold at the stream's position; returns the newest one's, if it is ahead of the stream.
+    fn take_proven(&self) -> Option<u64> {
+        let passed = self.position();
+        let proofs = &mut *self.proofs.lock();
+        let proven = proofs.extract_if(.., |proof| proof.newest_change <= passed).map(|proof| proof.complete).max();
+        proven.filter(|&complete| passed < complete)
+    }
+
+    fn pass(&self, revision: u64) {
+        self.passed.send_if_modified(|passed| {
+            let is_new = *passed < revision;
+            *passed = revision.max(*passed);
+            is_new
+        });
+    }
+
+    /// Starts over: a state is read anew, perhaps of another history.
+    fn restart(&self) {
+        self.passed.send_replace(0);
+        self.proofs.lock().clear();
+    }
+
+    fn set_fitness(&self, fitness: Fitness) {
+        *self.unfit_since.lock() = matches!(fitness, Fitness::Unfit(_)).then(Instant::now);
+        self.fitness.send_if_modified(|known| {
+            let is_new = *known != fitness;
+            *known = fitness;
+            is_new
+        });
+    }
+
+    /// Waits for the first answer.
+    pub(super) async fn known_fitness(&self) -> Fitness {
+        let mut fitness = self.fitness.subscribe();
+        let known = fitness.wait_for(|fitness| *fitness != Fitness::Unknown).await;
+        known.map_or(Fitness::Unknown, |fitness| fitness.clone())
+    }
+
+    /// Returns the time until a type that cannot be cached may be tried again.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let until = (*self.unfit_since.lock())? + UNFIT_PAUSE;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Turns the SDK's events of one type into updates.
+pub(super) struct FollowedEvents {
+    followed: Arc<FollowedType>,
+    events: Events,
+    /// True while a state is being read.
+    is_initial: bool,
+    /// True if the cache has a state already.
+    had_state: bool,
+    /// Time of the last error, until the server has confirmed the state again.
+    trouble: Option<Instant>,
+    is_over: bool,
+}
+
+impl FollowedEvents {
+    pub(super) fn new(followed: Arc<FollowedType>, events: Events, from: FollowFrom) -> Self {
+        let had_state = match from {
+            FollowFrom::Start => false,
+            FollowFrom::After(position) => {
+                followed.pass(position);
+                true
+            }
+        };
+        Self { followed, events, is_initial: false, had_state, trouble: None, is_over: false }
+    }
+
+    /// Returns the next update; `None` if the stream is over. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Result<Update, SourceError>> {
+        if self.is_over {
+            return None;
+        }
+        loop {
+            if !self.is_initial
+                && let Some(complete) = self.followed.take_proven()
+            {
+                self.followed.pass(complete);
+                return Some(Ok(Update::Progress(complete)));
+            }
+            if self.trouble.is_some_and(|since| self.events.age().is_some_and(|age| age < since.elapsed())) {
+                // A watch was accepted: the state is up to date again, though nothing has changed.
+                self.trouble = None;
+                return Some(Ok(Update::Progress(self.followed.position())));
+            }
+            let event = tokio::select! {
+                event = self.events.next() => event?,
+                () = self.followed.proved.notified() => continue,
+                () = sleep(RECOVERY_CHECK), if self.trouble.is_some() => continue,
+            };
+            let update = match event {
+                Ok(event) => self.update(event),
+                Err(error) => {
+                    self.trouble = Some(Instant::now());
+                    Err(self.classify(&error))
+                }
+            };
+            if let Err(error @ SourceError::Unsupported(_)) = &update {
+                self.is_over = true;
+                self.followed.set_fitness(Fitness::Unfit(error.clone()));
+            }
+            return Some(update);
+        }
+    }
+
+    fn update(&mut self, event: Event) -> Result<Update, SourceError> {
+        Ok(match event {
+            Event::Init => {
+                self.is_initial = true;
+                Update::StateBegins
+            }
+            Event::InitApply(object) => Update::Object(record(&object)?),
+            Event::InitDone(position) => {
+                let revision = position.as_u64().ok_or_else(no_number)?;
+                self.is_initial = false;
+                self.had_state = true;
+                self.followed.restart();
+                self.followed.pass(revision);
+                self.followed.set_fitness(Fitness::Fit);
+                Update::StateComplete(revision)
+            }
+            Event::InitAbandoned => {
+                self.is_initial = false;
+                Update::StateAbandoned
+            }
+            Event::Apply(object) => {
+                let record = record(&object)?;
+                self.followed.pass(revision(&object)?);
+                Update::Put(record)
+            }
+            Event::Delete(object) if self.is_initial => Update::Removed(object.key().to_owned()),
+            Event::Delete(object) => {
+                let revision = revision(&object)?;
+                self.followed.pass(revision);
+                Update::Deleted { key: object.key().to_owned(), revision }
+            }
+            Event::Bookmark(position) => {
+                let revision = position.as_u64().ok_or_else(no_number)?;
+                self.followed.pass(revision);
+                Update::Progress(revision)
+            }
+        })
+    }
+
+    /// Classifies an error: a type that was never served is given up, anything else goes on by itself.
+    fn classify(&self, error: &Error) -> SourceError {
+        let text = error.to_string();
+        match error.code() {
+            _ if self.had_state => SourceError::Unavailable(text),
+            Some(401 | 403 | 404 | 405) => SourceError::Unsupported(text),
+            _ => SourceError::Unavailable(text),
+        }
+    }
+}
+
+impl Drop for FollowedEvents {
+    /// An ended cache is freed with its last reader.
+    fn drop(&mut self) {
+        *self.followed.cache.lock() = None;
+    }
+}
+
+fn record(object: &Object) -> Result<SourceRecord, SourceError> {
+    Ok(SourceRecord::Json { json: object.json().clone(), revision: revision(object)? })
+}
+
+fn revision(object: &Object) -> Result<u64, SourceError> {
+    object.resource_version().parse().map_err(|_| no_number())
+}
+
+pub(super) fn no_number() -> SourceError {
+    SourceError::Unsupported("its resourceVersions are no numbers".to_owned())
+}
+
+/// Pause between two looks whether the server has accepted a watch again.
+const RECOVERY_CHECK: Duration = Duration::from_millis(100);
+
+/// Time until a type that cannot be cached is tried again: a definition or a role may have been added.
+const UNFIT_PAUSE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a stream counts as complete only where a second watch proves it. Method: proofs before and after the stream
+    /// has passed what the second watch saw, overtaken ones, and a state that begins again.
+    #[test]
+    fn a_proof_holds_once_the_stream_has_passed_what_it_saw() {
+        let followed = FollowedType::default();
+        followed.pass(5);
+        followed.prove(7, 9);
+        assert_eq!(followed.take_proven(), None, "the change at 7 is still on its way");
+        followed.pass(7);
+        assert_eq!(followed.take_proven(), Some(9));
+        followed.pass(9);
+        assert_eq!(followed.take_proven(), None, "taken once");
+        followed.prove(5, 8);
+        assert_eq!(followed.take_proven(), None, "behind the stream");
+        followed.prove(9, 12);
+        followed.prove(9, 15);
+        assert_eq!(followed.take_proven(), Some(15), "the newest one that holds");
+        followed.prove(9, 20);
+        followed.restart();
+        followed.pass(30);
+        assert_eq!((followed.take_proven(), followed.position()), (None, 30), "of the state before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_type_that_cannot_be_cached_is_tried_again_later() {
+        let followed = FollowedType::default();
+        assert_eq!(followed.retry_after(), None);
+        let refused = Fitness::Unfit(SourceError::Unsupported("not found".to_owned()));
+        followed.set_fitness(refused.clone());
+        assert_eq!((followed.known_fitness().await, followed.retry_after()), (refused, Some(UNFIT_PAUSE)));
+        tokio::time::advance(UNFIT_PAUSE).await;
+        assert_eq!(followed.retry_after(), Some(Duration::ZERO));
+        followed.set_fitness(Fitness::Fit);
+        assert_eq!((followed.known_fitness().await, followed.retry_after()), (Fitness::Fit, None));
+    }
+}

@@ -1,0 +1,323 @@
+//! A stock kube-apiserver and its etcd as processes of a test. `benches/kube-apiserver/prepare` builds them.
+//!
+//! INVARIANT: neither a process nor a file outlives its `Genuine`, however the test ends; see `processes`.
+//! INVARIANT: nothing but clients of the test and kube-apiserver itself writes objects: no controllers run. So
+//! namespaces have no service accounts, and deleted namespaces stay until a test finalizes them.
+
+mod counters;
+mod door;
+mod etcd;
+mod identities;
+mod processes;
+
+use std::{
+    env,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::{sync::OnceCell, time::sleep};
+
+pub use counters::Counters;
+pub use door::Door;
+pub use etcd::EtcdState;
+pub use identities::{Identity, token_of};
+
+use crate::http::Client;
+use identities::IdentityFiles;
+use processes::{Exit, ProcessGroup};
+
+/// Environment variable for the folder of the programs. Default: `target/kube-apiserver`.
+pub const FOLDER: &str = "GENUINE_FOLDER";
+/// Environment variable that is `required` where missing programs are an error, as in the nightly run.
+pub const REQUIREMENT: &str = "GENUINE";
+/// User of the group `system:masters`, who may do everything.
+pub const ADMIN: &str = "admin";
+/// User of a cache: may get, list and watch every type, and write nothing.
+pub const CACHE: &str = "cache";
+
+/// Timeout until kube-apiserver is ready, and the pause between two checks. It needs 10 s on two idle cores.
+const READY_WAIT: Duration = Duration::from_secs(180);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// Attempts to start: another process may take a port before the program listens on it.
+const STARTS_MAX: usize = 3;
+/// Address that kube-apiserver writes into the endpoints of its own service. Never used for connections.
+const ADVERTISED: &str = "192.0.2.1";
+
+/// Settings of a cluster.
+#[derive(Clone, Debug)]
+pub struct GenuineSettings {
+    /// Users beside [`ADMIN`] and [`CACHE`].
+    pub identities: Vec<Identity>,
+    /// Admission plugins that are disabled, separated by commas. Default `ServiceAccount`: it rejects pods in namespaces
+    /// without a service account, which a controller would create.
+    pub without_plugins: &'static str,
+    /// More flags of kube-apiserver.
+    pub flags: Vec<String>,
+}
+
+impl Default for GenuineSettings {
+    fn default() -> Self {
+        Self { identities: Vec::new(), without_plugins: "ServiceAccount", flags: Vec::new() }
+    }
+}
+
+/// A running kube-apiserver with its etcd. Authorizes by RBAC, and authenticates the tokens of [`token_of`].
+pub struct Genuine {
+    // Drops before the certificates and the data are removed with its folder.
+    processes: ProcessGroup,
+    programs: PathBuf,
+    settings: GenuineSettings,
+    ports: Ports,
+    /// A client without credentials that trusts the server's certificate.
+    anonymous: Client,
+    files: IdentityFiles,
+}
+
+/// The ports of one cluster.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    apiserver: u16,
+    etcd: u16,
+    peers: u16,
+}
+
+impl Ports {
+    /// Ports that were free a moment ago, below those that the system gives to outgoing connections: a client that tries
+    /// to reach a killed server must not occupy its port.
+    fn free() -> Self {
+        // Held together, so that they differ.
+        let listeners = [(); 3].map(|()| {
+            let mut tries = std::iter::repeat_with(|| TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000))));
+            tries.find_map(Result::ok).expect("ports are free")
+        });
+        let [apiserver, etcd, peers] = listeners.map(|listener| listener.local_addr().unwrap().port());
+        Self { apiserver, etcd, peers }
+    }
+}
+
+/// Folder of the programs. Prints one line and returns `None` if they were not built and are not required.
+///
+/// # Panics
+/// If they were not built, and [`REQUIREMENT`] is `required`.
+pub fn programs(test: &str) -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kube-apiserver");
+    let folder = env::var_os(FOLDER).map_or(built, PathBuf::from);
+    if ["etcd", "kube-apiserver"].iter().all(|name| folder.join(name).is_file()) {
+        return Some(folder);
+    }
+    let is_required = env::var(REQUIREMENT).is_ok_and(|value| value == "required");
+    assert!(!is_required, "{test}: no kube-apiserver in {}", folder.display());
+    eprintln!("{test}: skipped, benches/kube-apiserver/prepare was not run");
+    None
+}
+
+impl Genuine {
+    /// Starts a cluster for a test with default settings. `None`, with one line, if the programs were not built.
+    pub async fn start(test: &str) -> Option<Self> {
+        Self::start_with(test, GenuineSettings::default()).await
+    }
+
+    /// Like [`start`](Self::start), with other settings.
+    pub async fn start_with(test: &str, settings: GenuineSettings) -> Option<Self> {
+        let programs = programs(test)?;
+        let mut failures = Vec::new();
+        while failures.len() < STARTS_MAX {
+            match Self::try_start(&programs, &settings).await {
+                Ok(started) => return Some(started),
+                Err(exit) => failures.push(exit),
+            }
+        }
+        panic!("kube-apiserver does not start: {failures:#?}");
+    }
+
+    /// The cluster shared by all tests of this process that do not stop it, count its requests or need settings.
+    pub async fn shared(test: &str) -> Option<&'static Self> {
+        static SHARED: OnceCell<Option<Genuine>> = OnceCell::const_new();
+        programs(test)?;
+        SHARED.get_or_init(|| Self::start(test)).await.as_ref()
+    }
+
+    async fn try_start(programs: &Path, settings: &GenuineSettings) -> Result<Self, Exit> {
+        let ports = Ports::free();
+        let mut processes = ProcessGroup::new();
+        let mut identities = vec![Identity::new(ADMIN, &["system:masters"]), Identity::new(CACHE, &[])];
+        identities.extend(settings.identities.iter().cloned());
+        let address = SocketAddr::from(([127, 0, 0, 1], ports.apiserver));
+        let files = IdentityFiles::write(processes.folder(), address, &identities);
+        let anonymous = Client::new(address).over_tls(files.trust());
+        processes.spawn("etcd", &programs.join("etcd"), &etcd_flags(processes.folder(), ports));
+        let (programs, settings) = (programs.to_owned(), settings.clone());
+        let mut started = Self { processes, programs, settings, ports, anonymous, files };
+        started.serve().await?;
+        started.let_the_cache_read().await;
+        Ok(started)
+    }
+
+    /// Starts kube-apiserver and waits until it is ready.
+    async fn serve(&mut self) -> Result<(), Exit> {
+        let program = self.programs.join("kube-apiserver");
+        self.processes.spawn("kube-apiserver", &program, &self.apiserver_flags());
+        let (begun, admin) = (Instant::now(), self.client(ADMIN));
+        loop {
+            if admin.try_get("/readyz").await.is_ok_and(|answer| answer.code == 200) {
+                return Ok(());
+            }
+            if let Some(exit) = self.processes.exited() {
+                return Err(exit);
+            }
+            assert!(begun.elapsed() < READY_WAIT, "kube-apiserver is not ready: {}", self.processes.log());
+            sleep(CHECK_EVERY).await;
+        }
+    }
+
+    fn apiserver_flags(&self) -> Vec<String> {
+        let at = |name: &str| self.processes.folder().join(name).display().to_string();
+        let mut flags: Vec<String> = [
+            ("etcd-servers", format!("http://127.0.0.1:{}", self.ports.etcd)),
+            // Compaction is the test's decision.
+            ("etcd-compaction-interval", "0".to_owned()),
+            ("secure-port", self.ports.apiserver.to_string()),
+            ("bind-address", "127.0.0.1".to_owned()),
+            ("advertise-address", ADVERTISED.to_owned()),
+            ("tls-cert-file", at("tls.crt")),
+            ("tls-private-key-file", at("tls.key")),
+            ("cert-dir", at("certs")),
+            ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
+            ("service-account-key-file", at("sa.pub")),
+            ("service-account-signing-key-file", at("sa.key")),
+            ("token-auth-file", at("tokens.csv")),
+            ("authorization-mode", "RBAC".to_owned()),
+            ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
+            ("disable-admission-plugins", self.settings.without_plugins.to_owned()),
+        ]
+        .map(|(name, value)| format!("--{name}={value}"))
+        .into();
+        flags.extend(self.settings.flags.iter().cloned());
+        flags
+    }
+
+    /// Lets [`CACHE`] read everything, and waits until the authorizer knows that.
+    async fn let_the_cache_read(&self) {
+        let admin = self.client(ADMIN);
+        let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+        admin.create_manifest(&cluster_role("cache-reader", &rules)).await;
+        admin.create_manifest(&cluster_role_binding("cache-reader", "cache-reader", "User", CACHE)).await;
+        let (begun, cache) = (Instant::now(), self.client(CACHE));
+        while cache.get("/api/v1/secrets?limit=1").await.code != 200 {
+            assert!(begun.elapsed() < READY_WAIT, "the role of {CACHE} has no effect");
+            sleep(CHECK_EVERY).await;
+        }
+    }
+
+    /// Address of kube-apiserver, for HTTPS. The same after a restart.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports.apiserver))
+    }
+
+    /// A client with a user's token. Trusts the server's certificate only.
+    pub fn client(&self, user: &str) -> Client {
+        self.anonymous.with_token(&token_of(user))
+    }
+
+    /// A client without credentials.
+    pub const fn anonymous(&self) -> Client {
+        self.anonymous
+    }
+
+    /// Opens a plain HTTP address that sends a user's token.
+    pub async fn door(&self, user: &str) -> Door {
+        Door::open(self.address(), self.files.trust(), &token_of(user)).await
+    }
+
+    /// Path of a kubeconfig with a user's token: [`ADMIN`], [`CACHE`] or a user of the settings.
+    pub fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.files.kubeconfig(user)
+    }
+
+    /// Path of the authority's certificate, as PEM.
+    pub fn ca_file(&self) -> PathBuf {
+        self.files.ca_file()
+    }
+
+    /// A client of kube with a user's token.
+    pub async fn kube_client(&self, user: &str) -> kube::Client {
+        let file = Kubeconfig::read_from(self.kubeconfig(user)).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// Kills kube-apiserver, as a crash does. Its connections are reset.
+    pub fn kill(&mut self) {
+        self.processes.kill("kube-apiserver");
+    }
+
+    /// Starts kube-apiserver again, with the same port and data, and waits until it is ready. Kills it before if it
+    /// runs.
+    pub async fn restart(&mut self) {
+        self.kill();
+        self.serve().await.unwrap_or_else(|exit| panic!("kube-apiserver does not start again: {exit:?}"));
+    }
+
+    /// Removes the history before the present from etcd, and returns the present revision.
+    pub async fn compact(&self) -> u64 {
+        etcd::compact(&self.etcd()).await
+    }
+
+    /// The state of etcd, for [`restore`](Self::restore).
+    pub async fn state(&self) -> EtcdState {
+        EtcdState::read(&self.etcd()).await
+    }
+
+    /// Makes all objects again what they were, except for those that kube-apiserver writes by itself. Its caches and
+    /// watches see that as deletions and changes; its next consistent read waits for them.
+    pub async fn restore(&self, state: &EtcdState) {
+        state.restore(&self.etcd()).await;
+    }
+
+    fn etcd(&self) -> Client {
+        Client::new(SocketAddr::from(([127, 0, 0, 1], self.ports.etcd)))
+    }
+
+    /// The server's counters now.
+    pub async fn counters(&self) -> Counters {
+        Counters::parse(self.client(ADMIN).get("/metrics").await.with_code(200).text())
+    }
+}
+
+fn etcd_flags(folder: &Path, ports: Ports) -> Vec<String> {
+    let clients = format!("http://127.0.0.1:{}", ports.etcd);
+    let peers = format!("http://127.0.0.1:{}", ports.peers);
+    [
+        ("data-dir", folder.join("data").display().to_string()),
+        ("listen-client-urls", clients.clone()),
+        ("advertise-client-urls", clients),
+        ("listen-peer-urls", peers.clone()),
+        ("initial-advertise-peer-urls", peers.clone()),
+        ("initial-cluster", format!("default={peers}")),
+        // A test does not need its data after a crash of the machine.
+        ("unsafe-no-fsync", "true".to_owned()),
+    ]
+    .map(|(name, value)| format!("--{name}={value}"))
+    .into()
+}
+
+/// A ClusterRole.
+pub fn cluster_role(name: &str, rules: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
+    })
+}
+
+/// A ClusterRoleBinding of a role to one `User` or `Group`.
+pub fn cluster_role_binding(name: &str, role: &str, kind: &str, subject: &str) -> Value {
+    let group = "rbac.authorization.k8s.io";
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": kind, "name": subject}],
+    })
+}

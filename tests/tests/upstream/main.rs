@@ -1,0 +1,71 @@
+//! `cache-server serve --upstream` beside the stock kube-apiserver that it follows: equal answers, equal rights, and
+//! what the API server notices of it.
+//!
+//! Every test needs the programs that `benches/kube-apiserver/prepare` builds. Where they were not built it passes with
+//! one line about that, unless `GENUINE=required`.
+
+#![allow(clippy::unwrap_used, reason = "a test panics with the story")]
+
+mod counts;
+mod faults;
+mod populate;
+mod rights;
+mod serves;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::{
+    genuine::{ADMIN, CACHE, Genuine, token_of},
+    http::Client,
+    process::Server,
+};
+use tokio::time::sleep;
+
+/// The server binary of all cases.
+const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+/// Timeout of every step, with a margin for busy machines.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two checks of a condition.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// Starts a cache-server in front of a cluster, with the identity of [`CACHE`], and waits until it is ready. It caches
+/// `resources`, separated by commas.
+async fn cache_of(genuine: &Genuine, resources: &str) -> Server {
+    let kubeconfig = genuine.kubeconfig(CACHE);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let server = Server::start(BINARY, &["--upstream", "--kubeconfig", kubeconfig, "--resources", resources]).await;
+    until("the cache is ready", async || server.client().get("/readyz").await.code == 200).await;
+    server
+}
+
+/// A client of the cache-server that sends a user's token.
+fn client_of(server: &Server, user: &str) -> Client {
+    server.client().with_token(&token_of(user))
+}
+
+/// The API server and the cache-server, both as the administrator.
+struct Sides {
+    direct: Client,
+    cached: Client,
+}
+
+impl Sides {
+    fn new(genuine: &Genuine, server: &Server) -> Self {
+        Self { direct: genuine.client(ADMIN), cached: client_of(server, ADMIN) }
+    }
+}
+
+/// Waits until a condition holds.
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        sleep(CHECK_EVERY).await;
+    }
+}
+
+/// A namespace's manifest.
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
