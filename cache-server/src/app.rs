@@ -8,13 +8,13 @@ use std::{
 
 use crate::{
     budget::{Crowd, Room, Work},
-    cacher::Caches,
+    cacher::{Caches, StateFolder, StateFolderError, StateOrigin},
     config::{Config, UpstreamConfig},
     controllers::{definitions::DefinitionsHandle, namespaces::Namespaces},
     limits,
     metrics::Metrics,
     registry::{Live, Registry},
-    storage::{Source, Store, embedded::EmbeddedStorage},
+    storage::{Store, embedded::EmbeddedStorage},
     upstream::{connect::UpstreamAddresses, gateway::Upstream},
 };
 
@@ -91,25 +91,37 @@ impl App {
     /// objects are compared, and no-op updates would be written.
     #[must_use]
     pub fn with_storage(config: Config, store: Arc<dyn Store>) -> Self {
-        Self::assemble(config, store.clone(), |caches, registry| {
+        let caches = Caches::new(store.clone(), config.limits.clone());
+        Self::assemble(config, caches, |caches, registry| {
             let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry));
             Writes::Local(LocalWrites { store, namespaces })
         })
     }
 
     /// Builds the parts of a server in front of an API server, which answers whatever the caches do not.
-    pub(crate) fn with_upstream(config: Config, addresses: UpstreamAddresses, upstream: &UpstreamConfig) -> Self {
+    ///
+    /// # Errors
+    /// [`StateFolderError`] if the caches cannot be saved in the folder.
+    pub(crate) fn with_upstream(
+        config: Config,
+        addresses: UpstreamAddresses,
+        upstream: &UpstreamConfig,
+    ) -> Result<Self, StateFolderError> {
+        let origin = StateOrigin { server: addresses.origin(), scopes: upstream.scopes.iter().cloned().collect() };
+        let folder = upstream.state_dir.as_ref();
+        let folder = folder.map(|path| StateFolder::open(path, origin, upstream.saves_secrets)).transpose()?;
         let upstream = Upstream::new(addresses, upstream);
-        Self::assemble(config, upstream.shared_source(), |_, _| Writes::Forward(Arc::new(upstream)))
+        let caches = Caches::new(upstream.shared_source(), config.limits.clone());
+        let caches = match folder {
+            Some(folder) => caches.saved_in(folder),
+            None => caches,
+        };
+        Ok(Self::assemble(config, caches, |_, _| Writes::Forward(Arc::new(upstream))))
     }
 
-    fn assemble(
-        config: Config,
-        source: Arc<dyn Source>,
-        writes: impl FnOnce(&Arc<Caches>, &Arc<Live>) -> Writes,
-    ) -> Self {
+    fn assemble(config: Config, caches: Caches, writes: impl FnOnce(&Arc<Caches>, &Arc<Live>) -> Writes) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
-        let caches = Arc::new(Caches::new(source, config.limits.clone()));
+        let caches = Arc::new(caches);
         let registry = Arc::new(Live::new(Registry::builtin()));
         let writes = writes(&caches, &registry);
         let store = match &writes {

@@ -6,6 +6,7 @@
 //! stream failed or one of its tasks panicked. INVARIANT: no cache starts for a type whose definition was deleted.
 
 mod health;
+mod saved;
 mod task;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -19,6 +20,8 @@ use tokio::{
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
 use self::health::StreamHealth;
+pub use self::saved::StateFolderError;
+pub(crate) use self::saved::{StateFolder, StateOrigin};
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
@@ -73,6 +76,8 @@ pub struct Caches {
     limits: Limits,
     total: Total,
     started: Instant,
+    /// Saves their states; `None`: they are lost with the process.
+    saved: Option<Arc<StateFolder>>,
     all: Mutex<All>,
 }
 
@@ -101,7 +106,7 @@ struct RetiredType {
 struct RunningCache {
     /// Replaced when the tasks restart.
     reader: watch::Receiver<Reader>,
-    /// StreamHealth of the stream that fills it; failing from a panic of a task, until the next listing.
+    /// Health of the stream that fills it; failing from a panic of a task, until the next listing.
     health: Arc<StreamHealth>,
     since: Instant,
     /// Time of the last read that asked for it.
@@ -116,7 +121,15 @@ impl Caches {
     /// Creates the caches without starting any: [`Self::reader`] and later calls need a tokio runtime.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, limits: Limits) -> Self {
-        Self { source, limits, total: Total::default(), started: Instant::now(), all: Mutex::default() }
+        let (total, started, all) = (Total::default(), Instant::now(), Mutex::default());
+        Self { source, limits, total, started, saved: None, all }
+    }
+
+    /// Loads the caches from `folder`, and saves them to it. Call before the first one is started.
+    #[must_use]
+    pub(crate) fn saved_in(mut self, folder: StateFolder) -> Self {
+        self.saved = Some(Arc::new(folder));
+        self
     }
 
     /// Returns the type's reader, listed. Starts its tasks at first use; waits at most 3 s.
@@ -260,6 +273,13 @@ impl Caches {
         all.running.values().for_each(RunningCache::stop);
     }
 
+    /// Waits until everything is saved that the caches applied before [`Self::shut_down`].
+    pub(crate) async fn saved(&self) {
+        if let Some(folder) = &self.saved {
+            folder.idle().await;
+        }
+    }
+
     /// Ends the caches of types that `registry` does not have any more, or has redefined: their watches end cleanly,
     /// and their memory is freed with their last reader.
     pub(crate) fn retain(&self, registry: &Registry) {
@@ -315,6 +335,7 @@ impl Caches {
             started: self.started,
             stop: stop.subscribe(),
             health: Arc::clone(&health),
+            saved: self.saved.clone(),
         });
         let running = RunningCache { reader, health, since: Instant::now(), used, defined_at: ty.defined_at, stop };
         let outdated = all.running.insert(ty.id().to_owned(), running.clone());

@@ -254,6 +254,28 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
 pub const LOGGED_CHARS_MAX: usize = 1024;
 
+/// Bytes of changes of one type that wait to be saved to `--state-dir`, as JSON. More of them are dropped, and the
+/// whole state is saved instead. Memory: at most this much; the cache holds most of these objects anyway.
+pub const SAVED_QUEUE_BYTES_MAX: usize = 32 << 20;
+
+/// Changes of one type that wait to be saved.
+pub const SAVED_QUEUE_MAX: usize = 65_536;
+
+/// Pause between two saves of one type: a killed process loses at most the changes of this time.
+pub const SAVED_EVERY: Duration = Duration::from_millis(500);
+
+/// Bytes by which a saved state grows at least before it is replaced by a smaller one. Disk: this much for each type.
+pub const SAVED_GROWTH_MIN: u64 = 64 << 20;
+
+/// Pause after a failed save: doubled for each failure, up to [`SAVED_RETRY_MAX`].
+pub const SAVED_RETRY: Duration = Duration::from_secs(15);
+
+/// See [`SAVED_RETRY`].
+pub const SAVED_RETRY_MAX: Duration = Duration::from_secs(600);
+
+/// Time to wait for the saves of an earlier cache of the same type before the type is not saved at all.
+pub const SAVED_FILE_WAIT: Duration = Duration::from_secs(3);
+
 /// Time for which the API server's answer to the question whether a caller may read is used, for allows and denials. A
 /// revoked right is used at most this much longer. kube-apiserver caches tokens for as long.
 pub const RIGHT_AGE: Duration = Duration::from_secs(10);

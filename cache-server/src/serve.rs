@@ -24,6 +24,7 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
+    time::{Instant, timeout_at},
 };
 
 pub use self::tls::TlsError;
@@ -32,6 +33,7 @@ use self::{connection::AcceptedConnection, tls::Acceptor};
 use crate::{
     allocator,
     app::App,
+    cacher::StateFolderError,
     config::Config,
     limits,
     upstream::connect::{UpstreamAddresses, UpstreamError},
@@ -61,6 +63,9 @@ pub enum StartError {
     /// The upstream API server cannot be used.
     #[error("cannot use the upstream: {0}")]
     Upstream(#[from] UpstreamError),
+    /// The caches cannot be saved.
+    #[error("cannot use the state folder: {0}")]
+    State(#[from] StateFolderError),
     /// A manifest cannot be used.
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
@@ -104,7 +109,7 @@ impl Server {
             None => None,
         };
         let app = Arc::new(match config.upstream.clone() {
-            Some(upstream) => App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream),
+            Some(upstream) => App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream)?,
             None => App::new(config),
         });
         app.start().await;
@@ -170,10 +175,13 @@ impl Server {
         // Ends the watches cleanly; dropping `closing` then ends each connection after its open requests.
         app.caches.shut_down();
         drop(closing);
+        let deadline = Instant::now() + app.config.grace;
         let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(app.config.grace, drained).await.is_err() {
+        if timeout_at(deadline, drained).await.is_err() {
             tracing::warn!(connections = connections.len(), grace = ?app.config.grace, "drain timed out");
         }
+        // The caches ended when the drain started. A disk that needs longer keeps an older state.
+        let _ = timeout_at(deadline, app.caches.saved()).await;
         trimming.abort();
     }
 }

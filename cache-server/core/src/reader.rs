@@ -148,6 +148,20 @@ impl Reader {
         log.after(log.number_at(resource_version)).len()
     }
 
+    /// Returns the oldest events after `resource_version`, at most [`EVENTS_PER_LOCK`]. Cost: a binary search, and one
+    /// reference count for each event.
+    ///
+    /// # Errors
+    /// [`ExpiredPosition`] if some of them were evicted, or the epoch with this number has ended.
+    pub fn events(&self, epoch: u64, resource_version: u64) -> Result<Vec<Arc<Event>>, ExpiredPosition> {
+        let state = self.shared.state.read();
+        let oldest = state.window.log.lost();
+        if state.epoch.number != epoch || resource_version < oldest {
+            return Err(ExpiredPosition { asked: resource_version, oldest });
+        }
+        Ok(state.window.log.after(resource_version).take(EVENTS_PER_LOCK).cloned().collect())
+    }
+
     /// Undoes the events after `resource_version`, newest first, and caches the result.
     fn undo(&self, now: &CacheSnapshot, resource_version: u64) -> Result<Objects<Entry>, ExpiredPosition> {
         let mut objects = now.objects.clone();

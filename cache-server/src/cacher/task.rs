@@ -13,7 +13,10 @@ use tokio::{
 };
 use watch_cache::{BucketWaker, Change, Draft, Entry, Limits, OutOfOrder, Reader, Total, Writer, cache_within};
 
-use super::health::StreamHealth;
+use super::{
+    health::StreamHealth,
+    saved::{Saver, StateFolder},
+};
 use crate::{
     registry::ResourceType,
     storage::{FollowFrom, Source, SourceError, SourceRecord, Update},
@@ -29,8 +32,10 @@ pub(super) struct Tasks {
     /// Start of the clock of all caches.
     pub(super) started: Instant,
     pub(super) stop: watch::Receiver<bool>,
-    /// StreamHealth of the stream that fills the cache.
+    /// Health of the stream that fills the cache.
     pub(super) health: Arc<StreamHealth>,
+    /// Saves the cache, so that the next process resumes.
+    pub(super) saved: Option<Arc<StateFolder>>,
 }
 
 /// Starts the tasks. The reader is replaced when they restart, and its channel is closed when they end.
@@ -50,9 +55,19 @@ impl Tasks {
     /// half-applied event stays in none.
     async fn supervise(mut self, mut writer: Writer, mut waking: BucketWaker, readers: watch::Sender<Reader>) {
         let mut pause = RELIST_PAUSE;
+        let mut saver = None;
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            () = stopped(&mut stop) => return,
+            loaded = self.load() => if let Some(loaded) = loaded {
+                readers.send_replace(loaded.0.reader());
+                (writer, waking, saver) = (loaded.0, loaded.1, Some(loaded.2));
+            }
+        }
         loop {
             let began = Instant::now();
-            let mut cacher = tokio::spawn(Cacher::new(self.clone(), writer).run());
+            let mut cacher = tokio::spawn(Cacher::new(self.clone(), writer, saver).run());
             let mut waker = tokio::spawn(wake(waking));
             let ended = tokio::select! {
                 ended = &mut cacher => ended,
@@ -66,7 +81,7 @@ impl Tasks {
             self.health.fails();
             let reader;
             (writer, waking, reader) = self.cache();
-            readers.send_replace(reader);
+            readers.send_replace(reader.clone());
             // Closes the old cache if the panic did not. The old waking task ends after that, once it has woken all
             // watchers.
             cacher.abort();
@@ -76,7 +91,24 @@ impl Tasks {
                 () = stopped(&mut self.stop) => return,
                 () = sleep(pause) => {}
             }
+            // The saved state stays unused: it may be the cause.
+            saver = match &self.saved {
+                Some(folder) => folder.save(&self.ty, self.started, reader).await,
+                None => None,
+            };
         }
+    }
+
+    /// Returns another cache with the saved state, if there is one; `None` if the type is not saved. Readers see it only
+    /// once it is complete.
+    async fn load(&self) -> Option<(Writer, BucketWaker, Saver)> {
+        let folder = self.saved.as_ref()?;
+        let (writer, waking, _) = self.cache();
+        let loaded = folder.load(&self.ty, self.started, writer).await?;
+        if let Some(age) = loaded.age {
+            self.health.failed_for(age);
+        }
+        Some((loaded.writer, waking, loaded.saver))
     }
 }
 
@@ -84,6 +116,7 @@ impl Tasks {
 struct Cacher {
     tasks: Tasks,
     writer: Writer,
+    saver: Option<Saver>,
     /// The state that is being listed.
     staged: Option<Objects<Entry>>,
     /// True if the next stream can continue at the cache's position; else it starts with the state.
@@ -93,8 +126,9 @@ struct Cacher {
 }
 
 impl Cacher {
-    const fn new(tasks: Tasks, writer: Writer) -> Self {
-        Self { tasks, writer, staged: None, is_listed: false, is_well: false }
+    fn new(tasks: Tasks, writer: Writer, saver: Option<Saver>) -> Self {
+        let is_listed = 0 < writer.applied();
+        Self { tasks, writer, saver, staged: None, is_listed, is_well: false }
     }
 
     async fn run(mut self) {
@@ -193,7 +227,11 @@ impl Cacher {
             Update::Deleted { key, revision } => Change::Deleted { key, resource_version: revision },
             Update::Progress(revision) => Change::Progress(revision),
         };
+        let saved = self.saver.is_some().then(|| change.clone());
         self.writer.apply(change, self.now())?;
+        if let (Some(saver), Some(change)) = (&self.saver, saved) {
+            saver.push(change);
+        }
         self.works();
         Ok(())
     }
@@ -213,7 +251,10 @@ impl Cacher {
             resource_version = revision,
             "relist completed"
         );
+        // Around the reset, so that no change of the old history follows a state of the new one.
+        self.saver.as_ref().inspect(|saver| saver.end());
         self.writer.reset(objects, revision, self.now());
+        self.saver.as_ref().inspect(|saver| saver.begin());
         self.is_listed = true;
         self.works();
     }
@@ -228,7 +269,11 @@ impl Cacher {
 
     fn progress(&mut self, revision: u64) -> bool {
         let now = self.now();
-        self.writer.apply(Change::Progress(revision), now).is_ok()
+        let progressed = self.writer.apply(Change::Progress(revision), now).is_ok();
+        if let Some(saver) = self.saver.as_ref().filter(|_| progressed) {
+            saver.push(Change::Progress(revision));
+        }
+        progressed
     }
 
     fn works(&mut self) {

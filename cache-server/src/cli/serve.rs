@@ -324,6 +324,15 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_an_upstream_become_settings() {
+        let of = |more: &[&str]| parse(&[&["--upstream=https://a"], more].concat()).unwrap().upstream.unwrap();
+        assert_eq!((of(&[]).state_dir, of(&[]).saves_secrets), (None, false));
+        let saved = of(&["--state-dir=state", "--state-secrets"]);
+        assert_eq!((saved.url.as_deref(), saved.saves_secrets), (Some("https://a"), true));
+        assert_eq!(saved.state_dir, Some(PathBuf::from("state")));
+    }
+
+    #[test]
     fn bad_values_are_refused() {
         for flag in [
             "--listen=nowhere",
@@ -339,6 +348,8 @@ mod tests {
             "--unsent-bytes=2GiB",
             "--tls-cert=without.key",
             "--tls-key=without.crt",
+            "--state-dir=without-upstream",
+            "--state-secrets",
             "--first-revision=0",
             "--first-revision=-1",
             "--log=cache_server=loud",

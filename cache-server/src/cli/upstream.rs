@@ -50,6 +50,15 @@ pub(super) struct UpstreamFlags {
     /// Refuse reads outside the part of a type that is cached. Left out: they are passed on.
     #[arg(long, env = "CACHE_SERVER_REFUSE_OUTSIDE_SCOPE", requires = "scope")]
     refuse_outside_scope: bool,
+
+    /// Folder in which the caches are saved, so that after a restart clients resume and nothing is listed. Only one
+    /// server may use it. Left out: the caches are lost with the process.
+    #[arg(long, env = "CACHE_SERVER_STATE_DIR", value_name = "FOLDER", requires = "upstream")]
+    state_dir: Option<PathBuf>,
+
+    /// Save cached Secrets as well, in plain text. Left out: they are not saved.
+    #[arg(long, env = "CACHE_SERVER_STATE_SECRETS", requires = "state_dir")]
+    state_secrets: bool,
 }
 
 impl UpstreamFlags {
@@ -66,6 +75,8 @@ impl UpstreamFlags {
             resources: self.resources,
             scopes: self.scope,
             refuses_outside: self.refuse_outside_scope,
+            state_dir: self.state_dir,
+            saves_secrets: self.state_secrets,
         })
     }
 }

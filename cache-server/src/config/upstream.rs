@@ -28,4 +28,8 @@ pub struct UpstreamConfig {
     pub scopes: Vec<(String, String)>,
     /// True if reads outside the cached part of a type are refused. Default false: they are passed on.
     pub refuses_outside: bool,
+    /// Folder in which the caches are saved, so that a restart resumes. Default `None`: they are lost with the process.
+    pub state_dir: Option<PathBuf>,
+    /// True if cached Secrets are saved as well, in plain text. Default false.
+    pub saves_secrets: bool,
 }

@@ -119,6 +119,11 @@ impl fmt::Debug for CallerAddress {
 }
 
 impl UpstreamAddresses {
+    /// Returns the URL of the first address, without user name and password.
+    pub(crate) fn origin(&self) -> String {
+        self.callers.first().map(|caller| format!("{caller:?}")).unwrap_or_default()
+    }
+
     /// Reads the configuration, the certificates and the identity; runs a kubeconfig's exec plugin. Connects to no
     /// server. Needs a tokio runtime.
     ///

@@ -1,0 +1,340 @@
+//! Saved states come back whole, or not at all; and servers resume from them.
+
+pub(in crate::cacher) mod fixture;
+
+use std::{
+    fs,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::SystemTime,
+};
+
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use informer_core::{
+    KeyedObject as _,
+    selector::{field, label},
+};
+use watch_cache::{Budget, Change, CursorStart, Draft, Filter, Limits, Slices, Step};
+
+use self::fixture::{World, load, log, objects, origin, pod, pods};
+use super::{log::WholeState, *};
+use crate::{
+    cacher::Caches,
+    storage::{FollowFrom, Source, SourceError, SourceRecord, Update, Updates},
+};
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("pods.state")
+}
+
+/// Writes a base and two batches of changes. Returns the bytes of the file, and those of its base.
+fn written(world: &mut World, folder: &Path) -> (Vec<u8>, usize) {
+    let mut log = log(folder, &origin(), DiskRoom::default());
+    log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
+    let base = fs::read(file(folder)).unwrap().len();
+    for _ in 0..2 {
+        log.append(&world.steps(6), SystemTime::now()).unwrap();
+    }
+    (fs::read(file(folder)).unwrap(), base)
+}
+
+/// Goal: wherever a process was killed, the next one has a state of the history, goes on saving behind it, and has it
+/// all again after that. Method: a file cut at every byte.
+#[test]
+fn a_file_that_was_cut_anywhere_is_continued_where_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new();
+    let (whole, base) = written(&mut world, folder.path());
+    // The mark after the base says only when it was saved.
+    let base = base - 25;
+    let rest = WholeState::of(&world.reader, fixture::NOW).unwrap();
+    let mut positions = std::collections::BTreeSet::new();
+    for cut in 0..=whole.len() {
+        fs::write(file(folder.path()), &whole[..cut]).unwrap();
+        let loaded = world.loaded(folder.path());
+        assert_eq!(loaded.is_ok(), base <= cut, "cut at {cut} of {base}");
+        let Ok(loaded) = loaded else { continue };
+        let (mut log, applied) = loaded.expect("a file");
+        positions.insert(applied);
+        log.append(&rest.changes(), SystemTime::now()).unwrap();
+        if cut % 5 == 0 {
+            assert_eq!(world.loaded(folder.path()).unwrap().unwrap().1, world.writer.applied(), "cut at {cut}");
+        }
+    }
+    assert!(positions.len() > 6, "every change was the last one once: {positions:?}");
+}
+
+/// Goal: damage never yields a state that was not. Method: every byte of a file inverted.
+#[test]
+fn a_damaged_file_is_cut_there_or_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new();
+    let (whole, base) = written(&mut world, folder.path());
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0xff;
+        fs::write(file(folder.path()), &damaged).unwrap();
+        let loaded = world.loaded(folder.path());
+        assert_eq!(loaded.is_ok(), base - 25 <= at, "at {at}");
+    }
+}
+
+#[test]
+fn the_state_of_another_server_scope_or_format_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, _) = written(&mut World::new(), folder.path());
+    let scoped = StateOrigin { scopes: [("pods".to_owned(), "spec.nodeName=n".to_owned())].into(), ..origin() };
+    let other = StateOrigin { server: "https://b".to_owned(), ..origin() };
+    for origin in [scoped, other] {
+        let (mut writer, _, _) = watch_cache::cache(Arc::clone(&pods().schema), Limits::default());
+        let refused = log(folder.path(), &origin, DiskRoom::default()).load(&pods().schema, &mut writer, fixture::NOW);
+        assert_eq!(refused.unwrap_err().to_string(), "it is of another API server, scope or version of the type");
+    }
+    let mut newer = whole.clone();
+    newer[8] = 2;
+    for (bytes, reason) in [
+        (&newer[..], "its format 2 is not known"),
+        (b"informer and more", "the file is no saved state"),
+        (b"", "the file is no saved state"),
+    ] {
+        fs::write(file(folder.path()), bytes).unwrap();
+        assert_eq!(load(folder.path()).err().map(|reason| reason.to_string()).as_deref(), Some(reason));
+    }
+}
+
+#[test]
+fn a_folder_has_one_server_and_no_secrets_unless_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let one = StateFolder::open(&path, origin(), true).unwrap();
+    let refused = StateFolder::open(&path, origin(), true).unwrap_err().to_string();
+    assert_eq!(refused, format!("{}: another server uses it", path.display()));
+    fs::write(path.join("secrets.state"), "of an earlier run").unwrap();
+    drop(one);
+    drop(StateFolder::open(&path, origin(), false).unwrap());
+    assert!(!path.join("secrets.state").exists());
+    #[cfg(unix)]
+    for (path, mode) in [(path.clone(), 0o700), (path.join("lock"), 0o600)] {
+        let found = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(found & 0o777, mode, "{}", path.display());
+    }
+    let in_the_way = folder.path().join("file");
+    fs::write(&in_the_way, "").unwrap();
+    StateFolder::open(&in_the_way, origin(), false).unwrap_err();
+}
+
+/// An API server with one history, which outlives the servers in front of it.
+#[derive(Default)]
+struct Upstream {
+    /// Every change from the first on.
+    history: sync::watch::Sender<Vec<Change>>,
+    /// Changes at or below it are not known any more.
+    compacted: AtomicUsize,
+    listed: AtomicUsize,
+    resumed: Mutex<Vec<u64>>,
+}
+
+fn revision(change: &Change) -> u64 {
+    match change {
+        Change::Put(entry) => entry.resource_version(),
+        Change::Deleted { resource_version, .. } => *resource_version,
+        Change::Progress(revision) => *revision,
+    }
+}
+
+/// As JSON that the cacher decodes.
+fn update(change: &Change) -> Update {
+    match change.clone() {
+        Change::Put(entry) => {
+            Update::Put(SourceRecord::Json { json: entry.object(), revision: entry.resource_version() })
+        }
+        Change::Deleted { key, resource_version } => Update::Deleted { key, revision: resource_version },
+        Change::Progress(revision) => Update::Progress(revision),
+    }
+}
+
+impl Upstream {
+    fn commits(&self, changes: &[Change]) {
+        self.history.send_modify(|history| history.extend_from_slice(changes));
+    }
+
+    /// The state now, as updates.
+    fn state(&self) -> Vec<Update> {
+        let history = self.history.borrow();
+        let mut objects = std::collections::BTreeMap::new();
+        for change in &*history {
+            match change {
+                Change::Put(entry) => drop(objects.insert(entry.key().to_owned(), update(change))),
+                Change::Deleted { key, .. } => drop(objects.remove(key)),
+                Change::Progress(_) => {}
+            }
+        }
+        let object = |update| {
+            let Update::Put(record) = update else { unreachable!("only puts are kept") };
+            Update::Object(record)
+        };
+        let end = Update::StateComplete(history.last().map_or(1, revision));
+        std::iter::once(Update::StateBegins).chain(objects.into_values().map(object)).chain([end]).collect()
+    }
+}
+
+impl Source for Upstream {
+    fn follow(
+        &self,
+        _: &Arc<ResourceType>,
+        from: FollowFrom,
+        _: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let (before, after) = match from {
+            FollowFrom::Start => {
+                self.listed.fetch_add(1, Ordering::SeqCst);
+                (self.state(), self.history.borrow().last().map_or(1, revision))
+            }
+            FollowFrom::After(after) => {
+                self.resumed.lock().push(after);
+                if after < self.compacted.load(Ordering::SeqCst) as u64 {
+                    return std::future::ready(Err(SourceError::Compacted { after })).boxed();
+                }
+                (Vec::new(), after)
+            }
+        };
+        let changes = stream::unfold((self.history.subscribe(), after), |(mut history, after)| async move {
+            let is_next = |history: &Vec<Change>| history.iter().any(|change| after < revision(change));
+            let next = history.wait_for(is_next).await.ok()?.iter().find(|change| after < revision(change)).cloned()?;
+            Some((Ok(update(&next)), (history, revision(&next))))
+        });
+        std::future::ready(Ok(stream::iter(before.into_iter().map(Ok)).chain(changes).boxed())).boxed()
+    }
+
+    fn current(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        std::future::ready(Ok(self.history.borrow().last().map_or(1, revision))).boxed()
+    }
+}
+
+/// Opens the folder once the server before has left it.
+async fn server(upstream: &Arc<Upstream>, folder: &Path) -> Caches {
+    let wait = async {
+        loop {
+            match StateFolder::open(folder, origin(), false) {
+                Ok(folder) => return folder,
+                Err(StateFolderError::InUse(_)) => tokio::task::yield_now().await,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    };
+    let folder = timeout(Duration::from_secs(10), wait).await.expect("the server before has ended");
+    Caches::new(upstream.clone(), Limits::default()).saved_in(folder)
+}
+
+async fn stop(caches: Caches) {
+    caches.shut_down();
+    caches.saved().await;
+}
+
+/// The events after a position that a watch with a label selector gets, as type, name and revision.
+fn events(reader: &Reader, after: u64, selector: &str) -> Option<Vec<String>> {
+    let (labels, fields) = (label::Selector::parse(selector).unwrap(), field::Selector::parse("").unwrap());
+    let filter = Filter::new(&pods().schema, true, None, labels, &fields).unwrap();
+    let mut cursor = reader.cursor(CursorStart::After(after), filter).ok()?;
+    let mut out = Slices::new();
+    while cursor.step(Budget { slices: 1024, bytes: 1 << 20 }, &mut out, None) == Step::Sent {}
+    let text: Vec<u8> = out.iter().flat_map(|slice| slice.to_vec()).collect();
+    let line = |line: &str| {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let metadata = &event["object"]["metadata"];
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}", text(&event["type"]), text(&metadata["name"]), text(&metadata["resourceVersion"]))
+    };
+    Some(String::from_utf8(text).unwrap().lines().map(line).collect())
+}
+
+fn deleted(name: &str, revision: u64) -> Change {
+    Change::Deleted { key: format!("n/{name}"), resource_version: revision }
+}
+
+/// Goal: a restart costs the API server no list and no client its position. Method: three servers in a row over one
+/// folder, changes before, between and after, and a client whose position is older than all of them.
+#[tokio::test]
+async fn a_restarted_server_resumes_and_so_do_its_clients() {
+    let (folder, upstream, pods) = (tempfile::tempdir().unwrap(), Arc::<Upstream>::default(), pods());
+    let put = fixture::put;
+    upstream.commits(&[put("a", "x", 5), put("b", "x", 7), Change::Progress(10)]);
+    let first = server(&upstream, folder.path()).await;
+    assert_eq!(first.reader(&pods).await.unwrap().applied(), 10);
+    upstream.commits(&[put("a", "y", 11), put("c", "x", 12), deleted("b", 14), Change::Progress(15)]);
+    first.at_least(&pods, 15).await.unwrap();
+    stop(first).await;
+    upstream.commits(&[put("c", "y", 20), deleted("a", 21)]);
+    let second = server(&upstream, folder.path()).await;
+    let reader = second.at_least(&pods, 21).await.unwrap();
+    assert_eq!((upstream.listed.load(Ordering::SeqCst), &*upstream.resumed.lock()), (1, &vec![15]));
+    assert_eq!(second.down(), [], "the source is heard of again");
+    let all = ["MODIFIED a 11", "ADDED c 12", "DELETED b 14", "MODIFIED c 20", "DELETED a 21"];
+    assert_eq!(events(&reader, 10, "").unwrap(), all);
+    assert_eq!(events(&reader, 12, "").unwrap(), all[2..]);
+    let selected = ["DELETED a 11", "ADDED c 12", "DELETED b 14", "DELETED c 20"];
+    assert_eq!(events(&reader, 10, "app=x").unwrap(), selected, "which needs the objects before");
+    assert_eq!(events(&reader, 9, ""), None, "older than the first state");
+    stop(second).await;
+    let third = server(&upstream, folder.path()).await;
+    let reader = third.reader(&pods).await.unwrap();
+    assert_eq!(
+        (events(&reader, 10, "").unwrap(), upstream.listed.load(Ordering::SeqCst)),
+        (all.map(str::to_owned).to_vec(), 1)
+    );
+    assert_eq!(objects(&reader, 21).unwrap(), objects(&reader, 20).unwrap()[1..]);
+    stop(third).await;
+}
+
+/// Goal: a position that the API server has forgotten ends the saved history, on disk as well. Method: a compaction
+/// between two servers; the third one must not know the first history.
+#[tokio::test]
+async fn a_forgotten_position_is_listed_again_and_saved_anew() {
+    let (folder, upstream, pods) = (tempfile::tempdir().unwrap(), Arc::<Upstream>::default(), pods());
+    upstream.commits(&[fixture::put("a", "x", 5), fixture::put("b", "x", 6)]);
+    let first = server(&upstream, folder.path()).await;
+    first.reader(&pods).await.unwrap();
+    stop(first).await;
+    upstream.commits(&[fixture::put("a", "y", 8), deleted("b", 9), Change::Progress(30)]);
+    upstream.compacted.store(20, Ordering::SeqCst);
+    let second = server(&upstream, folder.path()).await;
+    let reader = second.at_least(&pods, 30).await.unwrap();
+    assert_eq!((events(&reader, 6, ""), events(&reader, 30, "")), (None, Some(vec![])));
+    assert_eq!((upstream.listed.load(Ordering::SeqCst), upstream.resumed.lock().clone()), (2, vec![6]));
+    stop(second).await;
+    let third = server(&upstream, folder.path()).await;
+    let reader = third.reader(&pods).await.unwrap();
+    assert_eq!((reader.applied(), events(&reader, 6, "")), (30, None));
+    assert_eq!(upstream.listed.load(Ordering::SeqCst), 2);
+    stop(third).await;
+}
+
+/// Goal: a loaded state is not taken for a new one. Method: a server whose source is silent after the restart.
+#[tokio::test]
+async fn a_loaded_state_counts_as_old_until_the_source_is_heard_of() {
+    let (folder, upstream, pods) = (tempfile::tempdir().unwrap(), Arc::<Upstream>::default(), pods());
+    upstream.commits(&[fixture::put("a", "x", 5)]);
+    let first = server(&upstream, folder.path()).await;
+    first.reader(&pods).await.unwrap();
+    stop(first).await;
+    let second = server(&upstream, folder.path()).await;
+    second.reader(&pods).await.unwrap();
+    let down = second.down();
+    assert!(down.len() == 1 && down[0].is_filled && down[0].since < Duration::from_secs(60), "{down:?}");
+    upstream.commits(&[Change::Progress(6)]);
+    second.at_least(&pods, 6).await.unwrap();
+    assert_eq!(second.down(), []);
+    stop(second).await;
+}
+
+#[tokio::test]
+async fn secrets_are_cached_and_not_saved() {
+    let (folder, upstream) = (tempfile::tempdir().unwrap(), Arc::<Upstream>::default());
+    let secrets = crate::registry::Registry::builtin().find("", "v1", "secrets").unwrap();
+    let secret = Draft::new(&secrets.schema, pod("s", "x", 1).as_bytes()).unwrap().commit(5);
+    upstream.commits(&[Change::Put(secret)]);
+    let caches = server(&upstream, folder.path()).await;
+    assert_eq!(caches.reader(&secrets).await.unwrap().snapshot().objects.len(), 1);
+    stop(caches).await;
+    let files = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(files.collect::<Vec<_>>(), ["lock"]);
+}
