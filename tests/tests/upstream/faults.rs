@@ -10,7 +10,7 @@ use tests::{
     process::Server,
 };
 
-use super::{PATIENCE, cache_of, client_of, namespace, until};
+use super::{PATIENCE, cache_of, cache_with, client_of, namespace, until};
 
 /// Deployments: the API server itself reads none, so every read of them that it counts is the cache's.
 const RESOURCES: &str = "configmaps,deployments.apps";
@@ -162,6 +162,44 @@ async fn after_a_restart_open_watches_go_on() {
     scene.cached.get(MAPS).await.with_code(200);
     scene.cached.post(MAPS, map("newer").body()).await.with_code(201);
     assert_eq!(next(&mut scene.maps).await, "ADDED faults/newer");
+}
+
+/// Goal: with a state on disk, our own restart costs the API server no initial read, and no client relists. Method: writes
+/// before and while the server is down; a client resumes from a position before all of them at the next server.
+#[tokio::test]
+async fn our_own_restart_costs_no_list() {
+    let Some(genuine) = Genuine::start("upstream state").await else { return };
+    let admin = genuine.client(ADMIN);
+    admin.create_manifest(&namespace("faults")).await;
+    for number in 0..3 {
+        admin.create_manifest(&deployment(&format!("d{number}"))).await;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--state-dir", folder.path().to_str().unwrap()];
+    let first = cache_with(&genuine, RESOURCES, &flags).await;
+    let cached = client_of(&first, ADMIN);
+    let position = cached.get(DEPLOYMENTS).await.with_code(200).resource_version().to_string();
+    let mut watch = open(&cached, DEPLOYMENTS).await;
+    admin.create_manifest(&deployment("before")).await;
+    assert_eq!(next(&mut watch).await, "ADDED faults/before");
+    first.terminate();
+    first.ended().await;
+    let counters = genuine.counters().await;
+    let reads = (counters.lists("deployments"), counters.initial_streams("deployments"));
+    admin.create_manifest(&deployment("meanwhile")).await;
+    admin.delete(&format!("{DEPLOYMENTS}/d1")).await.with_code(200);
+
+    let second = cache_with(&genuine, RESOURCES, &flags).await;
+    let query = [("watch", "1"), ("resourceVersion", &*position), ("allowWatchBookmarks", "true")];
+    let mut watch = client_of(&second, ADMIN).watch(&with_query(DEPLOYMENTS, &query)).await;
+    assert_eq!(watch.code(), 200);
+    for event in ["ADDED faults/before", "ADDED faults/meanwhile", "DELETED faults/d1"] {
+        assert_eq!(next(&mut watch).await, event);
+    }
+    let counters = genuine.counters().await;
+    assert_eq!(counters.initial_streams("deployments"), reads.1);
+    // The proof of the history is a list of one name where a get tells nothing.
+    assert!(counters.lists("deployments") <= reads.0 + 1, "{} after {}", counters.lists("deployments"), reads.0);
 }
 
 /// Goal: no change is lost when the API server no longer has it. Method: while the cache is stopped, the API server

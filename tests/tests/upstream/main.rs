@@ -32,9 +32,15 @@ const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// Starts a cache-server in front of a cluster, with the identity of [`CACHE`], and waits until it is ready. It caches
 /// `resources`, separated by commas.
 async fn cache_of(genuine: &Genuine, resources: &str) -> Server {
+    cache_with(genuine, resources, &[]).await
+}
+
+/// Like [`cache_of`], with more flags.
+async fn cache_with(genuine: &Genuine, resources: &str, flags: &[&str]) -> Server {
     let kubeconfig = genuine.kubeconfig(CACHE);
     let kubeconfig = kubeconfig.to_str().unwrap();
-    let server = Server::start(BINARY, &["--upstream", "--kubeconfig", kubeconfig, "--resources", resources]).await;
+    let upstream = ["--upstream", "--kubeconfig", kubeconfig, "--resources", resources];
+    let server = Server::start(BINARY, &[&upstream, flags].concat()).await;
     until("the cache is ready", async || server.client().get("/readyz").await.code == 200).await;
     server
 }
