@@ -148,8 +148,8 @@ impl Reader {
         log.after(log.number_at(resource_version)).len()
     }
 
-    /// Returns the oldest events after `resource_version`, at most [`EVENTS_PER_LOCK`]. Cost: a binary search, and one
-    /// reference count for each event.
+    /// Returns the oldest events after `resource_version`: about [`EVENTS_PER_LOCK`], and whole revisions. Cost: a binary
+    /// search, and one reference count for each event.
     ///
     /// # Errors
     /// [`ExpiredPosition`] if some of them were evicted, or the epoch with this number has ended.
@@ -159,7 +159,16 @@ impl Reader {
         if state.epoch.number != epoch || resource_version < oldest {
             return Err(ExpiredPosition { asked: resource_version, oldest });
         }
-        Ok(state.window.log.after(resource_version).take(EVENTS_PER_LOCK).cloned().collect())
+        let log = &state.window.log;
+        let mut events: Vec<Arc<Event>> = Vec::new();
+        for event in log.after(log.number_at(resource_version)) {
+            let is_of_last = events.last().is_some_and(|last| last.resource_version == event.resource_version);
+            if EVENTS_PER_LOCK <= events.len() && !is_of_last {
+                break;
+            }
+            events.push(Arc::clone(event));
+        }
+        Ok(events)
     }
 
     /// Undoes the events after `resource_version`, newest first, and caches the result.

@@ -34,7 +34,7 @@ pub(super) use self::saver::Saver;
 use self::{
     files::{DiskRoom, StateFiles, private},
     log::{LoadedState, StateLog},
-    saver::Saving,
+    saver::SaveTask,
 };
 use crate::{limits::SAVED_FILE_WAIT, registry::ResourceType};
 
@@ -138,14 +138,15 @@ impl StateFolder {
                 None
             }
         };
-        let saver = Saving { log, reader: writer.reader(), resource: ty.id().to_owned(), started, _turn: turn }.start();
+        let saver =
+            SaveTask { log, reader: writer.reader(), resource: ty.id().to_owned(), started, _turn: turn }.start();
         Some(SavedCache { writer, saver, age })
     }
 
     /// Saves an empty cache from its first state on. `None` if the type is not saved.
     pub(super) async fn save(&self, ty: &Arc<ResourceType>, started: Instant, reader: Reader) -> Option<Saver> {
         let (log, turn) = self.take_turn(ty).await?;
-        Some(Saving { log, reader, resource: ty.id().to_owned(), started, _turn: turn }.start())
+        Some(SaveTask { log, reader, resource: ty.id().to_owned(), started, _turn: turn }.start())
     }
 
     /// Waits until everything is saved that caches, which have ended, have applied.

@@ -132,7 +132,7 @@ impl StateLog {
     /// An error of the file system; only a whole state can be saved then.
     pub(super) fn append(&mut self, changes: &[Change], now: SystemTime) -> io::Result<()> {
         let Some(mut open) = self.open.take() else { return Err(io::Error::other("no file to continue")) };
-        let mut out = Appending { files: &self.files, open: &mut open, out: Vec::new() };
+        let mut out = LogAppender { files: &self.files, open: &mut open, out: Vec::new() };
         let before = out.open.revision;
         for change in changes {
             match change {
@@ -175,7 +175,7 @@ impl StateLog {
         let file = self.files.create_beside()?;
         let chain = StateChecksum::begin();
         let mut open = OpenLog { file, chain, bytes: 0, whole_bytes: 0, revision: state.revision };
-        let mut out = Appending { files: &self.files, open: &mut open, out: head().into() };
+        let mut out = LogAppender { files: &self.files, open: &mut open, out: head().into() };
         out.push(StateRecord::Owner(&self.owner), 0)?;
         let mut objects = 0;
         for entry in state.objects.iter() {
@@ -209,13 +209,13 @@ impl OpenLog {
 }
 
 /// Records on their way to a log's end.
-struct Appending<'a> {
+struct LogAppender<'a> {
     files: &'a StateFiles,
     open: &'a mut OpenLog,
     out: Vec<u8>,
 }
 
-impl Appending<'_> {
+impl LogAppender<'_> {
     fn put(&mut self, entry: &Entry) -> io::Result<()> {
         let revision = entry.resource_version();
         self.push(StateRecord::Put { revision, json: &entry.object() }, revision)

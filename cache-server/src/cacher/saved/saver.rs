@@ -44,12 +44,12 @@ impl Saver {
     /// Drops what waits: its history is about to end. Nothing is saved until [`Self::begin`].
     pub(in crate::cacher) fn end(&self) {
         let waiting = &mut *self.queue.waiting.lock();
-        *waiting = Waiting { is_idle: true, ..Waiting::default() };
+        *waiting = QueuedChanges { is_idle: true, ..QueuedChanges::default() };
     }
 
     /// Removes the saved state, and saves the cache's, which is of a new history.
     pub(in crate::cacher) fn begin(&self) {
-        *self.queue.waiting.lock() = Waiting { is_new: true, is_gapped: true, ..Waiting::default() };
+        *self.queue.waiting.lock() = QueuedChanges { is_new: true, is_gapped: true, ..QueuedChanges::default() };
         self.queue.changed.notify_one();
     }
 }
@@ -63,13 +63,13 @@ impl Drop for Saver {
 
 #[derive(Debug, Default)]
 struct SaveQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedChanges>,
     changed: Notify,
 }
 
 /// Work of the next save.
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedChanges {
     /// In commit order, without a gap.
     changes: Vec<Change>,
     bytes: usize,
@@ -83,7 +83,7 @@ struct Waiting {
     is_closed: bool,
 }
 
-impl Waiting {
+impl QueuedChanges {
     fn push(&mut self, change: Change) {
         if self.is_gapped || self.is_idle {
             return;
@@ -120,7 +120,7 @@ impl Waiting {
 
 impl SaveQueue {
     /// Waits for work; `None` once there will be none.
-    async fn next(&self) -> Option<Waiting> {
+    async fn next(&self) -> Option<QueuedChanges> {
         loop {
             {
                 let waiting = &mut *self.waiting.lock();
@@ -150,7 +150,7 @@ impl SaveQueue {
 }
 
 /// The inputs of a saving task.
-pub(super) struct Saving {
+pub(super) struct SaveTask {
     pub(super) log: StateLog,
     pub(super) reader: Reader,
     /// The type's id.
@@ -161,11 +161,12 @@ pub(super) struct Saving {
     pub(super) _turn: OwnedMutexGuard<()>,
 }
 
-impl Saving {
+impl SaveTask {
     /// Starts the task. If the cache has a state, it is that of the log.
     pub(super) fn start(self) -> Saver {
         let is_idle = self.reader.applied() == 0;
-        let waiting = Waiting { is_idle, is_gapped: !is_idle && !self.log.can_append(), ..Waiting::default() };
+        let waiting =
+            QueuedChanges { is_idle, is_gapped: !is_idle && !self.log.can_append(), ..QueuedChanges::default() };
         let queue = Arc::new(SaveQueue { waiting: Mutex::new(waiting), changed: Notify::new() });
         tokio::spawn(self.run(Arc::clone(&queue)));
         Saver { queue }
@@ -208,7 +209,7 @@ impl Saving {
     }
 
     /// Saves what waits.
-    fn save(&mut self, work: Waiting, failures: u32, now: Time) -> io::Result<()> {
+    fn save(&mut self, work: QueuedChanges, failures: u32, now: Time) -> io::Result<()> {
         // After two failures in a row the file is too old to be of use, and its room may be what is missing.
         if work.is_new || 2 <= failures {
             self.log.discard()?;
@@ -234,10 +235,10 @@ mod tests {
         tests::fixture::{World, log, origin, put},
     };
 
-    fn saving(world: &World, log: StateLog) -> Saving {
+    fn saving(world: &World, log: StateLog) -> SaveTask {
         let turn = Arc::new(tokio::sync::Mutex::new(())).try_lock_owned().expect("a new lock");
         let (reader, resource) = (world.reader.clone(), "pods".to_owned());
-        Saving { log, reader, resource, started: Instant::now(), _turn: turn }
+        SaveTask { log, reader, resource, started: Instant::now(), _turn: turn }
     }
 
     /// Saves changes to a disk that is full after `units`, until it gets room again. Returns the units used.
@@ -247,7 +248,7 @@ mod tests {
         let mut world = World::new();
         let room = DiskRoom { left: Some(Arc::clone(&left)) };
         let mut saving = saving(&world, log(folder.path(), &origin(), room));
-        let mut waiting = Waiting { is_new: true, is_gapped: true, ..Waiting::default() };
+        let mut waiting = QueuedChanges { is_new: true, is_gapped: true, ..QueuedChanges::default() };
         let mut failures = 0;
         for round in 0..14 {
             let is_saved = saving.save(waiting.take(), failures, world.now()).is_ok();
@@ -283,7 +284,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new();
         let mut saving = saving(&world, log(folder.path(), &origin(), DiskRoom::default()));
-        let mut waiting = Waiting { is_gapped: true, ..Waiting::default() };
+        let mut waiting = QueuedChanges { is_gapped: true, ..QueuedChanges::default() };
         let (mut before, mut replaced) = (0, 0);
         for _ in 0..100 {
             saving.save(waiting.take(), 0, world.now()).expect("a disk");
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn changes_that_do_not_fit_make_the_next_save_a_whole_one() {
-        let mut waiting = Waiting::default();
+        let mut waiting = QueuedChanges::default();
         for revision in 1..=SAVED_QUEUE_MAX as u64 {
             waiting.push(Change::Deleted { key: "n/a".to_owned(), resource_version: revision });
         }
