@@ -13,6 +13,7 @@ pub use crate::read::body;
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
 use http_body_util::BodyExt as _;
 use informer_serving::{
@@ -38,7 +39,10 @@ use crate::{
     request::RequestHead,
     route::{self, Route, Target},
     status,
-    upstream::gateway::{Answerer, ReadHead},
+    upstream::{
+        forward::Forwarder,
+        gateway::{Answerer, ReadHead, Upstream},
+    },
     write,
 };
 
@@ -64,7 +68,7 @@ where
     let answerer = match app.upstream() {
         Some(upstream) => {
             let read = ReadHead { method: head.method, headers: head.headers, query: &head.query };
-            upstream.answerer(&app.caches, &app.registry.now(), read, &route).await
+            upstream_answerer(&app, upstream, read, &route).await
         }
         None => Ok(Answerer::Here),
     };
@@ -75,7 +79,7 @@ where
     };
     if let Some(forwarder) = forwarder {
         let has_body = !body.is_end_stream();
-        let answer = forwarder.forward(&parts, body).await.map(|answer| answer.map(Body::forwarded));
+        let answer = passed_on(forwarder, &parts, body).await;
         // The connection cannot carry another request if the upstream did not take the body.
         let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
         return finished(answer, head.errors, &mut answering, closes);
@@ -93,6 +97,26 @@ where
         response.headers_mut().insert(header::AGE, age);
     }
     response
+}
+
+/// Asks who answers. Boxed, as [`passed_on`] is, so that other requests do not move its state: the future of every request
+/// has room for what it awaits.
+fn upstream_answerer<'a>(
+    app: &'a App,
+    upstream: &'a Upstream,
+    read: ReadHead<'a>,
+    route: &'a Route,
+) -> BoxFuture<'a, Result<Answerer<'a>, Status>> {
+    Box::pin(async move { upstream.answerer(&app.caches, &app.registry.now(), read, route).await })
+}
+
+/// Passes a request to the API server behind this server.
+fn passed_on<'a, B>(forwarder: &'a Forwarder, parts: &'a Parts, body: B) -> BoxFuture<'a, Result<Response, Status>>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    Box::pin(async move { forwarder.forward(parts, body).await.map(|answer| answer.map(Body::forwarded)) })
 }
 
 /// Returns the Age header of a read from a cache that the API server behind it does not keep up to date at present.

@@ -149,9 +149,8 @@ impl ListAndWatch {
         let one = |update| stream::iter([Ok(update)]);
         let all = one(Update::StateBegins).chain(objects).chain(one(Update::StateComplete(resource_version)));
         let ends = |over: &mut bool, update: Result<Update, SourceError>| {
-            let item = (!*over).then(|| update.clone());
-            *over |= update.is_err();
-            std::future::ready(item)
+            let is_over = std::mem::replace(over, update.is_err());
+            std::future::ready((!is_over).then_some(update))
         };
         all.chain(changes).scan(false, ends).boxed()
     }

@@ -148,25 +148,23 @@ impl Reader {
         log.after(log.number_at(resource_version)).len()
     }
 
-    /// Returns the oldest events after `resource_version`: about [`EVENTS_PER_LOCK`], and whole revisions. Cost: a binary
-    /// search, and one reference count for each event.
+    /// Returns all events after `base` up to the time of the call at least, oldest first. Cost: one reference count for
+    /// each, at most [`EVENTS_PER_LOCK`] under one lock.
     ///
     /// # Errors
-    /// [`ExpiredPosition`] if some of them were evicted, or the epoch with this number has ended.
-    pub fn events(&self, epoch: u64, resource_version: u64) -> Result<Vec<Arc<Event>>, ExpiredPosition> {
-        let state = self.shared.state.read();
-        let oldest = state.window.log.lost();
-        if state.epoch.number != epoch || resource_version < oldest {
-            return Err(ExpiredPosition { asked: resource_version, oldest });
-        }
-        let log = &state.window.log;
-        let mut events: Vec<Arc<Event>> = Vec::new();
-        for event in log.after(log.number_at(resource_version)) {
-            let is_of_last = events.last().is_some_and(|last| last.resource_version == event.resource_version);
-            if EVENTS_PER_LOCK <= events.len() && !is_of_last {
-                break;
+    /// [`ExpiredPosition`] if some of them were evicted, or the epoch of `base` has ended.
+    pub fn events(&self, base: &CacheSnapshot) -> Result<Vec<Arc<Event>>, ExpiredPosition> {
+        let newest = self.snapshot().number();
+        let mut number = base.number();
+        let mut events = Vec::new();
+        while number < newest {
+            let state = self.shared.state.read();
+            let log = &state.window.log;
+            if state.epoch.number != base.epoch || number < log.evicted() {
+                return Err(ExpiredPosition { asked: base.resource_version, oldest: log.lost() });
             }
-            events.push(Arc::clone(event));
+            events.extend(log.after(number).take(EVENTS_PER_LOCK).cloned());
+            number = events.last().map_or(newest, |last: &Arc<Event>| last.number);
         }
         Ok(events)
     }

@@ -77,12 +77,21 @@ pub(crate) struct StateOrigin {
     pub(crate) scopes: HashMap<String, String>,
 }
 
+/// Age and position of a state that was saved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadedCache {
+    /// Time since it was saved.
+    pub(super) age: Duration,
+    /// Every change at or below it is in the state; the newest revision may be there in part.
+    pub(super) complete: u64,
+}
+
 /// A cache with the state that was saved, if there was one, and its saver.
 pub(super) struct SavedCache {
     pub(super) writer: Writer,
     pub(super) saver: Saver,
-    /// Time since the state was saved; `None` if there was none.
-    pub(super) age: Option<Duration>,
+    /// The state that was saved; `None` if there was none.
+    pub(super) loaded: Option<LoadedCache>,
 }
 
 impl StateFolder {
@@ -130,7 +139,7 @@ impl StateFolder {
             (log, writer, loaded)
         });
         let (log, writer, loaded) = loaded.await.inspect_err(|_| ignored(ty, &"loading it panicked")).ok()?;
-        let age = match loaded {
+        let loaded = match loaded {
             Ok(Some(loaded)) => Some(report(ty, &writer, loaded)),
             Ok(None) => None,
             Err(reason) => {
@@ -140,7 +149,7 @@ impl StateFolder {
         };
         let saver =
             SaveTask { log, reader: writer.reader(), resource: ty.id().to_owned(), started, _turn: turn }.start();
-        Some(SavedCache { writer, saver, age })
+        Some(SavedCache { writer, saver, loaded })
     }
 
     /// Saves an empty cache from its first state on. `None` if the type is not saved.
@@ -183,15 +192,15 @@ impl StateOrigin {
 /// Id of the type that is saved only on request.
 const SECRETS: &str = "secrets";
 
-/// Reports a loaded state, and returns its age.
-fn report(ty: &ResourceType, writer: &Writer, loaded: LoadedState) -> Duration {
-    let LoadedState { changes, cut_bytes, saved_at } = loaded;
+/// Reports a loaded state.
+fn report(ty: &ResourceType, writer: &Writer, loaded: LoadedState) -> LoadedCache {
+    let LoadedState { changes, cut_bytes, complete, saved_at } = loaded;
     let (age, resource_version) = (SystemTime::now().duration_since(saved_at).unwrap_or_default(), writer.applied());
     tracing::info!(resource = ty.id(), resource_version, changes, ?age, "saved state loaded");
     if 0 < cut_bytes {
         tracing::info!(resource = ty.id(), bytes = cut_bytes, "saved state tail discarded");
     }
-    age
+    LoadedCache { age, complete }
 }
 
 fn ignored(ty: &ResourceType, reason: &dyn std::fmt::Display) {

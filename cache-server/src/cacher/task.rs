@@ -15,7 +15,7 @@ use watch_cache::{BucketWaker, Change, Draft, Entry, Limits, OutOfOrder, Reader,
 
 use super::{
     health::StreamHealth,
-    saved::{Saver, StateFolder},
+    saved::{SavedCache, Saver, StateFolder},
 };
 use crate::{
     registry::ResourceType,
@@ -55,19 +55,22 @@ impl Tasks {
     /// half-applied event stays in none.
     async fn supervise(mut self, mut writer: Writer, mut waking: BucketWaker, readers: watch::Sender<Reader>) {
         let mut pause = RELIST_PAUSE;
-        let mut saver = None;
+        let (mut saver, mut complete) = (None, None);
         let mut stop = self.stop.clone();
         tokio::select! {
             biased;
             () = stopped(&mut stop) => return,
             loaded = self.load() => if let Some(loaded) = loaded {
-                readers.send_replace(loaded.0.reader());
-                (writer, waking, saver) = (loaded.0, loaded.1, Some(loaded.2));
+                let saved;
+                (saved, waking) = loaded;
+                readers.send_replace(saved.writer.reader());
+                complete = saved.loaded.map(|state| state.complete);
+                (writer, saver) = (saved.writer, Some(saved.saver));
             }
         }
         loop {
             let began = Instant::now();
-            let mut cacher = tokio::spawn(Cacher::new(self.clone(), writer, saver).run());
+            let mut cacher = tokio::spawn(Cacher::new(self.clone(), writer, saver, complete.take()).run());
             let mut waker = tokio::spawn(wake(waking));
             let ended = tokio::select! {
                 ended = &mut cacher => ended,
@@ -101,14 +104,14 @@ impl Tasks {
 
     /// Returns another cache with the saved state, if there is one; `None` if the type is not saved. Readers see it only
     /// once it is complete.
-    async fn load(&self) -> Option<(Writer, BucketWaker, Saver)> {
+    async fn load(&self) -> Option<(SavedCache, BucketWaker)> {
         let folder = self.saved.as_ref()?;
         let (writer, waking, _) = self.cache();
         let loaded = folder.load(&self.ty, self.started, writer).await?;
-        if let Some(age) = loaded.age {
-            self.health.failed_for(age);
+        if let Some(state) = loaded.loaded {
+            self.health.failed_for(state.age);
         }
-        Some((loaded.writer, waking, loaded.saver))
+        Some((loaded, waking))
     }
 }
 
@@ -117,6 +120,8 @@ struct Cacher {
     tasks: Tasks,
     writer: Writer,
     saver: Option<Saver>,
+    /// Positions of a loaded state: its newest, and the one below which it is complete.
+    loaded: Option<(u64, u64)>,
     /// The state that is being listed.
     staged: Option<Objects<Entry>>,
     /// True if the next stream can continue at the cache's position; else it starts with the state.
@@ -126,9 +131,10 @@ struct Cacher {
 }
 
 impl Cacher {
-    fn new(tasks: Tasks, writer: Writer, saver: Option<Saver>) -> Self {
-        let is_listed = 0 < writer.applied();
-        Self { tasks, writer, saver, staged: None, is_listed, is_well: false }
+    fn new(tasks: Tasks, writer: Writer, saver: Option<Saver>, complete: Option<u64>) -> Self {
+        let (applied, loaded) = (writer.applied(), complete.map(|complete| (writer.applied(), complete)));
+        let is_listed = 0 < applied;
+        Self { tasks, writer, saver, loaded, staged: None, is_listed, is_well: false }
     }
 
     async fn run(mut self) {
@@ -160,7 +166,7 @@ impl Cacher {
     /// Follows one stream until it ends.
     async fn follow(&mut self) -> ControlFlow<(), StreamEnd> {
         let mut stop = self.tasks.stop.clone();
-        let from = if self.is_listed { FollowFrom::After(self.writer.applied()) } else { FollowFrom::Start };
+        let from = if self.is_listed { FollowFrom::After(self.position()) } else { FollowFrom::Start };
         let opened = tokio::select! {
             biased;
             () = stopped(&mut stop) => return ControlFlow::Break(()),
@@ -195,6 +201,13 @@ impl Cacher {
         }
     }
 
+    /// Returns the position from which the source continues. A loaded state may have only some changes of its newest
+    /// revision: the source sends that one again, and those that it has are no change.
+    fn position(&self) -> u64 {
+        let applied = self.writer.applied();
+        self.loaded.filter(|(newest, _)| *newest == applied).map_or(applied, |(_, complete)| complete)
+    }
+
     /// Applies one update.
     fn take(&mut self, update: Update) -> Result<(), OutOfOrder> {
         let change = match update {
@@ -227,12 +240,18 @@ impl Cacher {
             Update::Deleted { key, revision } => Change::Deleted { key, resource_version: revision },
             Update::Progress(revision) => Change::Progress(revision),
         };
+        self.apply(change)?;
+        self.works();
+        Ok(())
+    }
+
+    /// Applies a change, and saves it.
+    fn apply(&mut self, change: Change) -> Result<(), OutOfOrder> {
         let saved = self.saver.is_some().then(|| change.clone());
         self.writer.apply(change, self.now())?;
         if let (Some(saver), Some(change)) = (&self.saver, saved) {
             saver.push(change);
         }
-        self.works();
         Ok(())
     }
 
@@ -240,7 +259,10 @@ impl Cacher {
     /// on. Objects that were created and deleted in between are not shown; clients that relist do not see them either.
     fn complete(&mut self, revision: u64) {
         let objects = self.staged.take().unwrap_or_default();
-        if self.writer.applied() <= revision && self.is_state(&objects) && self.progress(revision) {
+        if self.writer.applied() <= revision
+            && self.is_state(&objects)
+            && self.apply(Change::Progress(revision)).is_ok()
+        {
             tracing::info!(resource = self.tasks.ty.id(), resource_version = revision, "relist found no change");
             self.is_listed = true;
             return self.works();
@@ -265,15 +287,6 @@ impl Cacher {
         self.writer.applied() > 0
             && cached.len() == objects.len()
             && cached.iter().zip(objects.iter()).all(|(cached, listed)| Arc::ptr_eq(cached, listed))
-    }
-
-    fn progress(&mut self, revision: u64) -> bool {
-        let now = self.now();
-        let progressed = self.writer.apply(Change::Progress(revision), now).is_ok();
-        if let Some(saver) = self.saver.as_ref().filter(|_| progressed) {
-            saver.push(Change::Progress(revision));
-        }
-        progressed
     }
 
     fn works(&mut self) {

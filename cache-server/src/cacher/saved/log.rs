@@ -45,6 +45,8 @@ pub(super) struct LoadedState {
     pub(super) changes: usize,
     /// Bytes at the end of the file that are not used: an interrupted write, or damage.
     pub(super) cut_bytes: u64,
+    /// Every change at or below it is in the state. Later ones may be in part: a revision can have several changes.
+    pub(super) complete: u64,
     /// Time of the last save whose mark is in the file.
     pub(super) saved_at: SystemTime,
 }
@@ -68,8 +70,10 @@ struct OpenLog {
     bytes: u64,
     /// Its size when it was written as a whole, or that of its base.
     whole_bytes: u64,
-    /// Every change at or below it is in the log.
+    /// Revision of its newest change, which may have further changes.
     revision: u64,
+    /// Every change at or below it is in the log.
+    complete: u64,
 }
 
 impl StateLog {
@@ -114,17 +118,20 @@ impl StateLog {
         }
         let base = Base::read(&mut records, schema)?;
         let whole_bytes = records.at();
-        writer.reset(base.objects, base.revision, now);
+        let base_revision = base.revision;
+        writer.reset(base.objects, base_revision, now);
         let tail = Tail::replay(&mut records, schema, writer, now);
         drop(records);
         let cut_bytes = end.saturating_sub(tail.at);
-        let open = OpenLog { file, chain: tail.chain, bytes: tail.at, whole_bytes, revision: writer.applied() };
+        let (revision, complete) = (writer.applied(), tail.complete.max(base_revision));
+        let open = OpenLog { file, chain: tail.chain, bytes: tail.at, whole_bytes, revision, complete };
         // Without it the next save writes a whole state.
-        self.open = if open.cut().is_ok() { Some(open) } else { None };
-        Ok(Some(LoadedState { changes: tail.changes, cut_bytes, saved_at: from_unix_ms(tail.saved_ms) }))
+        self.open = if tail.is_applied && open.cut().is_ok() { Some(open) } else { None };
+        Ok(Some(LoadedState { changes: tail.changes, cut_bytes, complete, saved_at: from_unix_ms(tail.saved_ms) }))
     }
 
-    /// Appends changes, which follow the last ones without a gap. Changes that the log has already are left out.
+    /// Appends changes, which follow the last ones without a gap. Changes that the log has already are left out, but for
+    /// those at its newest revision, of which it may have a part: a repeated one has no effect.
     ///
     /// Blocks.
     ///
@@ -136,12 +143,15 @@ impl StateLog {
         let before = out.open.revision;
         for change in changes {
             match change {
-                Change::Put(entry) if before < entry.resource_version() => out.put(entry)?,
-                Change::Deleted { key, resource_version } if before < *resource_version => {
+                Change::Put(entry) if before <= entry.resource_version() => out.put(entry)?,
+                Change::Deleted { key, resource_version } if before <= *resource_version => {
                     out.push(StateRecord::Deleted { revision: *resource_version, key }, *resource_version)?;
                 }
                 Change::Put(_) | Change::Deleted { .. } => {}
-                Change::Progress(revision) => out.open.revision = out.open.revision.max(*revision),
+                Change::Progress(revision) => {
+                    out.open.revision = out.open.revision.max(*revision);
+                    out.open.complete = out.open.complete.max(*revision);
+                }
             }
         }
         out.mark(now)?;
@@ -174,7 +184,7 @@ impl StateLog {
     fn write_beside(&self, state: &WholeState, now: SystemTime) -> io::Result<OpenLog> {
         let file = self.files.create_beside()?;
         let chain = StateChecksum::begin();
-        let mut open = OpenLog { file, chain, bytes: 0, whole_bytes: 0, revision: state.revision };
+        let mut open = OpenLog { file, chain, bytes: 0, whole_bytes: 0, revision: state.revision, complete: 0 };
         let mut out = LogAppender { files: &self.files, open: &mut open, out: head().into() };
         out.push(StateRecord::Owner(&self.owner), 0)?;
         let mut objects = 0;
@@ -192,7 +202,7 @@ impl StateLog {
                 }
             }
         }
-        out.open.revision = out.open.revision.max(state.applied);
+        (out.open.revision, out.open.complete) = (state.applied, state.complete);
         out.mark(now)?;
         open.whole_bytes = open.bytes;
         Ok(open)
@@ -224,13 +234,15 @@ impl LogAppender<'_> {
     fn push(&mut self, record: StateRecord<'_>, revision: u64) -> io::Result<()> {
         record.write(&mut self.open.chain, &mut self.out).map_err(|error: LongRecord| io::Error::other(error))?;
         self.open.revision = self.open.revision.max(revision);
+        // More changes of this revision may follow.
+        self.open.complete = self.open.complete.max(revision.saturating_sub(1));
         if self.out.len() < BUFFER_BYTES { Ok(()) } else { self.flush() }
     }
 
     /// Ends the batch with its position and time.
     fn mark(&mut self, now: SystemTime) -> io::Result<()> {
-        let revision = self.open.revision;
-        self.push(StateRecord::Mark { revision, unix_ms: unix_ms(now) }, revision)?;
+        let revision = self.open.complete;
+        self.push(StateRecord::Mark { revision, unix_ms: unix_ms(now) }, 0)?;
         self.flush()
     }
 
@@ -281,38 +293,69 @@ struct Tail {
     at: u64,
     chain: StateChecksum,
     changes: usize,
+    /// Revision of the last mark; zero without one.
+    complete: u64,
     /// Time of the last mark, in milliseconds since 1970; zero without one.
     saved_ms: u64,
+    /// False if a change did not follow the one before it: the cache is ahead of this end.
+    is_applied: bool,
 }
 
 impl Tail {
-    /// Applies changes up to the first record that is damaged, or that no cache could have written.
+    /// Applies changes up to the last mark before the first record that is damaged, or that no cache could have written:
+    /// a revision may have several changes, and only a mark follows them all.
     fn replay(records: &mut StateRecords<BufReader<&File>>, schema: &Schema, writer: &mut Writer, now: Time) -> Self {
-        let mut tail = Self { at: records.at(), chain: records.chain(), changes: 0, saved_ms: 0 };
+        let (at, chain) = (records.at(), records.chain());
+        let mut tail = Self { at, chain, changes: 0, complete: 0, saved_ms: 0, is_applied: true };
+        let mut unmarked = Vec::new();
         // An error of the file system ends the usable part as well.
         while let Ok(Some(record)) = records.next() {
-            let change = match record {
+            let (revision, unix_ms) = match record {
                 StateRecord::Put { revision, json } => {
-                    let Ok(draft) = Draft::new(schema, json) else { break };
-                    let exists = writer.get(draft.key()).is_some();
-                    Change::Put(if exists { draft.commit_update(revision) } else { draft.commit(revision) })
+                    unmarked.push(SavedChange::Put(revision, json.into()));
+                    continue;
                 }
                 StateRecord::Deleted { revision, key } => {
-                    Change::Deleted { key: key.to_owned(), resource_version: revision }
+                    unmarked.push(SavedChange::Deleted(revision, key.to_owned()));
+                    continue;
                 }
-                StateRecord::Mark { revision, unix_ms } => {
-                    tail.saved_ms = unix_ms;
-                    Change::Progress(revision)
-                }
+                StateRecord::Mark { revision, unix_ms } => (revision, unix_ms),
                 StateRecord::Owner(_) | StateRecord::Object { .. } | StateRecord::Base { .. } => break,
             };
-            match writer.apply(change, now) {
-                Ok(event) => tail.changes += usize::from(event.is_some()),
-                Err(_) => break,
+            for change in unmarked.drain(..).chain([SavedChange::Progress(revision)]) {
+                let event = change.read(schema, writer).and_then(|change| writer.apply(change, now).ok());
+                let Some(event) = event else {
+                    tail.is_applied = false;
+                    return tail;
+                };
+                tail.changes += usize::from(event.is_some());
             }
+            (tail.complete, tail.saved_ms) = (revision, unix_ms);
             (tail.at, tail.chain) = (records.at(), records.chain());
         }
         tail
+    }
+}
+
+/// A change that waits for its mark.
+enum SavedChange {
+    Put(u64, Box<[u8]>),
+    Deleted(u64, String),
+    Progress(u64),
+}
+
+impl SavedChange {
+    /// Decodes it; `None` if it is no object.
+    fn read(self, schema: &Schema, writer: &Writer) -> Option<Change> {
+        Some(match self {
+            Self::Put(revision, json) => {
+                let draft = Draft::new(schema, &json).ok()?;
+                let exists = writer.get(draft.key()).is_some();
+                Change::Put(if exists { draft.commit_update(revision) } else { draft.commit(revision) })
+            }
+            Self::Deleted(revision, key) => Change::Deleted { key, resource_version: revision },
+            Self::Progress(revision) => Change::Progress(revision.max(writer.applied())),
+        })
     }
 }
 
@@ -321,8 +364,10 @@ pub(super) struct WholeState {
     objects: Objects<Entry>,
     revision: u64,
     events: Vec<Arc<Event>>,
-    /// Every change at or below it is in the state.
+    /// Revision of the newest change.
     applied: u64,
+    /// Every change at or below it is in the state.
+    complete: u64,
 }
 
 impl WholeState {
@@ -340,16 +385,13 @@ impl WholeState {
         if current.resource_version == 0 || base.epoch != current.epoch {
             return None;
         }
-        let mut applied = base.resource_version;
-        let mut events = Vec::new();
-        while applied < current.resource_version {
-            let batch = reader.events(current.epoch, applied).ok()?;
-            let Some(last) = batch.last() else { break };
-            applied = last.resource_version;
-            events.extend(batch);
-        }
-        let applied = applied.max(current.resource_version);
-        Some(Self { objects: base.objects.clone(), revision: base.resource_version, events, applied })
+        let events = reader.events(&base).ok()?;
+        let (applied, complete) = match events.last().map(|last| last.resource_version) {
+            // More changes of this revision may follow.
+            Some(last) if current.resource_version <= last => (last, last - 1),
+            Some(_) | None => (current.resource_version, current.resource_version),
+        };
+        Some(Self { objects: base.objects.clone(), revision: base.resource_version, events, applied, complete })
     }
 }
 
@@ -407,7 +449,9 @@ mod tests {
         let mut revision = 1;
         let mut apply = move |writer: &mut Writer| {
             revision += 1;
-            writer.apply(put(&format!("o{}", revision % 50), "x", revision), NOW).expect("it follows");
+            for name in ["o", "p"].iter().take(1 + usize::from(revision % 10 == 0)) {
+                writer.apply(put(&format!("{name}{}", revision % 50), "x", revision), NOW).expect("it follows");
+            }
         };
         (0..400).for_each(|_| apply(&mut writer));
         let (stop, is_stopped) = std::sync::mpsc::channel::<()>();
@@ -419,7 +463,10 @@ mod tests {
         for _ in 0..200 {
             let state = WholeState::of(&reader, NOW).expect("the history goes on");
             let found: Vec<u64> = state.events.iter().map(|event| event.resource_version).collect();
-            assert_eq!(found, (state.revision + 1..=state.applied).collect::<Vec<_>>());
+            // One change each, and two at every tenth revision.
+            let expected = (state.revision + 1..=state.applied)
+                .flat_map(|at| [at, at].into_iter().take(1 + usize::from(at % 10 == 0)));
+            assert!(found.iter().copied().eq(expected.take(found.len())), "{found:?}");
             assert!(found.len() >= 300);
             assert!(state.objects.iter().all(|entry| !entry.key().is_empty()));
         }

@@ -26,13 +26,13 @@ fn file(folder: &Path) -> PathBuf {
     folder.join("pods.state")
 }
 
-/// Writes a base and two batches of changes. Returns the bytes of the file, and those of its base.
+/// Writes a base and seven batches of changes. Returns the bytes of the file, and those of its base.
 fn written(world: &mut World, folder: &Path) -> (Vec<u8>, usize) {
     let mut log = log(folder, &origin(), DiskRoom::default());
     log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
     let base = fs::read(file(folder)).unwrap().len();
-    for _ in 0..2 {
-        log.append(&world.steps(6), SystemTime::now()).unwrap();
+    for _ in 0..7 {
+        log.append(&world.steps(2), SystemTime::now()).unwrap();
     }
     (fs::read(file(folder)).unwrap(), base)
 }
@@ -60,7 +60,7 @@ fn a_file_that_was_cut_anywhere_is_continued_where_it_is_whole() {
             assert_eq!(world.loaded(folder.path()).unwrap().unwrap().1, world.writer.applied(), "cut at {cut}");
         }
     }
-    assert!(positions.len() > 6, "every change was the last one once: {positions:?}");
+    assert!(positions.len() > 6, "every mark was the last one once: {positions:?}");
 }
 
 /// Goal: damage never yields a state that was not. Method: every byte of a file inverted.

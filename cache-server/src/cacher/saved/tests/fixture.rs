@@ -63,7 +63,8 @@ impl World {
     /// The next change: objects come, change, and are deleted; some positions are only reported.
     pub(in crate::cacher::saved) fn step(&mut self) -> Change {
         self.steps += 1;
-        let (step, revision) = (self.steps, self.writer.applied() + 1 + self.steps as u64 % 3);
+        let (step, revision) = (self.steps, self.writer.applied() + self.steps as u64 % 3);
+        // Every third change is one more of the revision before it, of another object.
         let name = ["a", "b", "c", "d", "e"][step * 3 % 5];
         let change = match step % 7 {
             3 => Change::Deleted { key: format!("n/{name}"), resource_version: revision },
@@ -93,13 +94,14 @@ impl World {
     /// those of the history. Returns the log and the position.
     pub(in crate::cacher::saved) fn loaded(&self, folder: &Path) -> Result<Option<(StateLog, u64)>, UnusableState> {
         let (log, reader, loaded) = load(folder)?;
-        if loaded.is_none() {
+        let Some(loaded) = loaded else {
             assert_eq!(reader.applied(), 0);
             return Ok(None);
-        }
+        };
         let (oldest, applied) = (reader.oldest(), reader.applied());
         assert!(self.states.contains_key(&oldest) && self.states.contains_key(&applied), "{oldest} to {applied}");
-        for (revision, state) in self.states.range(oldest..=applied) {
+        assert!(loaded.complete == applied || loaded.complete + 1 == applied, "{} of {applied}", loaded.complete);
+        for (revision, state) in self.states.range(oldest..=loaded.complete.max(oldest)) {
             assert_eq!(objects(&reader, *revision).as_ref(), Some(state), "at {revision} of {oldest} to {applied}");
         }
         assert!(log.can_append());
