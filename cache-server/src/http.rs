@@ -87,8 +87,13 @@ where
     let mut body = std::pin::pin!(body);
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
         Err(status) => Err(status),
-        Ok(None) => answer_in_time(&app, &head, &route, verb, body.as_mut()).await,
-        Ok(Some(handshake)) => answer(&app, &head, &route, body.as_mut()).await.map(|answer| handshake.accept(answer)),
+        Ok(handshake) => {
+            let answer = answer_in_time(&app, &head, &route, verb, body.as_mut()).await;
+            answer.map(|answer| match handshake {
+                Some(handshake) => handshake.accept(answer),
+                None => answer,
+            })
+        }
     };
     // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
@@ -245,9 +250,12 @@ where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Some(time) = time_limit(head, verb)? else { return answer(app, head, route, body).await };
+    let time = time_limit(head, verb)?;
+    // Pinned once: the future of every request has room for it, and is moved.
+    let mut answering = std::pin::pin!(answer(app, head, route, body));
+    let Some(time) = time else { return answering.await };
     let began = Instant::now();
-    match tokio::time::timeout(time, answer(app, head, route, body)).await {
+    match tokio::time::timeout(time, answering.as_mut()).await {
         Ok(answer) if began.elapsed() < time => answer,
         // `timeout` polls the handler first, so an immediate answer can come after a limit of 1 ns.
         Ok(_) | Err(_) => Ok(out_of_time()),
@@ -304,10 +312,10 @@ where
     }
     let format = AnswerFormat::read(head.headers, &head.query)?;
     if *head.method != Method::GET {
-        return write::answer(local(app)?, head, target, &format, body).await;
+        return write::answer(&local(app)?, head, target, &format, body).await;
     }
     if target.subresource.as_deref() == Some(write::SCALE) {
-        return write::read_scale(local(app)?, head, target, &format).await;
+        return write::read_scale(&local(app)?, head, target, &format).await;
     }
     if let Some(name) = name.filter(|_| !target.watched) {
         return get::get(app, target, name, &head.query, &format).await;

@@ -46,7 +46,7 @@ pub(crate) const SCALE: &str = "scale";
 /// # Errors
 /// The Status to answer with.
 pub(crate) async fn answer<B>(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     head: &RequestHead<'_>,
     target: &Target,
     format: &AnswerFormat,
@@ -77,7 +77,7 @@ where
 /// # Errors
 /// The Status to answer with.
 pub(crate) async fn read_scale(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     head: &RequestHead<'_>,
     target: &Target,
     format: &AnswerFormat,
@@ -97,7 +97,7 @@ fn renewed<'a>(target: &'a Target, registry: &Registry) -> Option<Cow<'a, Target
 
 /// Carries out a write whose body arrived, within the budget of concurrent writes.
 async fn carry_out(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     head: &RequestHead<'_>,
     target: &Target,
     format: &AnswerFormat,
@@ -131,7 +131,7 @@ async fn carry_out(
 
 /// Carries out the write of one object, or the read of a Scale.
 async fn one(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     method: &Method,
     request: &WriteRequest<'_>,
     format: &AnswerFormat,

@@ -82,7 +82,7 @@ async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
     let ty = app.registry.now().by_id("configmaps").expect("a built-in type");
     let create = async |name: String, filler: usize| {
         let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"{}"}}}}"#, "x".repeat(filler));
-        crate::write::create_from_manifest(app.local().expect("writes are local"), &ty, Some("ns"), object.as_bytes())
+        crate::write::create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), object.as_bytes())
             .await
             .expect("is created");
     };

@@ -191,7 +191,7 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
         Some(namespace) => namespace,
     });
     let local = app.local().ok_or_else(|| "this server stores nothing itself".to_owned())?;
-    let created = crate::write::create_from_manifest(local, &ty, namespace, object.to_string().as_bytes()).await;
+    let created = crate::write::create_from_manifest(&local, &ty, namespace, object.to_string().as_bytes()).await;
     if ty.defines_types {
         app.definitions.settle().await;
     }

@@ -11,7 +11,7 @@ use crate::{app::LocalApp, clock, limits::WRITE_ATTEMPTS_MAX};
 
 /// Applies a configuration to an object, or creates the object.
 pub(super) async fn apply(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     place: &WriteTarget<'_>,
     body: &[u8],
     asked: PatchOptions,

@@ -33,7 +33,7 @@ use crate::{
 /// The Status to answer with. Requests are refused before anything is deleted; after that, the Status of the first
 /// object that could not be deleted.
 pub(super) async fn delete(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     target: &Target,
     request: &WriteRequest<'_>,
     options: &ListOptions,
@@ -44,12 +44,12 @@ pub(super) async fn delete(
     }
     let deletion = app.work.run(request.size(None)?, async { DeleteOptions::read(request) }).await??;
     format.form(&target.ty, AnswerSubject::List)?;
-    let (selected, state) = SelectedObjects::read(&app, target, options).await?;
+    let (selected, state) = SelectedObjects::read(app, target, options).await?;
     // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
     let objects = state.objects.clone();
     drop(state);
     let mut page = selected.page(selected.detached(&objects)).await;
-    selected.hold_next(&app, &page);
+    selected.hold_next(app, &page);
     let mut entries = Vec::new();
     while page.visit(|entry, _| {
         entries.push(Arc::clone(entry));
@@ -63,12 +63,12 @@ pub(super) async fn delete(
     delete_each(app, &target.ty, &entries, &deletion).await?;
     // Begin a new page: the deletion may have taken longer than a page's state is kept.
     let page = selected.page(selected.detached(&objects)).await;
-    selected.respond(&app, &target.ty, page, format).await
+    selected.respond(app, &target.ty, page, format).await
 }
 
 /// Deletes the listed objects one by one. Objects that were deleted meanwhile are no error.
 async fn delete_each(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
     listed: &[Arc<Entry>],
     options: &DeleteOptions,

@@ -23,12 +23,12 @@ use crate::{
 };
 
 /// Reads the object of a write as it is now, decoded.
-pub(super) async fn read(app: LocalApp<'_>, target: &WriteTarget<'_>) -> Result<Current, Status> {
+pub(super) async fn read(app: &LocalApp<'_>, target: &WriteTarget<'_>) -> Result<Current, Status> {
     Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
 }
 
 /// Returns an error if the object does not exist.
-pub(super) async fn check_stored(app: LocalApp<'_>, target: &WriteTarget<'_>) -> Result<(), Status> {
+pub(super) async fn check_stored(app: &LocalApp<'_>, target: &WriteTarget<'_>) -> Result<(), Status> {
     stored_entry(&app.caches, target).await.map(drop).map_err(|error| unread(target, error))
 }
 
@@ -44,7 +44,7 @@ fn unread(target: &WriteTarget<'_>, error: ReadFailure) -> Status {
 /// Makes the change and answers with the object. After a conflict the change is made again, to the new object; a change
 /// with a resourceVersion then fails.
 pub(super) async fn change(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     place: &WriteTarget<'_>,
     change: &RequestedChange<'_>,
     options: Options,
@@ -68,7 +68,7 @@ pub(super) async fn change(
 
 /// Makes the change to the object as read; `None` if another write came first.
 pub(super) async fn attempt(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     place: &WriteTarget<'_>,
     current: &Current,
     change: &RequestedChange<'_>,

@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 8;
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn create(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let ty = request.ty;
     if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
         return Err(Status::generic_method_not_allowed());
@@ -74,7 +74,7 @@ pub(super) async fn create(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Res
 /// # Errors
 /// The Status that a client would get.
 pub(crate) async fn create_from_manifest(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
     namespace: Option<&str>,
     body: &[u8],
@@ -102,7 +102,7 @@ pub(crate) async fn create_from_manifest(
 
 /// Creates the object that an update or apply did not find; `None` if another client created it meanwhile.
 pub(super) async fn create_named(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
     object: &Object,
     options: Options,
@@ -121,7 +121,7 @@ pub(super) async fn create_named(
 ///
 /// # Source
 /// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
-fn refuse_ending(app: LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
+fn refuse_ending(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
     let namespace = metadata::text(object, "namespace");
     if !ty.namespaced || !app.namespaces.is_ending(namespace) {
         return Ok(());
@@ -140,7 +140,7 @@ fn refuse_ending(app: LocalApp<'_>, ty: &ResourceType, object: &Object) -> Resul
 
 /// Stores a new object; `None` if its name is taken.
 async fn store(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
     object: &Object,
     options: Options,
@@ -161,7 +161,7 @@ async fn store(
 }
 
 /// Builds the error for a name that is taken.
-async fn taken(app: LocalApp<'_>, request: &WriteRequest<'_>, object: &Object, generated: bool) -> Status {
+async fn taken(app: &LocalApp<'_>, request: &WriteRequest<'_>, object: &Object, generated: bool) -> Status {
     let (ty, name) = (request.ty, metadata::text(object, "name"));
     let mut status = Status::already_exists(&ty.group, &ty.plural, name);
     if generated {
@@ -193,7 +193,7 @@ mod tests {
             "status": {"phase": "Running"}});
         let create = async || {
             let body = dump.to_string();
-            create_from_manifest(app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes()).await
+            create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes()).await
         };
         create().await.expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the pod");
@@ -212,7 +212,7 @@ mod tests {
         let manifest =
             json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "stringData": {"k": "v"}});
         let body = manifest.to_string();
-        create_from_manifest(app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes())
+        create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes())
             .await
             .expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the secret");

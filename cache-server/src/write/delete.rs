@@ -21,7 +21,7 @@ use crate::{
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn delete(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn delete(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     if request.subresource.is_some() {
         return Err(Status::generic_method_not_allowed());
     }

@@ -17,7 +17,7 @@ use crate::app::LocalApp;
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn patch(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn patch(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.target()?;
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let asked = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;

@@ -20,14 +20,14 @@ use super::{
 use crate::{app::LocalApp, limits::WRITE_ATTEMPTS_MAX};
 
 /// `GET …/{name}/scale`.
-pub(super) async fn get(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn get(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let (place, paths) = scale::target(request)?;
     let current = commit::read(app, &place).await?;
     Ok(answer(&scale::read(paths, &current.object)))
 }
 
 /// `PUT …/{name}/scale`.
-pub(super) async fn update(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn update(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let (place, _) = scale::target(request)?;
     let options = Options::read("UpdateOptions", request.query)?;
     let sent = scale::read_sent(request)?;
@@ -38,7 +38,7 @@ pub(super) async fn update(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Res
 }
 
 /// `PATCH …/{name}/scale`. A Scale has no lists, so strategic merge patches and applies are treated as merge patches.
-pub(super) async fn patch(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn patch(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let patch_type = PatchType::of(request.ty, request.content_type)?;
     let options = PatchOptions::read(request.query, patch_type == PatchType::Apply)?.options;
     let (patch_type, body) = match patch_type {
@@ -56,7 +56,7 @@ pub(super) async fn patch(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Resu
 
 /// Carries out a change of the Scale as an update of the object.
 async fn write(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     request: &WriteRequest<'_>,
     options: Options,
     change: impl Fn(&Object) -> Result<Object, Status>,

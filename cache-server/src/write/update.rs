@@ -17,7 +17,7 @@ use crate::{app::LocalApp, limits::WRITE_ATTEMPTS_MAX};
 ///
 /// # Errors
 /// The Status to answer with.
-pub(super) async fn update(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+pub(super) async fn update(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.target()?;
     let options = Options::read("UpdateOptions", request.query)?;
     let (registry, mut warnings) = (app.registry.now(), Vec::new());
@@ -36,7 +36,7 @@ pub(super) async fn update(app: LocalApp<'_>, request: &WriteRequest<'_>) -> Res
 
 /// Replaces an object, or creates it if its type allows creation by update.
 async fn replace(
-    app: LocalApp<'_>,
+    app: &LocalApp<'_>,
     place: &WriteTarget<'_>,
     sent: SentObject<'_>,
     options: Options,
