@@ -23,6 +23,10 @@ impl Marks {
             Verb::Update => client.update(&line.object()).await,
             Verb::Delete => client.remove(&line.object()).await,
         };
+        if !matches!(line.verb, Verb::List) {
+            // A consistent read waits until the cache has the write, which a read at `resourceVersion=0` does not.
+            client.get(&line.object().path()).await;
+        }
         self.set(line.mark, position);
     }
 
