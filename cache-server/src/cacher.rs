@@ -141,12 +141,12 @@ impl Caches {
     }
 
     /// Returns the type's reader once it has applied everything that was committed at the time of the call. Waits at
-    /// most 3 s.
+    /// most [`Source::confirmed_within`].
     ///
     /// # Errors
     /// [`FreshnessError`].
     pub async fn fresh(&self, ty: &Arc<ResourceType>) -> Result<Reader, FreshnessError> {
-        let deadline = Instant::now() + FRESH_WAIT;
+        let deadline = Instant::now() + self.source.confirmed_within();
         let reader = self.listed(ty, deadline).await?;
         let late = |asked| FreshnessError::TooLarge { asked, current: reader.applied() };
         let Ok(committed) = timeout_at(deadline, self.source.confirmed(ty)).await else {

@@ -75,7 +75,10 @@ where
     let forwarder = match answerer {
         Ok(Answerer::Here) => None,
         Ok(Answerer::Upstream(forwarder)) => Some(forwarder),
-        Err(refusal) => return finished(Err(refusal), head.errors, &mut answering, false),
+        Err(refusal) => {
+            let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
+            return finished(Err(refusal), head.errors, &mut answering, closes);
+        }
     };
     if let Some(forwarder) = forwarder {
         let has_body = !body.is_end_stream();

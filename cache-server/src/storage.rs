@@ -8,7 +8,7 @@ pub mod embedded;
 #[cfg(test)]
 pub(crate) mod faulty;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
@@ -18,7 +18,7 @@ use futures::{
 };
 use watch_cache::{Change, Draft, Entry, Reader};
 
-use crate::registry::ResourceType;
+use crate::{limits::FRESH_WAIT, registry::ResourceType};
 
 /// Where a cache gets the state and history of a type. Shared by all tasks.
 pub trait Source: Send + Sync + 'static {
@@ -48,6 +48,11 @@ pub trait Source: Send + Sync + 'static {
     /// [`SourceError`] if the source does not respond.
     fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         self.current(ty)
+    }
+
+    /// Time that a read without a position waits for [`confirmed`](Self::confirmed), and for the cache to get there.
+    fn confirmed_within(&self) -> Duration {
+        FRESH_WAIT
     }
 }
 

@@ -3,7 +3,7 @@
 //! INVARIANT: an answer is returned only to callers that came before its question was sent, so that it covers everything
 //! that was committed when they asked. INVARIANT: at most one question per type is in flight, and one waits behind it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt as _,
@@ -115,6 +115,11 @@ impl<S: Source> Source for CoalescedSource<S> {
 
     fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         self.join(QuestionKind::Confirmed, ty).boxed()
+    }
+
+    /// Twice the time: a caller may wait for the question before its own.
+    fn confirmed_within(&self) -> Duration {
+        2 * self.inner.confirmed_within()
     }
 }
 

@@ -73,9 +73,16 @@ impl Upstream {
         CoalescedSource::new(Arc::clone(&self.source))
     }
 
-    /// Returns the types that are cached from the start.
+    /// Returns the types that are cached from the start. A name without a type may be misspelt, or defined later.
     pub(crate) fn named_types(&self, registry: &Registry) -> Vec<Arc<ResourceType>> {
-        self.named.iter().filter_map(|id| registry.by_id(id)).collect()
+        let known = |id: &String| {
+            let ty = registry.by_id(id);
+            if ty.is_none() {
+                tracing::warn!(resource = id.as_str(), "named type unknown");
+            }
+            ty
+        };
+        self.named.iter().filter_map(known).collect()
     }
 
     /// True if the type was named in the settings.
@@ -160,6 +167,8 @@ impl Upstream {
     /// Starts the type's cache, and returns true unless the API server does not let us fill it. Waits at most as long
     /// as a read.
     async fn is_fit(&self, caches: &Caches, ty: &Arc<ResourceType>) -> bool {
+        // Also counts as use of a cache that could not be filled yet: it is tried again as long as it is asked for.
+        caches.start(ty);
         let fitness = tokio::select! {
             biased;
             fitness = self.source.fitness(ty) => fitness,

@@ -95,7 +95,7 @@ impl UpstreamSource {
     /// Compares a small type's state with a list of its objects' versions; any other type must reach the newest revision.
     async fn confirm(&self, ty: &ResourceType) -> Result<u64, SourceError> {
         let followed = self.followed(ty);
-        let Some(cache) = followed.cache().filter(|cache| cache.snapshot().objects.len() <= COMPARED_MAX) else {
+        let Some(cache) = followed.cache().filter(is_small) else {
             return self.reach_newest(ty).await;
         };
         let listed = probe::list(&self.clients, ty, self.scope(ty), COMPARED_MAX + 1).await?;
@@ -165,6 +165,13 @@ fn newest(cache: &Reader, rank: usize) -> Option<Bytes> {
     Some(entry.object())
 }
 
+/// True if a list of the type's metadata is short.
+fn is_small(cache: &Reader) -> bool {
+    let objects = cache.snapshot().objects.clone();
+    objects.len() <= COMPARED_MAX
+        && objects.iter().map(|entry| entry.object().len()).sum::<usize>() <= COMPARED_BYTES_MAX
+}
+
 /// Types whose state is read at the same time. Each is one request that costs the API server most at its start.
 const STATES_AT_ONCE: usize = 4;
 
@@ -174,6 +181,9 @@ const STREAM_WAIT: Duration = Duration::from_millis(20);
 /// Objects of a type whose state is compared with a list of their metadata: some 100 KiB from the API server for each
 /// consistent read that no other one shares. Such a read then takes milliseconds, where a second watch takes seconds.
 const COMPARED_MAX: usize = 250;
+
+/// Bytes of these objects: a bound of the list, which has no more of each than its metadata.
+const COMPARED_BYTES_MAX: usize = 2 << 20;
 
 /// Comparisons with one list.
 const COMPARISONS: u32 = 4;

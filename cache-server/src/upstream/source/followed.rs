@@ -73,7 +73,11 @@ impl FollowedType {
 
     /// Adds the result of a second watch.
     pub(super) fn prove(&self, newest_change: u64, complete: u64) {
-        self.proofs.lock().push(CompletenessProof { newest_change, complete });
+        let proofs = &mut *self.proofs.lock();
+        if PROOFS_MAX <= proofs.len() {
+            proofs.remove(0);
+        }
+        proofs.push(CompletenessProof { newest_change, complete });
         self.proved.notify_one();
     }
 
@@ -252,6 +256,9 @@ fn revision(object: &Object) -> Result<u64, SourceError> {
 pub(super) fn no_number() -> SourceError {
     SourceError::Unsupported("its resourceVersions are no numbers".to_owned())
 }
+
+/// Proofs that wait for the stream. A stream that does not move leaves one for each probe; only late ones matter.
+const PROOFS_MAX: usize = 16;
 
 /// Pause between two looks whether the server has accepted a watch again.
 const RECOVERY_CHECK: Duration = Duration::from_millis(100);

@@ -90,8 +90,8 @@ pub(super) async fn list(
     Ok(ListedVersions { revision, objects: list.metadata.next.is_empty().then_some(objects) })
 }
 
-/// Sends a list to the first address that can be reached. A refusal is tried again: a type that was just defined is not
-/// served at once, and overload passes.
+/// Sends a list to the first address that can be reached. Only a 404 is tried again, because a type that was just defined
+/// is not served at once: an API server that is overloaded must not be asked again for each read.
 async fn answered(clients: &[kube::Client], uri: &str) -> Result<ListHead, SourceError> {
     loop {
         let mut last = None;
@@ -105,7 +105,10 @@ async fn answered(clients: &[kube::Client], uri: &str) -> Result<ListHead, Sourc
             }
         }
         match last {
-            Some(kube::Error::Api(_)) => sleep(REFUSED_PAUSE).await,
+            Some(kube::Error::Api(status)) if status.code == 404 => sleep(MISSING_PAUSE).await,
+            Some(kube::Error::Api(status)) if [401, 403].contains(&status.code) => {
+                return Err(SourceError::Forbidden(status.message));
+            }
             Some(error) => return Err(SourceError::Unavailable(error.to_string())),
             None => return Err(SourceError::Unavailable("no address".to_owned())),
         }
@@ -169,7 +172,7 @@ const WATCH_SECONDS: u32 = 3;
 /// Longest wait for the answer to a probe. Reads wait as long.
 const PROBE_WAIT: Duration = Duration::from_secs(3);
 
-/// Pause before a refused probe is sent again.
-const REFUSED_PAUSE: Duration = Duration::from_millis(200);
+/// Pause before a list of a type that is not served yet is sent again.
+const MISSING_PAUSE: Duration = Duration::from_millis(200);
 
 const ONLY_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
