@@ -341,6 +341,34 @@ async fn a_type_whose_definition_is_gone_gets_no_cache() {
     assert!(caches.reader(&defined(50)).await.is_ok(), "a definition that is not in effect yet");
 }
 
+/// Goal: an unused cache ends, and no other one does. Method: a watched type, one that is read, one that is
+/// neither, and the definitions, before and after the idle time; the ended one is read again.
+#[tokio::test(start_paused = true)]
+async fn an_idle_cache_ends_and_starts_again() {
+    let (storage, caches) = embedded();
+    let registry = Registry::builtin();
+    let definitions = registry.iter().find(|ty| ty.defines_types).expect("a built-in type");
+    let [watched, read, idle] = ["pods", "services", "configmaps"].map(ty);
+    for ty in [&watched, &read, &idle, definitions] {
+        caches.reader(ty).await.expect("listed");
+    }
+    let reader = caches.reader(&watched).await.expect("listed");
+    let cursor = reader.cursor(CursorStart::After(reader.applied()), Filter::all()).expect("at the head");
+    let limit = Duration::from_secs(600);
+    tokio::time::advance(limit - Duration::from_secs(1)).await;
+    caches.reader(&read).await.expect("listed");
+    caches.expire(&registry, limit);
+    let running = |caches: &Caches| caches.stats().into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!(running(&caches).len(), 4, "not yet");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    caches.expire(&registry, limit);
+    assert_eq!(running(&caches), ["customresourcedefinitions.apiextensions.k8s.io", "pods", "services"]);
+    assert!(!cursor.is_closed());
+    let written = create(&*storage, &idle, "x").await;
+    let snapshot = caches.fresh(&idle).await.expect("it starts again").snapshot();
+    assert_eq!((snapshot.resource_version, snapshot.objects.len()), (written, 1));
+}
+
 /// A waker that panics.
 struct Broken;
 
