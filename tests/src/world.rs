@@ -28,7 +28,7 @@ use evidence::{HeldCopy, Write};
 use histories::Histories;
 use node::{Around, Heard, Node};
 
-pub use alone::{ReflectorRequest, requests};
+pub use alone::{ReflectorRequest, requests, saved_object};
 
 /// Steps of the world with faults, and the time between steps without.
 const STORM_STEPS: u32 = 400;

@@ -84,7 +84,7 @@ enum Permit {
 }
 
 /// Verdicts by endpoint.
-struct Verdicts(Vec<Verdict>);
+pub(super) struct Verdicts(pub(super) Vec<Verdict>);
 
 impl VerdictTable for Verdicts {
     fn verdict(&self, endpoint: usize) -> Verdict {

@@ -1,8 +1,6 @@
-//! Converts between the model's objects and the SDK's: facts to inputs, objects to JSON and back.
+//! Converts between the model's objects and the SDK's: facts to a session's inputs and frames, objects to JSON and back.
 
 use informer_core::{
-    Time,
-    reflector::{self, Input, ObservedObject, Proof, Reflector, Testimony},
     session::SessionInput,
     store::{self, Snapshot},
     wire::{
@@ -17,41 +15,6 @@ use crate::{
     api::Fact,
     model::{Change, Kind, Object, State},
 };
-
-/// Feeds `fact` to `reflector`. A proof always finds its object unchanged. `is_news` is true if the copy lacks the
-/// content of an event.
-pub(super) fn tell_fact(reflector: &mut Reflector, now: Time, fact: &Fact, is_news: bool) {
-    let mut object = |change, object: &Object| {
-        let version = object.version.to_string();
-        let observed =
-            ObservedObject { change, key: &object.key, uid: &object.uid, resource_version: &version, is_news };
-        reflector.handle(now, Input::Object(observed));
-    };
-    match fact {
-        Fact::Item(item) => object(reflector::ObservedKind::Item, item),
-        Fact::Event(Change { kind: Kind::Added, object: added }) => object(reflector::ObservedKind::Added, added),
-        Fact::Event(Change { kind: Kind::Modified, object: changed }) => {
-            object(reflector::ObservedKind::Modified, changed)
-        }
-        Fact::Event(Change { kind: Kind::Deleted, object: deleted }) => {
-            object(reflector::ObservedKind::Deleted, deleted)
-        }
-        Fact::Accepted => reflector.handle(now, Input::Accepted),
-        Fact::AcceptedWithMarks => reflector.handle(now, Input::AcceptedWithMarks),
-        Fact::Resumed => reflector.handle(now, Input::Resumed),
-        Fact::Mark { token } => reflector.handle(now, Input::Mark { token }),
-        Fact::Found(_) => reflector.handle(now, Input::Proof(Testimony::without_object(Proof::Same))),
-        Fact::Noise => reflector.handle(now, Input::Ignored),
-        Fact::Bookmark { version, end } => {
-            reflector.handle(now, Input::Bookmark { resource_version: version, initial_events_end: *end });
-        }
-        Fact::PageEnd { version, token } => {
-            let (version, continue_token) = (version.to_string(), token.as_deref());
-            reflector.handle(now, Input::PageEnd { resource_version: &version, continue_token });
-        }
-        Fact::Ended(end) => reflector.handle(now, Input::Ended(*end)),
-    }
-}
 
 /// A fact as a session receives it.
 pub(super) enum Told {

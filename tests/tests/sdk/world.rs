@@ -11,6 +11,7 @@ use informer_core::{
 };
 use tests::{
     api::Fact,
+    model::{Change, Kind, Object},
     world::{self, ReflectorRequest},
 };
 
@@ -95,22 +96,29 @@ fn refuses(class: Class, retry_after: Option<u64>) -> Vec<(Duration, Fact)> {
     vec![(Duration::ZERO, Fact::Ended(End::Failed(failure)))]
 }
 
-/// A response with an empty state at 7; watches end as `end` after `lived`. Every proof succeeds.
+/// A response with a state of one object at 7; watches end as `end` after `lived`. Every proof succeeds.
 fn lives(asked: &ReflectorRequest, lived: Duration, end: End) -> Vec<(Duration, Fact)> {
-    let mut facts = vec![(Duration::ZERO, Fact::Accepted)];
+    lives_with(Some(world::saved_object(7)), asked, lived, end)
+}
+
+/// Like [`lives`], with a state of this object, or of none.
+fn lives_with(object: Option<Object>, asked: &ReflectorRequest, lived: Duration, end: End) -> Vec<(Duration, Fact)> {
+    let mut facts = vec![Fact::Accepted];
     match asked {
-        ReflectorRequest::Object => return vec![(Duration::ZERO, Fact::Found(None))],
+        ReflectorRequest::Object => return vec![(Duration::ZERO, Fact::Found(object))],
         ReflectorRequest::Read(Read::List { .. } | Read::Page { .. }) => {
-            facts.push((Duration::ZERO, Fact::PageEnd { version: 7, token: None }));
-            return facts;
+            facts.extend(object.map(Fact::Item));
+            facts.push(Fact::PageEnd { version: 7, token: None });
+            return facts.into_iter().map(|fact| (Duration::ZERO, fact)).collect();
         }
         ReflectorRequest::Read(Read::Stream { .. }) => {
-            facts.push((Duration::ZERO, Fact::Bookmark { version: "7".into(), end: true }));
+            facts.extend(object.map(|object| Fact::Event(Change { kind: Kind::Added, object })));
+            facts.push(Fact::Bookmark { version: "7".into(), end: true });
         }
         ReflectorRequest::Read(Read::Watch { .. }) => {}
     }
-    facts.push((lived, Fact::Ended(end)));
-    facts
+    let now = facts.into_iter().map(|fact| (Duration::ZERO, fact));
+    now.chain([(lived, Fact::Ended(end))]).collect()
 }
 
 /// Clients that start without a state, and clients that start from a saved position.
@@ -268,6 +276,18 @@ fn a_balancer_that_cuts_every_minute_makes_no_delay_grow() {
                 assert!(pause < Duration::from_millis(100), "{pause:?}");
             }
         }
+    }
+}
+
+/// A copy without objects has none to prove its history by: after five minutes without a sign of the server it is read
+/// again, which costs the server nothing while the type is empty.
+#[test]
+fn an_empty_copy_is_read_again_at_most_every_five_minutes() {
+    for config in clients() {
+        let minute = Duration::from_mins(1);
+        let sent = world::requests(config, 60 * minute, |asked| lives_with(None, asked, minute, End::Closed));
+        let initial = sent.iter().filter(|(_, asked)| asked.is_initial()).count();
+        assert!(initial <= 13, "{initial} initial reads in an hour");
     }
 }
 
