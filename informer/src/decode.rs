@@ -12,7 +12,10 @@ use std::{
     },
 };
 
-use informer_core::store::{Body, Entry, Represent, Value};
+use informer_core::{
+    store::{Body, Entry, Represent, Value},
+    wire::json::string_end,
+};
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -235,7 +238,7 @@ fn path_at(json: &[u8], end: usize) -> String {
                 }
             }
             b'"' => {
-                let stop = string_end(json, at);
+                let stop = string_end(json, at + 1);
                 let is_name = json.get(stop..).unwrap_or_default().iter().find(|byte| !byte.is_ascii_whitespace());
                 if let (Some(b':'), Some(Level::Object { name })) = (is_name, levels.last_mut()) {
                     *name = String::from_utf8_lossy(&json[at + 1..stop - 1]).into_owned();
@@ -256,16 +259,6 @@ fn path_at(json: &[u8], end: usize) -> String {
         }
     }
     path
-}
-
-/// Offset after the closing quote of the string that opens at `start`; at least `start + 2`, so that the caller can
-/// slice.
-fn string_end(json: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while at < json.len() && json[at] != b'"' {
-        at += if json[at] == b'\\' { 2 } else { 1 };
-    }
-    (at + 1).clamp((start + 2).min(json.len()), json.len())
 }
 
 #[cfg(test)]

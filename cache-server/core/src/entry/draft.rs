@@ -5,10 +5,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use informer_core::{
     limits::OBJECT_BYTES_MAX,
-    wire::json::{self, JsonError, Key, Walk},
+    wire::json::{self, JsonError, Key, Walk, string_end},
 };
 use informer_serving::watch_event::TAIL;
-use memchr::memchr2;
 
 use super::{Entry, Schema, Sketch, Span, head, narrow};
 
@@ -386,20 +385,6 @@ fn push_compact(body: &mut Vec<u8>, value: &[u8]) {
         }
     }
     body.extend_from_slice(&value[from..]);
-}
-
-/// Returns the offset after the closing quote of a string whose contents begin at `at`. Like the function of
-/// `wire::json`, but in this crate, because each draft calls it for every string.
-fn string_end(value: &[u8], mut at: usize) -> usize {
-    while let Some(found) = value.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += found + 1;
-        if value[at - 1] == b'"' {
-            return at;
-        }
-        // Skip the escaped byte: it cannot end the string.
-        at += 1;
-    }
-    value.len()
 }
 
 /// Finds all selectable fields in one walk.
