@@ -34,6 +34,8 @@ use processes::{Exit, ProcessGroup};
 pub const FOLDER: &str = "GENUINE_FOLDER";
 /// Environment variable that is `required` where missing programs are an error, as in the nightly run.
 pub const REQUIREMENT: &str = "GENUINE";
+/// Names of the kube-apiservers' processes.
+const SERVERS: [&str; 2] = ["kube-apiserver", "kube-apiserver-2"];
 /// User of the group `system:masters`, who may do everything.
 pub const ADMIN: &str = "admin";
 /// User of a cache: may get, list and watch every type, and write nothing.
@@ -57,15 +59,17 @@ pub struct GenuineSettings {
     pub without_plugins: &'static str,
     /// More flags of kube-apiserver.
     pub flags: Vec<String>,
+    /// Number of kube-apiservers on the one etcd, 1 or 2.
+    pub servers: usize,
 }
 
 impl Default for GenuineSettings {
     fn default() -> Self {
-        Self { identities: Vec::new(), without_plugins: "ServiceAccount", flags: Vec::new() }
+        Self { identities: Vec::new(), without_plugins: "ServiceAccount", flags: Vec::new(), servers: 1 }
     }
 }
 
-/// A running kube-apiserver with its etcd. Authorizes by RBAC, and authenticates the tokens of [`token_of`].
+/// A running kube-apiserver, or two, with its etcd. Authorizes by RBAC, and authenticates the tokens of [`token_of`].
 pub struct Genuine {
     // Drops before the certificates and the data are removed with its folder.
     processes: ProcessGroup,
@@ -80,7 +84,7 @@ pub struct Genuine {
 /// The ports of one cluster.
 #[derive(Clone, Copy, Debug)]
 struct Ports {
-    apiserver: u16,
+    apiservers: [u16; SERVERS.len()],
     etcd: u16,
     peers: u16,
 }
@@ -90,12 +94,12 @@ impl Ports {
     /// to reach a killed server must not occupy its port.
     fn free() -> Self {
         // Held together, so that they differ.
-        let listeners = [(); 3].map(|()| {
+        let listeners = [(); 4].map(|()| {
             let mut tries = std::iter::repeat_with(|| TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000))));
             tries.find_map(Result::ok).expect("ports are free")
         });
-        let [apiserver, etcd, peers] = listeners.map(|listener| listener.local_addr().unwrap().port());
-        Self { apiserver, etcd, peers }
+        let [first, second, etcd, peers] = listeners.map(|listener| listener.local_addr().unwrap().port());
+        Self { apiservers: [first, second], etcd, peers }
     }
 }
 
@@ -143,25 +147,38 @@ impl Genuine {
 
     async fn try_start(programs: &Path, settings: &GenuineSettings) -> Result<Self, Exit> {
         let ports = Ports::free();
-        let mut processes = ProcessGroup::new();
+        let processes = ProcessGroup::new();
         let mut identities = vec![Identity::new(ADMIN, &["system:masters"]), Identity::new(CACHE, &[])];
         identities.extend(settings.identities.iter().cloned());
-        let address = SocketAddr::from(([127, 0, 0, 1], ports.apiserver));
+        let address = SocketAddr::from(([127, 0, 0, 1], ports.apiservers[0]));
         let files = IdentityFiles::write(processes.folder(), address, &identities);
         let anonymous = Client::new(address).over_tls(files.trust());
-        processes.spawn("etcd", &programs.join("etcd"), &etcd_flags(processes.folder(), ports));
         let (programs, settings) = (programs.to_owned(), settings.clone());
         let mut started = Self { processes, programs, settings, ports, anonymous, files };
-        started.serve().await?;
+        started.start_etcd();
+        for server in 0..started.settings.servers {
+            started.serve(server).await?;
+        }
         started.let_the_cache_read().await;
         Ok(started)
     }
 
-    /// Starts kube-apiserver and waits until it is ready.
-    async fn serve(&mut self) -> Result<(), Exit> {
+    /// Starts etcd, with the data of an earlier process.
+    pub fn start_etcd(&mut self) {
+        let flags = etcd_flags(self.processes.folder(), self.ports);
+        self.processes.spawn("etcd", &self.programs.join("etcd"), &flags);
+    }
+
+    /// Kills etcd, as a crash does. kube-apiserver goes on and tries to reach it.
+    pub fn kill_etcd(&mut self) {
+        self.processes.kill("etcd");
+    }
+
+    /// Starts a kube-apiserver and waits until it is ready.
+    async fn serve(&mut self, server: usize) -> Result<(), Exit> {
         let program = self.programs.join("kube-apiserver");
-        self.processes.spawn("kube-apiserver", &program, &self.apiserver_flags());
-        let (begun, admin) = (Instant::now(), self.client(ADMIN));
+        self.processes.spawn(SERVERS[server], &program, &self.apiserver_flags(server));
+        let (begun, admin) = (Instant::now(), self.client_at(server, ADMIN));
         loop {
             if admin.try_get("/readyz").await.is_ok_and(|answer| answer.code == 200) {
                 return Ok(());
@@ -174,13 +191,13 @@ impl Genuine {
         }
     }
 
-    fn apiserver_flags(&self) -> Vec<String> {
+    fn apiserver_flags(&self, server: usize) -> Vec<String> {
         let at = |name: &str| self.processes.folder().join(name).display().to_string();
         let mut flags: Vec<String> = [
             ("etcd-servers", format!("http://127.0.0.1:{}", self.ports.etcd)),
             // Compaction is the test's decision.
             ("etcd-compaction-interval", "0".to_owned()),
-            ("secure-port", self.ports.apiserver.to_string()),
+            ("secure-port", self.ports.apiservers[server].to_string()),
             ("bind-address", "127.0.0.1".to_owned()),
             ("advertise-address", ADVERTISED.to_owned()),
             ("tls-cert-file", at("tls.crt")),
@@ -213,14 +230,24 @@ impl Genuine {
         }
     }
 
-    /// Address of kube-apiserver, for HTTPS. The same after a restart.
+    /// Address of the first kube-apiserver, for HTTPS. The same after a restart.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.ports.apiserver))
+        self.address_of(0)
     }
 
-    /// A client with a user's token. Trusts the server's certificate only.
+    /// Address of one kube-apiserver, counted from zero.
+    pub fn address_of(&self, server: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports.apiservers[server]))
+    }
+
+    /// A client of the first kube-apiserver with a user's token. Trusts the server's certificate only.
     pub fn client(&self, user: &str) -> Client {
-        self.anonymous.with_token(&token_of(user))
+        self.client_at(0, user)
+    }
+
+    /// A client of one kube-apiserver, counted from zero.
+    pub fn client_at(&self, server: usize, user: &str) -> Client {
+        Client::new(self.address_of(server)).over_tls(self.files.trust()).with_token(&token_of(user))
     }
 
     /// A client without credentials.
@@ -250,16 +277,26 @@ impl Genuine {
         kube::Client::try_from(config).unwrap()
     }
 
-    /// Kills kube-apiserver, as a crash does. Its connections are reset.
+    /// Kills the first kube-apiserver, as a crash does. Its connections are reset.
     pub fn kill(&mut self) {
-        self.processes.kill("kube-apiserver");
+        self.kill_server(0);
     }
 
-    /// Starts kube-apiserver again, with the same port and data, and waits until it is ready. Kills it before if it
-    /// runs.
+    /// Kills one kube-apiserver, counted from zero.
+    pub fn kill_server(&mut self, server: usize) {
+        self.processes.kill(SERVERS[server]);
+    }
+
+    /// Starts the first kube-apiserver again, with the same port and data, and waits until it is ready. Kills it before
+    /// if it runs.
     pub async fn restart(&mut self) {
-        self.kill();
-        self.serve().await.unwrap_or_else(|exit| panic!("kube-apiserver does not start again: {exit:?}"));
+        self.restart_server(0).await;
+    }
+
+    /// Like [`restart`](Self::restart), for one kube-apiserver, counted from zero.
+    pub async fn restart_server(&mut self, server: usize) {
+        self.kill_server(server);
+        self.serve(server).await.unwrap_or_else(|exit| panic!("kube-apiserver does not start again: {exit:?}"));
     }
 
     /// Removes the history before the present from etcd, and returns the present revision.
@@ -282,9 +319,14 @@ impl Genuine {
         Client::new(SocketAddr::from(([127, 0, 0, 1], self.ports.etcd)))
     }
 
-    /// The server's counters now.
+    /// Counters of the first kube-apiserver now.
     pub async fn counters(&self) -> Counters {
-        Counters::parse(self.client(ADMIN).get("/metrics").await.with_code(200).text())
+        self.counters_of(0).await
+    }
+
+    /// Counters of one kube-apiserver, counted from zero.
+    pub async fn counters_of(&self, server: usize) -> Counters {
+        Counters::parse(self.client_at(server, ADMIN).get("/metrics").await.with_code(200).text())
     }
 }
 

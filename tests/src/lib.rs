@@ -13,6 +13,7 @@
 pub mod genuine;
 pub mod http;
 pub mod objects;
+pub mod partition;
 pub mod process;
 pub mod rights;
 pub mod slow;

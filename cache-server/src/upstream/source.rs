@@ -10,7 +10,7 @@
 mod followed;
 mod probe;
 
-use std::{cmp::Reverse, collections::HashMap, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
@@ -43,7 +43,7 @@ impl UpstreamSource {
     /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one.
     pub(crate) fn new(clients: Vec<kube::Client>, scopes: HashMap<String, String>) -> Self {
         let (first, rest) = clients.split_first().expect("an upstream has an address");
-        let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE);
+        let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE).leave_after(LEAVE_AFTER);
         let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
         Self { cluster, clients, scopes, followed: Mutex::default() }
     }
@@ -174,6 +174,10 @@ fn is_small(cache: &Reader) -> bool {
 
 /// Types whose state is read at the same time. Each is one request that costs the API server most at its start.
 const STATES_AT_ONCE: usize = 4;
+
+/// Time for which an address must fail before a stream moves to another one. Shorter than a client's: all readers of the
+/// cache wait for its one stream, which is no crowd.
+const LEAVE_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3);
 
 /// Time for the stream to reach the newest revision by itself before a second watch is opened.
 const STREAM_WAIT: Duration = Duration::from_millis(20);

@@ -13,9 +13,9 @@ use tests::{
 use super::{PATIENCE, cache_of, cache_with, client_of, namespace, until};
 
 /// Deployments: the API server itself reads none, so every read of them that it counts is the cache's.
-const RESOURCES: &str = "configmaps,deployments.apps";
+pub(super) const RESOURCES: &str = "configmaps,deployments.apps";
 const MAPS: &str = "/api/v1/namespaces/faults/configmaps";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/faults/deployments";
+pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/faults/deployments";
 /// Time in which a killed API server is noticed by an idle watch: its connection is reset at once.
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 /// Time of an outage.
@@ -25,7 +25,7 @@ fn map(name: &str) -> Object {
     configmap(name).namespace("faults").data("one")
 }
 
-fn deployment(name: &str) -> serde_json::Value {
+pub(super) fn deployment(name: &str) -> serde_json::Value {
     let labels = json!({"app": name});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "faults"},
@@ -62,7 +62,7 @@ async fn scene(test: &str) -> Option<Scene> {
 }
 
 /// Opens a watch from the present.
-async fn open(client: &Client, path: &str) -> Watch {
+pub(super) async fn open(client: &Client, path: &str) -> Watch {
     let position = client.get(path).await.with_code(200).resource_version().to_string();
     let query = [("watch", "1"), ("resourceVersion", &*position), ("allowWatchBookmarks", "true")];
     let watch = client.watch(&with_query(path, &query)).await;
@@ -82,7 +82,7 @@ async fn assert_quiet(watch: &mut Watch, end: Instant) {
 }
 
 /// The next event other than bookmarks.
-async fn next(watch: &mut Watch) -> String {
+pub(super) async fn next(watch: &mut Watch) -> String {
     loop {
         let brief = watch.event().await.brief();
         if brief != "BOOKMARK" {
@@ -92,7 +92,7 @@ async fn next(watch: &mut Watch) -> String {
 }
 
 #[track_caller]
-fn assert_unavailable(answer: &Answer) {
+pub(super) fn assert_unavailable(answer: &Answer) {
     assert_eq!(answer.code, 503, "{}: {}", answer.asked, answer.text());
     let seconds: u64 = answer.header("retry-after").parse().unwrap_or_else(|_| panic!("no Retry-After: {answer:?}"));
     assert!((1..=60).contains(&seconds), "{answer:?}");

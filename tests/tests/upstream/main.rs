@@ -8,6 +8,7 @@
 
 mod counts;
 mod faults;
+mod outages;
 mod populate;
 mod rights;
 mod serves;
@@ -37,9 +38,15 @@ async fn cache_of(genuine: &Genuine, resources: &str) -> Server {
 
 /// Like [`cache_of`], with more flags.
 async fn cache_with(genuine: &Genuine, resources: &str, flags: &[&str]) -> Server {
+    cache_at("", genuine, resources, flags).await
+}
+
+/// Like [`cache_with`], with addresses of the API server, separated by commas; empty: the kubeconfig's.
+async fn cache_at(urls: &str, genuine: &Genuine, resources: &str, flags: &[&str]) -> Server {
     let kubeconfig = genuine.kubeconfig(CACHE);
     let kubeconfig = kubeconfig.to_str().unwrap();
-    let upstream = ["--upstream", "--kubeconfig", kubeconfig, "--resources", resources];
+    let urls = format!("--upstream={urls}");
+    let upstream = [&urls, "--kubeconfig", kubeconfig, "--resources", resources];
     let server = Server::start(BINARY, &[&upstream, flags].concat()).await;
     until("the cache is ready", async || server.client().get("/readyz").await.code == 200).await;
     server
