@@ -110,8 +110,9 @@ impl App {
         let origin = StateOrigin { server: addresses.origin(), scopes: upstream.scopes.iter().cloned().collect() };
         let folder = upstream.state_dir.as_ref();
         let folder = folder.map(|path| StateFolder::open(path, origin, upstream.saves_secrets)).transpose()?;
+        let max_staleness = upstream.max_staleness;
         let upstream = Upstream::new(addresses, upstream);
-        let caches = Caches::new(upstream.shared_source(), config.limits.clone());
+        let caches = Caches::new(upstream.shared_source(), config.limits.clone()).at_most_stale(max_staleness);
         let caches = match folder {
             Some(folder) => caches.saved_in(folder),
             None => caches,

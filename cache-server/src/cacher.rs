@@ -11,6 +11,7 @@ mod task;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::TryFutureExt as _;
 use informer_core::Time;
 use parking_lot::Mutex;
 use tokio::{
@@ -74,6 +75,8 @@ pub enum FreshnessError {
 pub struct Caches {
     source: Arc<dyn Source>,
     limits: Limits,
+    /// See [`Self::recent`].
+    max_staleness: Duration,
     total: Total,
     started: Instant,
     /// Saves their states; `None`: they are lost with the process.
@@ -122,13 +125,20 @@ impl Caches {
     #[must_use]
     pub fn new(source: Arc<dyn Source>, limits: Limits) -> Self {
         let (total, started, all) = (Total::default(), Instant::now(), Mutex::default());
-        Self { source, limits, total, started, saved: None, all }
+        Self { source, limits, max_staleness: Duration::ZERO, total, started, saved: None, all }
     }
 
     /// Loads the caches from `folder`, and saves them to it. Call before the first one is started.
     #[must_use]
     pub(crate) fn saved_in(mut self, folder: StateFolder) -> Self {
         self.saved = Some(Arc::new(folder));
+        self
+    }
+
+    /// Lets [`Self::recent`] miss what was committed in the last `max_staleness`. Call before the first one.
+    #[must_use]
+    pub(crate) const fn at_most_stale(mut self, max_staleness: Duration) -> Self {
+        self.max_staleness = max_staleness;
         self
     }
 
@@ -148,14 +158,53 @@ impl Caches {
     pub async fn fresh(&self, ty: &Arc<ResourceType>) -> Result<Reader, FreshnessError> {
         let deadline = Instant::now() + self.source.confirmed_within();
         let reader = self.listed(ty, deadline).await?;
+        self.caught_up(ty, &reader, deadline, self.source.confirmed(ty)).await?;
+        Ok(reader)
+    }
+
+    /// Returns the type's reader for a client's read of the most recent state: [`Self::fresh`], or, if this server may be
+    /// stale, with everything that was committed that long before the call. Then also returns the time since the source
+    /// was asked, unless it was asked for this read.
+    ///
+    /// # Errors
+    /// [`FreshnessError`].
+    pub(crate) async fn recent(&self, ty: &Arc<ResourceType>) -> Result<(Reader, Option<Duration>), FreshnessError> {
+        if self.max_staleness.is_zero() {
+            return Ok((self.fresh(ty).await?, None));
+        }
+        // Boxed, so that reads of servers without this setting have no room for it.
+        Box::pin(async {
+            let arrived = Instant::now();
+            let deadline = arrived + self.source.confirmed_within();
+            let reader = self.listed(ty, deadline).await?;
+            let mut asked = arrived;
+            let confirmed = self.source.recently_confirmed(ty, self.max_staleness);
+            let revision = confirmed.map_ok(|confirmed| {
+                asked = confirmed.asked;
+                confirmed.revision
+            });
+            self.caught_up(ty, &reader, deadline, revision).await?;
+            Ok((reader, (asked < arrived).then(|| asked.elapsed())))
+        })
+        .await
+    }
+
+    /// Waits until `reader` has applied the revision that the source returns.
+    async fn caught_up(
+        &self,
+        ty: &Arc<ResourceType>,
+        reader: &Reader,
+        deadline: Instant,
+        revision: impl Future<Output = Result<u64, SourceError>>,
+    ) -> Result<(), FreshnessError> {
         let late = |asked| FreshnessError::TooLarge { asked, current: reader.applied() };
-        let Ok(committed) = timeout_at(deadline, self.source.confirmed(ty)).await else {
+        let Ok(committed) = timeout_at(deadline, revision).await else {
             // The storage is slow or its queue is full: its revision is unknown, but above ours.
             return Err(late(reader.applied() + 1));
         };
         let committed = committed?;
         match timeout_at(deadline, reader.reached(committed)).await {
-            Ok(Ok(())) => Ok(reader),
+            Ok(Ok(())) => Ok(()),
             Ok(Err(watch_cache::ClosedCache)) => Err(self.stopped(ty).into()),
             Err(_) => Err(late(committed)),
         }

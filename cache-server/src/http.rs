@@ -102,7 +102,8 @@ where
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
     let mut response = finished(answer, head.errors, &mut answering, closes);
     if let Some(age) = age(&app, &route) {
-        response.headers_mut().insert(header::AGE, age);
+        // A read that was confirmed a moment ago has an age of its own.
+        response.headers_mut().entry(header::AGE).or_insert(age);
     }
     response
 }

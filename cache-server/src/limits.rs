@@ -187,6 +187,10 @@ pub const CHURN_RATE_MAX: u32 = 100_000;
 /// Time for which `churn` waits for the last responses after it was asked to stop.
 pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
 
+/// Longest time that `--max-staleness` takes. It is also the longest time for which consistent reads may wait in vain
+/// after the API server was restored to an older state.
+pub const STALENESS_MAX: Duration = Duration::from_secs(60);
+
 /// Addresses of one upstream. A request is tried on each of them once, as long as none of them accepts a connection.
 pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 

@@ -12,10 +12,11 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
-    StreamExt as _, TryStreamExt as _,
+    FutureExt as _, StreamExt as _, TryStreamExt as _,
     future::BoxFuture,
     stream::{self, BoxStream},
 };
+use tokio::time::Instant;
 use watch_cache::{Change, Draft, Entry, Reader};
 
 use crate::{limits::FRESH_WAIT, registry::ResourceType};
@@ -50,6 +51,20 @@ pub trait Source: Send + Sync + 'static {
         self.current(ty)
     }
 
+    /// Like [`confirmed`](Self::confirmed), for a reader that may miss what was committed in the last `max_age`: a source
+    /// that knows such a revision answers without a request.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the source does not respond.
+    fn recently_confirmed(
+        &self,
+        ty: &Arc<ResourceType>,
+        _max_age: Duration,
+    ) -> BoxFuture<'_, Result<Confirmation, SourceError>> {
+        let (asked, confirmed) = (Instant::now(), self.confirmed(ty));
+        confirmed.map(move |revision| revision.map(|revision| Confirmation { revision, asked })).boxed()
+    }
+
     /// Time that a read without a position waits for [`confirmed`](Self::confirmed), and for the cache to get there.
     fn confirmed_within(&self) -> Duration {
         FRESH_WAIT
@@ -70,6 +85,15 @@ pub trait Store: Source {
     /// # Errors
     /// [`WriteError`] if the expectation does not hold; no object is written then.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>>;
+}
+
+/// A source's answer about a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    /// At this revision the type's state contains everything that was committed before `asked`.
+    pub revision: u64,
+    /// Time at which the source was asked.
+    pub asked: Instant,
 }
 
 /// Start of a stream of updates.

@@ -16,7 +16,10 @@ use crate::{
     registry::{Definition, Registry},
     storage::{
         Expect, FollowFrom, ListAndWatch, ListSnapshot, SourceRecord, Store, Txn, Update, Updates, WriteError,
-        WriteResult, embedded::EmbeddedStorage,
+        WriteResult,
+        coalesced::CoalescedSource,
+        embedded::EmbeddedStorage,
+        faulty::{Fault, Faulty, Verb},
     },
 };
 
@@ -406,4 +409,32 @@ async fn a_type_whose_waking_task_panicked_starts_again() {
     }
     assert_eq!(caches.reader(&pods).await.expect("it started again").snapshot().objects.len(), 1);
     assert_eq!(caches.down(), []);
+}
+
+/// Goal: a read that may be stale says how old its confirmation is, and contains what was committed that long before it.
+/// Method: an embedded store whose questions are counted, in paused time.
+#[tokio::test(start_paused = true)]
+async fn reads_that_may_be_stale_share_a_confirmation() {
+    let questions = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&questions);
+    let storage = Faulty::new(move |_, verb, _| {
+        if verb == Verb::Current {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        Fault::None
+    });
+    let source = CoalescedSource::new(Arc::clone(&storage));
+    let caches = Caches::new(source, Limits::default()).at_most_stale(Duration::from_secs(5));
+    let pods = ty("pods");
+    assert_eq!(caches.recent(&pods).await.expect("listed").1, None, "the first one asks");
+    create(&*storage, &pods, "a").await;
+    sleep(Duration::from_millis(4_999)).await;
+    let (reader, age) = caches.recent(&pods).await.expect("listed");
+    assert_eq!((age, questions.load(Ordering::Relaxed)), (Some(Duration::from_millis(4_999)), 1));
+    assert_eq!(reader.snapshot().objects.len(), 1, "the cache follows changes all the same");
+    sleep(Duration::from_millis(1)).await;
+    let (_, age) = caches.recent(&pods).await.expect("listed");
+    assert_eq!((age, questions.load(Ordering::Relaxed)), (None, 2));
+    caches.fresh(&pods).await.expect("listed");
+    assert_eq!(questions.load(Ordering::Relaxed), 3, "reads of the server itself are always confirmed");
 }

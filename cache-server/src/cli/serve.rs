@@ -326,7 +326,8 @@ mod tests {
     #[test]
     fn flags_of_an_upstream_become_settings() {
         let of = |more: &[&str]| parse(&[&["--upstream=https://a"], more].concat()).unwrap().upstream.unwrap();
-        assert_eq!((of(&[]).state_dir, of(&[]).saves_secrets), (None, false));
+        assert_eq!((of(&[]).state_dir, of(&[]).saves_secrets, of(&[]).max_staleness), (None, false, Duration::ZERO));
+        assert_eq!(of(&["--max-staleness=5s"]).max_staleness, Duration::from_secs(5));
         let saved = of(&["--state-dir=state", "--state-secrets"]);
         assert_eq!((saved.url.as_deref(), saved.saves_secrets), (Some("https://a"), true));
         assert_eq!(saved.state_dir, Some(PathBuf::from("state")));
@@ -350,12 +351,15 @@ mod tests {
             "--tls-key=without.crt",
             "--state-dir=without-upstream",
             "--state-secrets",
+            "--max-staleness=5s",
+            "--upstream --max-staleness=61s",
+            "--upstream --max-staleness=5",
             "--first-revision=0",
             "--first-revision=-1",
             "--log=cache_server=loud",
             "--unknown",
         ] {
-            assert!(parse(&[flag]).is_err(), "{flag}");
+            assert!(parse(&flag.split(' ').collect::<Vec<_>>()).is_err(), "{flag}");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Flags of `cache-server serve` for the API server behind it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use informer_core::selector::field;
 
-use crate::config::UpstreamConfig;
+use super::units;
+use crate::{config::UpstreamConfig, limits::STALENESS_MAX};
 
 /// Flags that put this server in front of an API server.
 #[derive(Debug, Args)]
@@ -51,6 +52,13 @@ pub(super) struct UpstreamFlags {
     #[arg(long, env = "CACHE_SERVER_REFUSE_OUTSIDE_SCOPE", requires = "scope")]
     refuse_outside_scope: bool,
 
+    /// Answer lists and watches without resourceVersion from the cache if the API server confirmed it less than this time
+    /// ago, such as 5s; at most 1m. They may miss writes of that time. Left out: the API server is asked for each of them.
+    #[arg(
+        long, env = "CACHE_SERVER_MAX_STALENESS", value_name = "TIME", value_parser = staleness, requires = "upstream"
+    )]
+    max_staleness: Option<Duration>,
+
     /// Folder in which the caches are saved, so that after a restart clients resume and nothing is listed. Only one
     /// server may use it. Left out: the caches are lost with the process.
     #[arg(long, env = "CACHE_SERVER_STATE_DIR", value_name = "FOLDER", requires = "upstream")]
@@ -75,10 +83,17 @@ impl UpstreamFlags {
             resources: self.resources,
             scopes: self.scope,
             refuses_outside: self.refuse_outside_scope,
+            max_staleness: self.max_staleness.unwrap_or_default(),
             state_dir: self.state_dir,
             saves_secrets: self.state_secrets,
         })
     }
+}
+
+fn staleness(text: &str) -> Result<Duration, String> {
+    let bounded =
+        |time| if time <= STALENESS_MAX { Ok(time) } else { Err(format!("must be at most {STALENESS_MAX:?}")) };
+    units::duration(text).and_then(bounded)
 }
 
 fn scope(text: &str) -> Result<(String, String), String> {

@@ -1,6 +1,6 @@
 //! Settings of the connection to the API server that this server stands in front of.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// Source of the address, the certificate authority and the identity of an upstream API server.
 ///
@@ -28,6 +28,9 @@ pub struct UpstreamConfig {
     pub scopes: Vec<(String, String)>,
     /// True if reads outside the cached part of a type are refused. Default false: they are passed on.
     pub refuses_outside: bool,
+    /// Time for which reads without a resourceVersion may miss what was committed. Default zero: the API server is asked
+    /// for each of them.
+    pub max_staleness: Duration,
     /// Folder in which the caches are saved, so that a restart resumes. Default `None`: they are lost with the process.
     pub state_dir: Option<PathBuf>,
     /// True if cached Secrets are saved as well, in plain text. Default false.

@@ -7,6 +7,7 @@ use std::{
     fmt,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
@@ -207,6 +208,13 @@ pub(crate) fn typed(code: StatusCode, content_type: HeaderValue, body: Body) -> 
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
+}
+
+/// Reports the age of a state that was not confirmed for this response (RFC 9111, section 5.1).
+pub(super) fn set_age(response: &mut Response, age: Option<Duration>) {
+    if let Some(age) = age {
+        response.headers_mut().insert(header::AGE, age.as_secs().into());
+    }
 }
 
 /// Response for a path that is not served, as of Go's router.

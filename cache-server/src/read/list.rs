@@ -68,6 +68,8 @@ pub(crate) struct SelectedObjects {
     limit: Option<usize>,
     /// Number of objects from `start` on, according to the token.
     following: Option<u64>,
+    /// Age of the state, if it was not confirmed for this request.
+    age: Option<Duration>,
 }
 
 impl SelectedObjects {
@@ -83,7 +85,7 @@ impl SelectedObjects {
         let filter = query::filter(options, target)?;
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
         let read = ListRead::of(options, one)?;
-        let (reader, state) = state(&read, app, &target.ty).await?;
+        let (reader, age, state) = state(&read, app, &target.ty).await?;
         // Report the requested version: the state at N may stem from an earlier write.
         let resource_version =
             if let RequestedState::Exact { at, .. } = read.which { at } else { state.resource_version };
@@ -91,7 +93,7 @@ impl SelectedObjects {
         // The token's count holds only for the state it was taken from, not for the latest one.
         let is_same = matches!(read.which, RequestedState::Exact { by_token: true, .. });
         let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten();
-        Ok((Self { reader, resource_version, filter, start: read.start, limit, following }, state))
+        Ok((Self { reader, resource_version, filter, start: read.start, limit, following, age }, state))
     }
 
     /// Returns the requested page of `state`.
@@ -130,24 +132,32 @@ impl SelectedObjects {
     ) -> Result<Response, Status> {
         let listing = ListBody::new(ty, page, self.resource_version, answer.form(ty, AnswerSubject::List)?);
         let wanted = RequestedEncoding::of(answer);
-        match app.config.list_encoding {
-            ListEncoding::Streaming => Ok(listing.into_response(wanted)),
+        let mut response = match app.config.list_encoding {
+            ListEncoding::Streaming => listing.into_response(wanted),
             ListEncoding::Buffered => {
                 // Encoding takes long enough to delay other tasks on this worker.
                 let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
                 let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
-                Ok(body::json(StatusCode::OK, whole.into()))
+                body::json(StatusCode::OK, whole.into())
             }
-        }
+        };
+        body::set_age(&mut response, self.age);
+        Ok(response)
     }
 }
 
-/// Waits for the state that a LIST reads; returns it with its cache.
-async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, CacheSnapshot), Status> {
-    let reader = match read.which {
-        RequestedState::MostRecent => app.caches.fresh(ty).await?,
-        RequestedState::Any => app.caches.reader(ty).await?,
-        RequestedState::NotOlderThan(at) | RequestedState::Exact { at, .. } => app.caches.at_least(ty, at).await?,
+/// Waits for the state that a LIST reads; returns it with its cache, and its age if it was not confirmed for this read.
+async fn state(
+    read: &ListRead,
+    app: &App,
+    ty: &Arc<ResourceType>,
+) -> Result<(Reader, Option<Duration>, CacheSnapshot), Status> {
+    let (reader, age) = match read.which {
+        RequestedState::MostRecent => app.caches.recent(ty).await?,
+        RequestedState::Any => (app.caches.reader(ty).await?, None),
+        RequestedState::NotOlderThan(at) | RequestedState::Exact { at, .. } => {
+            (app.caches.at_least(ty, at).await?, None)
+        }
     };
     let snapshot = match read.which {
         RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
@@ -162,7 +172,7 @@ async fn state(read: &ListRead, app: &App, ty: &Arc<ResourceType>) -> Result<(Re
             exact.map_err(|_| read.expired())?
         }
     };
-    Ok((reader, snapshot))
+    Ok((reader, age, snapshot))
 }
 
 /// Body of a LIST: head, items of a snapshot, tail.

@@ -84,10 +84,10 @@ pub(crate) async fn watch(
     answer.check_stream()?;
     let asked = ResumeRequest::read(headers, target, options, &form);
     let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
-        Some(found) => Ok(found),
+        Some((reader, rest)) => Ok((reader, None, rest)),
         None => start(from, app, &target.ty).await,
     };
-    let (reader, start) = match found {
+    let (reader, age, start) = match found {
         Ok(found) => found,
         Err(FreshnessError::NotReady(error)) => return Err(error.into()),
         Err(error @ (FreshnessError::TooLarge { .. } | FreshnessError::Source(_))) => {
@@ -111,6 +111,7 @@ pub(crate) async fn watch(
     let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
     watch.ahead = ahead;
     let mut response = stream(Body::watch(watch));
+    body::set_age(&mut response, age);
     if let Some(answered) = answered {
         app.metrics.marked(target.ty.id(), answered);
         resuming::say(answered, &mut response);
@@ -137,19 +138,25 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
     }
 }
 
-/// Finds the cache and the start position of a watch.
-async fn start(from: WatchStart, app: &App, ty: &Arc<ResourceType>) -> Result<(Reader, CursorStart), FreshnessError> {
-    let reader = match from {
-        WatchStart::State(None) | WatchStart::Now(true) => app.caches.fresh(ty).await?,
-        WatchStart::State(Some(0)) | WatchStart::Now(false) | WatchStart::After(_) => app.caches.reader(ty).await?,
-        WatchStart::State(Some(at)) => app.caches.at_least(ty, at).await?,
+/// Finds the cache and the start position of a watch, and the age of that state if it was not confirmed for this watch.
+async fn start(
+    from: WatchStart,
+    app: &App,
+    ty: &Arc<ResourceType>,
+) -> Result<(Reader, Option<Duration>, CursorStart), FreshnessError> {
+    let (reader, age) = match from {
+        WatchStart::State(None) | WatchStart::Now(true) => app.caches.recent(ty).await?,
+        WatchStart::State(Some(0)) | WatchStart::Now(false) | WatchStart::After(_) => {
+            (app.caches.reader(ty).await?, None)
+        }
+        WatchStart::State(Some(at)) => (app.caches.at_least(ty, at).await?, None),
     };
     let start = match from {
         WatchStart::State(_) => CursorStart::Initial(reader.snapshot()),
         WatchStart::Now(_) => CursorStart::After(reader.applied()),
         WatchStart::After(after) => CursorStart::After(after),
     };
-    Ok((reader, start))
+    Ok((reader, age, start))
 }
 
 /// Pending check of a watch that begins ahead of the cache, and its error if the cache does not catch up. Allocated

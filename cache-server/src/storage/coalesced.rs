@@ -1,17 +1,19 @@
 //! A source whose position is asked for once for all who ask at the same time.
 //!
 //! INVARIANT: an answer is returned only to callers that came before its question was sent, so that it covers everything
-//! that was committed when they asked. INVARIANT: at most one question per type is in flight, and one waits behind it.
+//! that was committed when they asked, and to callers that accept an older one, for at most as long as they accept it.
+//! INVARIANT: at most one question per type is in flight, and one waits behind it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{
-    FutureExt as _,
+    FutureExt as _, TryFutureExt as _,
     future::{BoxFuture, Shared},
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::{FollowFrom, Source, SourceError, Updates};
+use super::{Confirmation, FollowFrom, Source, SourceError, Updates};
 use crate::registry::ResourceType;
 
 /// A source behind which each [`Source::current`] costs a request. Share it by `Arc`.
@@ -30,14 +32,31 @@ enum QuestionKind {
     Confirmed,
 }
 
-type CoalescedAnswer = Shared<BoxFuture<'static, Result<u64, SourceError>>>;
+type CoalescedAnswer = Shared<BoxFuture<'static, Result<Confirmation, SourceError>>>;
 
 /// The questions of one type.
 #[derive(Default)]
 struct Questions {
-    asked: Option<CoalescedAnswer>,
+    /// The last one that was sent.
+    asked: Option<SentQuestion>,
     /// Sent when the one before it has its answer. Callers join this one.
     next: Option<CoalescedAnswer>,
+}
+
+struct SentQuestion {
+    sent: Instant,
+    answer: CoalescedAnswer,
+}
+
+impl SentQuestion {
+    fn new(answer: CoalescedAnswer) -> Self {
+        Self { sent: Instant::now(), answer }
+    }
+
+    /// True if its answer, once it is there, is for callers that accept one of this age.
+    fn serves(&self, max_age: Duration) -> bool {
+        self.sent.elapsed() < max_age && self.answer.peek().is_none_or(Result::is_ok)
+    }
 }
 
 impl<S: Source> CoalescedSource<S> {
@@ -46,23 +65,27 @@ impl<S: Source> CoalescedSource<S> {
         Arc::new_cyclic(|this| Self { inner, questions: Mutex::default(), this: this.clone() })
     }
 
-    /// Joins the next question, or sends one.
-    fn join(&self, kind: QuestionKind, ty: &Arc<ResourceType>) -> CoalescedAnswer {
+    /// Joins a question that was sent less than `max_age` ago, else the next one; or sends one.
+    fn join(&self, kind: QuestionKind, ty: &Arc<ResourceType>, max_age: Duration) -> CoalescedAnswer {
         let questions = &mut *self.questions.lock();
         let of_type = questions.entry((kind, ty.id().to_owned())).or_default();
+        if let Some(asked) = of_type.asked.as_ref().filter(|asked| asked.serves(max_age)) {
+            return asked.answer.clone();
+        }
         if let Some(next) = &of_type.next {
             return next.clone();
         }
-        let before = of_type.asked.take().filter(|asked| asked.peek().is_none());
+        let before = of_type.asked.take().filter(|asked| asked.answer.peek().is_none());
         let (inner, ty, this) = (Arc::clone(&self.inner), Arc::clone(ty), self.this.clone());
         match before {
             None => {
                 let question = spawned(async move { ask(&*inner, kind, &ty).await });
-                of_type.asked = Some(question.clone());
+                of_type.asked = Some(SentQuestion::new(question.clone()));
                 question
             }
-            Some(before) => {
-                of_type.asked = Some(before.clone());
+            Some(asked) => {
+                let before = asked.answer.clone();
+                of_type.asked = Some(asked);
                 let question = spawned(async move {
                     // Its result is for others.
                     let _ = before.await;
@@ -80,20 +103,22 @@ impl<S: Source> CoalescedSource<S> {
 
     fn begin(&self, kind: QuestionKind, ty: &str) {
         if let Some(of_type) = self.questions.lock().get_mut(&(kind, ty.to_owned())) {
-            of_type.asked = of_type.next.take();
+            of_type.asked = of_type.next.take().map(SentQuestion::new);
         }
     }
 }
 
-async fn ask<S: Source>(source: &S, kind: QuestionKind, ty: &Arc<ResourceType>) -> Result<u64, SourceError> {
-    match kind {
-        QuestionKind::Current => source.current(ty).await,
-        QuestionKind::Confirmed => source.confirmed(ty).await,
-    }
+async fn ask<S: Source>(source: &S, kind: QuestionKind, ty: &Arc<ResourceType>) -> Result<Confirmation, SourceError> {
+    let asked = Instant::now();
+    let revision = match kind {
+        QuestionKind::Current => source.current(ty).await?,
+        QuestionKind::Confirmed => source.confirmed(ty).await?,
+    };
+    Ok(Confirmation { revision, asked })
 }
 
 /// Runs a question to its end even if all callers leave, so that those behind it are not held up.
-fn spawned(question: impl Future<Output = Result<u64, SourceError>> + Send + 'static) -> CoalescedAnswer {
+fn spawned(question: impl Future<Output = Result<Confirmation, SourceError>> + Send + 'static) -> CoalescedAnswer {
     let task = tokio::spawn(question);
     let answer = async { task.await.unwrap_or_else(|_| Err(SourceError::Unavailable("a question failed".to_owned()))) };
     answer.boxed().shared()
@@ -110,11 +135,19 @@ impl<S: Source> Source for CoalescedSource<S> {
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        self.join(QuestionKind::Current, ty).boxed()
+        self.join(QuestionKind::Current, ty, Duration::ZERO).map_ok(|confirmed| confirmed.revision).boxed()
     }
 
     fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        self.join(QuestionKind::Confirmed, ty).boxed()
+        self.join(QuestionKind::Confirmed, ty, Duration::ZERO).map_ok(|confirmed| confirmed.revision).boxed()
+    }
+
+    fn recently_confirmed(
+        &self,
+        ty: &Arc<ResourceType>,
+        max_age: Duration,
+    ) -> BoxFuture<'_, Result<Confirmation, SourceError>> {
+        self.join(QuestionKind::Confirmed, ty, max_age).boxed()
     }
 
     /// Twice the time: a caller may wait for the question before its own.
@@ -127,10 +160,13 @@ impl<S: Source> Source for CoalescedSource<S> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use tokio::sync::Semaphore;
+    use tokio::{sync::Semaphore, time::advance};
 
     use super::*;
-    use crate::registry::Registry;
+    use crate::{
+        registry::Registry,
+        storage::faulty::{Fault, Faulty, Verb},
+    };
 
     /// Answers with the number of the question, once it is let.
     struct Counted {
@@ -188,5 +224,47 @@ mod tests {
         assert_eq!(late.await, Ok(3));
         counted.answers.add_permits(1);
         assert_eq!(source.current(&pods).await, Ok(4));
+    }
+
+    /// Goal: readers that accept an age cost one question in that time, whenever they come, and get no older answer; the
+    /// others get none of theirs. Method: paused time, and a question that stays open for a while.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_serves_readers_that_accept_its_age() {
+        const ACCEPTED: Duration = Duration::from_secs(5);
+        let counted = Arc::new(Counted { questions: AtomicU64::new(0), answers: Semaphore::new(0) });
+        let source = CoalescedSource::new(Arc::clone(&counted));
+        let pods = Registry::builtin().find("", "v1", "pods").expect("a built-in type");
+        let began = Instant::now();
+        let first = source.recently_confirmed(&pods, ACCEPTED);
+        while counted.questions.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        advance(Duration::from_secs(3)).await;
+        let during = source.recently_confirmed(&pods, ACCEPTED);
+        counted.answers.add_permits(1);
+        let answer = Ok(Confirmation { revision: 1, asked: began });
+        assert_eq!((first.await, during.await), (answer.clone(), answer.clone()), "the open question");
+        advance(Duration::from_millis(1_999)).await;
+        assert_eq!(source.recently_confirmed(&pods, ACCEPTED).await, answer, "without a question");
+        counted.answers.add_permits(2);
+        assert_eq!(source.confirmed(&pods).await, Ok(2), "a reader that accepts no age");
+        let second = source.recently_confirmed(&pods, ACCEPTED).await.expect("the answer to the other reader");
+        assert_eq!((second.revision, second.asked - began), (2, Duration::from_millis(4_999)));
+        advance(ACCEPTED).await;
+        let third = source.recently_confirmed(&pods, ACCEPTED).await.expect("an answer");
+        assert_eq!((third.revision, third.asked.elapsed()), (3, Duration::ZERO), "the one before is too old");
+    }
+
+    /// Goal: a failure is an answer for those who waited for it only.
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_serves_no_later_reader() {
+        let storage = Faulty::new(|call, verb, _| match verb {
+            Verb::Current if call == 0 => Fault::Fails,
+            Verb::Current | Verb::List | Verb::Follow | Verb::Write => Fault::None,
+        });
+        let source = CoalescedSource::new(storage);
+        let pods = Registry::builtin().find("", "v1", "pods").expect("a built-in type");
+        assert!(source.recently_confirmed(&pods, Duration::from_secs(5)).await.is_err());
+        assert!(source.recently_confirmed(&pods, Duration::from_secs(5)).await.is_ok());
     }
 }

@@ -12,6 +12,7 @@ mod outages;
 mod populate;
 mod rights;
 mod serves;
+mod staleness;
 
 use std::time::{Duration, Instant};
 
