@@ -195,7 +195,7 @@ pub const STALENESS_MAX: Duration = Duration::from_secs(60);
 pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 
 /// Requests of callers that are passed to the upstream at once, each on a connection of its own. Further ones get 429.
-/// Memory: at most four times [`UPSTREAM_PIECE_BYTES`] in each direction, and one open file.
+/// Memory: at most 64 KiB of each body in each direction, two TLS records for each encrypted side, and one open file.
 pub const UPSTREAM_REQUESTS_MAX: usize = 4_096;
 
 /// Questions to the upstream on behalf of callers at once. Further ones wait within [`UPSTREAM_ASK_WAIT`].
@@ -231,9 +231,26 @@ pub const UPSTREAM_KEEPALIVE_TRIES: u32 = 3;
 /// Time for which the upstream may take no byte of a request. Linux only; elsewhere the kernel's own limit holds.
 pub const UPSTREAM_STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes read at once from the upstream, and the longest head of its answers. A body that is passed through holds one
-/// such piece that is being read, one that waits, and [`UPSTREAM_UNSENT_BYTES_MAX`]: 64 KiB.
-pub const UPSTREAM_PIECE_BYTES: usize = 16 << 10;
+/// Bytes of one piece of a body that is passed through. Such a body holds one piece that was read, one that is being cut,
+/// and [`UPSTREAM_UNSENT_BYTES_MAX`]: 32 KiB; from a caller's HTTP/2 stream [`UPSTREAM_HTTP2_WINDOW_BYTES`] in place of
+/// the first. Cost: a system call for each piece.
+pub const UPSTREAM_PIECE_BYTES: usize = 8 << 10;
+
+/// Bytes read at once from a socket whose bodies are passed through: one less than hyper's smallest buffer, which it
+/// doubles once a read fills it.
+pub const UPSTREAM_READ_BYTES: u64 = (8 << 10) - 1;
+
+/// Bytes of the longest head of the upstream's answers.
+pub const UPSTREAM_HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of one request body that a caller may send over HTTP/2 before the upstream takes them. All streams of a
+/// connection share [`HTTP2_RECEIVE_BYTES_MAX`], so one whose upstream does not read leaves room for others.
+pub const UPSTREAM_HTTP2_WINDOW_BYTES: u32 = 32 << 10;
+
+/// Bytes that the kernel receives from the upstream on one connection before they are read; it doubles them for its own
+/// bookkeeping. Without it the kernel's buffer grows to megabytes while a caller reads slowly. Bounds one transfer to
+/// this many bytes in a round trip.
+pub const UPSTREAM_RECEIVE_BYTES: usize = 128 << 10;
 
 /// Bytes of one body on their way to a socket: two pieces, so that one is read while the other is sent.
 pub const UPSTREAM_UNSENT_BYTES_MAX: usize = 2 * UPSTREAM_PIECE_BYTES;

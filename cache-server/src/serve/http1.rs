@@ -26,7 +26,7 @@ use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
-    io::{AsyncRead, AsyncWriteExt as _, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf},
     sync::watch,
     time::Instant,
 };
@@ -57,7 +57,9 @@ pub(super) fn requests<S: Socket>(
 ) -> ConnectionPhase {
     let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
     let service = WatchHandover { handler, slot: Arc::clone(&slot) };
-    let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { kept, slot: Arc::clone(&slot) } });
+    // hyper reads as much as it finds, up to the longest head.
+    let piece = app.upstream().map(|_| limits::UPSTREAM_READ_BYTES);
+    let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { kept, piece, slot: Arc::clone(&slot) } });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
@@ -285,6 +287,8 @@ fn asks_to_close(headers: &HeaderMap) -> bool {
 /// Returns bytes that were read from the stream before, and notes what hyper writes.
 struct HandoverTap {
     kept: Bytes,
+    /// Bytes of one read, if bodies are passed to an upstream.
+    piece: Option<u64>,
     slot: Arc<HandoverState>,
 }
 
@@ -294,7 +298,10 @@ impl<S> Tap<S> for HandoverTap {
         S: AsyncRead,
     {
         if self.kept.is_empty() {
-            return stream.poll_read(cx, into);
+            return match self.piece {
+                Some(piece) => Pin::new(&mut stream.take(piece)).poll_read(cx, into),
+                None => stream.poll_read(cx, into),
+            };
         }
         let count = self.kept.len().min(into.remaining());
         into.put_slice(&self.kept[..count]);

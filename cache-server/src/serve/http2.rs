@@ -24,7 +24,10 @@ use self::{
 use super::{handler::Handler, socket::Socket, tap::TappedStream};
 use crate::{
     budget::Room,
-    limits::{HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX},
+    limits::{
+        HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
+        UPSTREAM_HTTP2_WINDOW_BYTES,
+    },
 };
 
 /// Serves a connection to its end. Once `closed` changes it accepts no more requests, and ends with the last open one.
@@ -33,12 +36,16 @@ pub(super) async fn serve<S: Socket>(
     handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<()> {
+    let window = match handler.app.upstream() {
+        Some(_) => UPSTREAM_HTTP2_WINDOW_BYTES,
+        None => HTTP2_RECEIVE_BYTES_MAX,
+    };
     let mut builder = http2::Builder::new(Streams);
     builder
         .timer(TokioTimer::new())
         // One page at most: the next one is polled after it was sent.
         .max_send_buf_size(PAGE_BYTES)
-        .initial_stream_window_size(HTTP2_RECEIVE_BYTES_MAX)
+        .initial_stream_window_size(window)
         .initial_connection_window_size(HTTP2_RECEIVE_BYTES_MAX)
         .max_concurrent_streams(HTTP2_STREAMS_MAX)
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)

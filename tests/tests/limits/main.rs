@@ -2,5 +2,6 @@
 
 mod attacks;
 mod bounds;
+mod forwarded;
 mod memory;
 mod slow_readers;

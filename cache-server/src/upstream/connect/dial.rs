@@ -1,4 +1,6 @@
 //! Opens connections to one address: TCP, then TLS without a client certificate.
+//!
+//! INVARIANT: a body that no caller takes is read piece by piece, and fills no more than the named buffers of the kernel.
 
 use std::{
     io,
@@ -18,16 +20,18 @@ use hyper_util::{
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     net::TcpStream,
     time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tower::Service;
 
+#[cfg(target_os = "linux")]
+use crate::limits::SOCKET_UNSENT_BYTES;
 use crate::limits::{
-    TLS_UNSENT_BYTES_MAX, UPSTREAM_CONNECT_WAIT, UPSTREAM_KEEPALIVE, UPSTREAM_KEEPALIVE_EVERY,
-    UPSTREAM_KEEPALIVE_TRIES, UPSTREAM_STUCK,
+    SOCKET_SEND_BYTES, TLS_UNSENT_BYTES_MAX, UPSTREAM_CONNECT_WAIT, UPSTREAM_KEEPALIVE, UPSTREAM_KEEPALIVE_EVERY,
+    UPSTREAM_KEEPALIVE_TRIES, UPSTREAM_READ_BYTES, UPSTREAM_RECEIVE_BYTES, UPSTREAM_STUCK,
 };
 
 /// Opens connections to one address.
@@ -48,6 +52,8 @@ impl Dial {
         tcp.set_keepalive(Some(UPSTREAM_KEEPALIVE));
         tcp.set_keepalive_interval(Some(UPSTREAM_KEEPALIVE_EVERY));
         tcp.set_keepalive_retries(Some(UPSTREAM_KEEPALIVE_TRIES));
+        tcp.set_send_buffer_size(Some(SOCKET_SEND_BYTES as usize));
+        tcp.set_recv_buffer_size(Some(UPSTREAM_RECEIVE_BYTES));
         Self { tcp, tls }
     }
 
@@ -75,6 +81,7 @@ impl Service<Uri> for Dial {
         Box::pin(async move {
             let dialing = async {
                 let stream = connecting.await.map_err(io::Error::other)?.into_inner();
+                bound_unsent(&stream)?;
                 let stream = match tls {
                     None => StreamKind::Plain(stream),
                     Some((config, name)) => {
@@ -91,6 +98,15 @@ impl Service<Uri> for Dial {
             timeout(UPSTREAM_CONNECT_WAIT, dialing).await.map_err(late)?
         })
     }
+}
+
+/// Makes the socket count as full while the kernel holds many bytes that it has not sent.
+fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(SOCKET_UNSENT_BYTES)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = stream;
+    Ok(())
 }
 
 /// Remembers if a connection has carried a response. hyper copies it into every response and every error.
@@ -143,7 +159,7 @@ macro_rules! of_stream {
 
 impl AsyncRead for DialedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        of_stream!(self, stream => stream.poll_read(cx, into))
+        of_stream!(self, stream => Pin::new(&mut stream.take(UPSTREAM_READ_BYTES)).poll_read(cx, into))
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::limits::UPSTREAM_UNSENT_BYTES_MAX;
+use crate::limits::{UPSTREAM_PIECE_BYTES, UPSTREAM_UNSENT_BYTES_MAX};
 use crate::upstream::tests::{Api, closed_port, echo, forwarder, full, raw, read_head};
 
 const WAIT: Duration = Duration::from_secs(20);
