@@ -198,6 +198,23 @@ pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 /// Memory: at most 64 KiB of each body in each direction, two TLS records for each encrypted side, and one open file.
 pub const UPSTREAM_REQUESTS_MAX: usize = 4_096;
 
+/// Bytes of all documents with an ETag that are kept: OpenAPI and aggregated discovery. A cluster's have some 10 MiB, in
+/// each form and encoding that callers ask for. The longest unused ones are dropped.
+pub const MIRROR_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of one such document. Longer ones are passed on. `/openapi/v2` has 3 MiB without definitions.
+pub const MIRROR_DOCUMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Number of such documents. Memory: about 2 KiB each, besides their bodies.
+pub const MIRROR_DOCUMENTS_MAX: usize = 512;
+
+/// Bytes of path, query, Accept and Accept-Encoding of a request whose document is kept.
+pub const MIRROR_KEY_BYTES_MAX: usize = 1 << 10;
+
+/// Documents that are received at once to be kept. Others are passed on meanwhile. Memory: each up to twice
+/// [`MIRROR_DOCUMENT_BYTES_MAX`].
+pub const MIRROR_FILLS_MAX: usize = 2;
+
 /// Questions to the upstream on behalf of callers at once. Further ones wait within [`UPSTREAM_ASK_WAIT`].
 pub const UPSTREAM_ASKS_MAX: usize = 256;
 
@@ -318,6 +335,7 @@ pub const REVIEW_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a caller's name and of a reason that appear in the text of a denial.
 pub const REVIEW_TEXT_BYTES_MAX: usize = 1 << 10;
 
+const _: () = assert!(MIRROR_DOCUMENT_BYTES_MAX <= MIRROR_BYTES_MAX, "every document can be kept");
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
 const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");

@@ -1,11 +1,12 @@
 //! Passes the requests of callers to the upstream API server unchanged, with their own credentials.
 //!
-//! INVARIANT: no body is collected: see `body`. INVARIANT: a request that may have reached the upstream is sent again
+//! INVARIANT: no body is collected but the documents that are kept: see `body` and `mirror`. INVARIANT: a request that may have reached the upstream is sent again
 //! only if it is safe (RFC 9110, section 9.2.1), has no body, and its connection had been used before.
 //! INVARIANT: an answer that breaks off never looks complete.
 
 mod body;
 mod headers;
+mod mirror;
 
 use std::sync::{
     Arc,
@@ -28,8 +29,11 @@ use tokio::{
 };
 
 pub(crate) use self::body::{BrokenAnswer, ForwardedBody, UpstreamTunnel};
-use self::body::{OutgoingBody, RequestBody};
 pub(crate) use self::headers::credentials;
+use self::{
+    body::{OutgoingBody, RequestBody},
+    mirror::Mirror,
+};
 use super::connect::{CallerAddress, ConnectionUse, Dial};
 use crate::limits::{
     UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_ASKS_MAX, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_IDLE_MAX,
@@ -46,6 +50,8 @@ pub(crate) struct Forwarder {
     requests: Arc<Semaphore>,
     /// Permits for questions. Apart from `requests`, so that long streams cannot use them up.
     asks: Semaphore,
+    /// Documents that the upstream need not send again.
+    mirror: Mirror,
     /// True if the last request reached no endpoint.
     is_unreachable: AtomicBool,
 }
@@ -88,6 +94,7 @@ impl Forwarder {
             preferred: AtomicUsize::new(0),
             requests: Arc::new(Semaphore::new(UPSTREAM_REQUESTS_MAX)),
             asks: Semaphore::new(UPSTREAM_ASKS_MAX),
+            mirror: Mirror::new(),
             is_unreachable: AtomicBool::new(false),
         }
     }
@@ -96,7 +103,7 @@ impl Forwarder {
     /// the future or the body drops the request at the upstream.
     ///
     /// Method, path, query, headers and body stay as they are, except for: headers of one hop, Host, the headers of
-    /// front proxies, and trailers. An upgrade (101) returns the upstream's side of the connection as its body.
+    /// front proxies, trailers, and If-None-Match of a request for a document that is kept. An upgrade (101) returns the upstream's side of the connection as its body.
     ///
     /// # Errors
     /// 503 with a delay if the upstream cannot be reached; 504 if it broke off without an answer and may have carried
@@ -107,11 +114,15 @@ impl Forwarder {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let body = RequestBody::new(body);
-        let head = ForwardedHead::new(parts, &body)?;
+        let mut head = ForwardedHead::new(parts, &body)?;
+        let document = if body.is_empty() { self.mirror.request(parts, &mut head.headers) } else { None };
         let permit = Arc::clone(&self.requests).try_acquire_owned();
         let permit = permit.map_err(|_| Status::too_many_requests("too many requests wait for the upstream", 1))?;
         let response = self.send(&head, &body).await.map_err(|failure| failure.status(&head))?;
-        answer(response, head, permit).await
+        match document {
+            Some(request) => self.mirror.answer(request, response, permit).await,
+            None => answer(response, head, permit).await,
+        }
     }
 
     /// Asks the upstream a small question with the credentials of a caller. `path` may have a query.

@@ -113,6 +113,8 @@ pub(crate) struct ForwardedBody {
 enum ForwardedKind {
     /// The body of an ordinary response.
     Stream { body: Incoming, pieces: PieceFlow },
+    /// A document that is kept, and shared by all its callers.
+    Whole(Bytes),
     /// The upstream's side of a connection that changes its protocol.
     Upgraded(Upgraded),
 }
@@ -140,6 +142,16 @@ impl ForwardedBody {
         Self { kind: ForwardedKind::Stream { body, pieces: PieceFlow::default() }, permit }
     }
 
+    /// A body of which `begun` was already read.
+    pub(super) fn continued(begun: Bytes, body: Incoming, permit: OwnedSemaphorePermit) -> Self {
+        let pieces = PieceFlow { rest: begun, ..PieceFlow::default() };
+        Self { kind: ForwardedKind::Stream { body, pieces }, permit }
+    }
+
+    pub(super) const fn whole(body: Bytes, permit: OwnedSemaphorePermit) -> Self {
+        Self { kind: ForwardedKind::Whole(body), permit }
+    }
+
     pub(super) const fn upgraded(upgraded: Upgraded, permit: OwnedSemaphorePermit) -> Self {
         Self { kind: ForwardedKind::Upgraded(upgraded), permit }
     }
@@ -147,7 +159,7 @@ impl ForwardedBody {
     /// Returns the upstream's side of a connection that changes its protocol; `None` for an ordinary response.
     pub(crate) fn into_tunnel(self) -> Option<UpstreamTunnel> {
         match self.kind {
-            ForwardedKind::Stream { .. } => None,
+            ForwardedKind::Stream { .. } | ForwardedKind::Whole(_) => None,
             ForwardedKind::Upgraded(stream) => Some(UpstreamTunnel { stream, permit: self.permit }),
         }
     }
@@ -163,6 +175,10 @@ impl Body for ForwardedBody {
                 tracing::debug!(%error, "upstream answer broken");
                 BrokenAnswer
             }),
+            ForwardedKind::Whole(body) => {
+                let body = std::mem::take(body);
+                Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(body))))
+            }
             ForwardedKind::Upgraded(_) => Poll::Ready(None),
         }
     }
@@ -170,6 +186,7 @@ impl Body for ForwardedBody {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             ForwardedKind::Stream { body, pieces } => pieces.is_end_stream(body),
+            ForwardedKind::Whole(body) => body.is_empty(),
             ForwardedKind::Upgraded(_) => true,
         }
     }
@@ -177,6 +194,7 @@ impl Body for ForwardedBody {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             ForwardedKind::Stream { body, pieces } => pieces.size_hint(body),
+            ForwardedKind::Whole(body) => SizeHint::with_exact(body.len() as u64),
             ForwardedKind::Upgraded(_) => SizeHint::with_exact(0),
         }
     }
