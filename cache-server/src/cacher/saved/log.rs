@@ -467,7 +467,8 @@ mod tests {
             let expected = (state.revision + 1..=state.applied)
                 .flat_map(|at| [at, at].into_iter().take(1 + usize::from(at % 10 == 0)));
             assert!(found.iter().copied().eq(expected.take(found.len())), "{found:?}");
-            assert!(found.len() >= 300);
+            // One less while the first change of a revision with two has left the window.
+            assert!(found.len() >= 299, "{}", found.len());
             assert!(state.objects.iter().all(|entry| !entry.key().is_empty()));
         }
         drop(stop);
