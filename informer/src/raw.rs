@@ -74,7 +74,8 @@ pub enum Event {
     /// An object was deleted, with its last state. Between [`Init`](Self::Init) and [`InitDone`](Self::InitDone): from
     /// the initial state.
     Delete(Object),
-    /// No event at or below this version follows: a position for a later [`resume_from`](Builder::resume_from).
+    /// No event at or below this version follows: a position for a later [`resume_from`](Builder::resume_from). The
+    /// first one of such a stream has its version, once a server has accepted it.
     Bookmark(ResourceVersion),
 }
 
@@ -177,12 +178,8 @@ impl Builder {
     pub fn start(self) -> Result<Events, ConfigError> {
         let setup = self.declared.into_setup()?;
         let (sender, progress) = watch::channel(Progress::new());
-        let driver = Driver::new(
-            setup,
-            EventQueue { events: VecDeque::new(), witnesses: self.witnesses },
-            sender.into(),
-            self.from,
-        );
+        let queue = EventQueue { events: VecDeque::new(), witnesses: self.witnesses, from: self.from.clone() };
+        let driver = Driver::new(setup, queue, sender.into(), self.from);
         let events = stream::unfold(driver, |mut driver| async move {
             loop {
                 if let Some(event) = driver.sink().events.pop_front() {
@@ -259,6 +256,8 @@ impl fmt::Debug for Events {
 struct EventQueue {
     events: VecDeque<Result<Event, Error>>,
     witnesses: Option<Witnesses>,
+    /// Position that the reader started from, until a server has accepted it.
+    from: Option<ResourceVersion>,
 }
 
 impl EventQueue {
@@ -282,8 +281,13 @@ impl Sink for EventQueue {
             Order::Delete(json, meta) => Event::Delete(Object::new(json, meta)),
             Order::Bookmark(position) => Event::Bookmark(position),
             Order::Abandon => Event::InitAbandoned,
-            // A skipped object arrives as an error. A reader that starts from a version already has its state.
-            Order::Skip(_) | Order::Restored => return Ok(()),
+            // A reader that starts from a version already has its state.
+            Order::Restored => match self.from.take() {
+                Some(position) => Event::Bookmark(position),
+                None => return Ok(()),
+            },
+            // A skipped object arrives as an error.
+            Order::Skip(_) => return Ok(()),
         }));
         Ok(())
     }

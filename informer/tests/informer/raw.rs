@@ -109,7 +109,7 @@ async fn a_stream_from_a_saved_version_lists_nothing() {
         }
     });
     let mut events = cluster.raw(&pods()).resume_from(40.into()).start().unwrap();
-    assert_eq!(next(&mut events, 3).await, "a/a@41 at 50 -a/a@51");
+    assert_eq!(next(&mut events, 4).await, "at 40 a/a@41 at 50 -a/a@51");
     assert!(log.uris()[0].contains("resourceVersion=40&"), "{:?}", log.uris());
 }
 
@@ -121,7 +121,7 @@ async fn a_saved_version_that_is_too_old_is_followed_by_initial_state() {
         _ => ok([Step::Send(added("a/a", 43) + &end_bookmark(49)), Step::Hang]),
     });
     let mut events = cluster.raw(&pods()).resume_from(40.into()).start().unwrap();
-    assert_eq!(next(&mut events, 4).await, "error Some(410) init (a/a@43) =49");
+    assert_eq!(next(&mut events, 5).await, "at 40 error Some(410) init (a/a@43) =49");
     assert!(log.uris()[1].contains("resourceVersion=40&"), "not older than it: {:?}", log.uris());
 }
 
