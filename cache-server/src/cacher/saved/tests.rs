@@ -4,7 +4,7 @@ pub(in crate::cacher) mod fixture;
 
 use std::{
     fs,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::SystemTime,
 };
 
@@ -131,6 +131,8 @@ struct Upstream {
     compacted: AtomicUsize,
     listed: AtomicUsize,
     resumed: Mutex<Vec<u64>>,
+    /// True if a resumed stream begins with its position, as the SDK's does.
+    confirms: AtomicBool,
 }
 
 fn revision(change: &Change) -> u64 {
@@ -194,7 +196,8 @@ impl Source for Upstream {
                 if after < self.compacted.load(Ordering::SeqCst) as u64 {
                     return std::future::ready(Err(SourceError::Compacted { after })).boxed();
                 }
-                (Vec::new(), after)
+                let confirmed = self.confirms.load(Ordering::SeqCst).then_some(Update::Progress(after));
+                (confirmed.into_iter().collect(), after)
             }
         };
         let changes = stream::unfold((self.history.subscribe(), after), |(mut history, after)| async move {
@@ -323,6 +326,33 @@ async fn a_loaded_state_counts_as_old_until_the_source_is_heard_of() {
     upstream.commits(&[Change::Progress(6)]);
     second.at_least(&pods, 6).await.unwrap();
     assert_eq!(second.down(), []);
+    stop(second).await;
+}
+
+/// Goal: a source that accepts the position of a loaded state makes it current at once. Method: a state whose newest
+/// revision may have further changes, so that the source continues below it.
+#[tokio::test]
+async fn a_loaded_state_is_current_once_its_position_is_accepted() {
+    let (folder, upstream, pods) = (tempfile::tempdir().unwrap(), Arc::<Upstream>::default(), pods());
+    upstream.confirms.store(true, Ordering::SeqCst);
+    upstream.commits(&[fixture::put("a", "x", 5)]);
+    let first = server(&upstream, folder.path()).await;
+    first.reader(&pods).await.unwrap();
+    upstream.commits(&[fixture::put("b", "x", 7)]);
+    first.at_least(&pods, 7).await.unwrap();
+    stop(first).await;
+    let second = server(&upstream, folder.path()).await;
+    let reader = second.reader(&pods).await.unwrap();
+    let heard = async {
+        while !second.down().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(10), heard).await.expect("the source was heard of");
+    upstream.commits(&[fixture::put("c", "x", 8)]);
+    second.at_least(&pods, 8).await.unwrap();
+    assert_eq!((upstream.listed.load(Ordering::SeqCst), &*upstream.resumed.lock()), (1, &vec![6]));
+    assert_eq!((reader.stats().epochs, objects(&reader, 8).unwrap().len()), (1, 3));
     stop(second).await;
 }
 
