@@ -4,6 +4,7 @@
 use std::{
     ops::Deref,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     controllers::{definitions::DefinitionsHandle, namespaces::Namespaces},
     limits,
     metrics::Metrics,
-    registry::{Live, Registry},
+    registry::{Live, Registry, ResourceType},
     storage::{Store, embedded::EmbeddedStorage},
     upstream::{connect::UpstreamAddresses, gateway::Upstream},
 };
@@ -151,18 +152,45 @@ impl App {
         }
     }
 
-    /// Reads the stored definitions and follows them from now on. Call before serving requests.
+    /// Returns the named types, and true for each whose cache is filled. Starts the caches of those whose definition
+    /// became known after the start.
+    pub(crate) fn named(&self) -> Vec<(Arc<ResourceType>, bool)> {
+        let named = self.upstream().map(|upstream| upstream.named_types(&self.registry.now()));
+        let state = |ty: Arc<ResourceType>| {
+            if !self.caches.is_started(&ty) {
+                self.caches.start(&ty);
+            }
+            let is_filled = self.caches.is_filled(&ty);
+            (ty, is_filled)
+        };
+        named.into_iter().flatten().map(state).collect()
+    }
+
+    /// Waits until the caches of all named types are filled, however long that takes.
+    async fn filled(&self) {
+        while !self.definitions.are_known() || self.named().iter().any(|(_, is_filled)| !is_filled) {
+            tokio::time::sleep(FILLED_CHECK_EVERY).await;
+        }
+    }
+
+    /// Reads the stored definitions and follows them from now on, and starts the caches of named types. Call before
+    /// serving requests.
     pub async fn start(&self) {
         self.definitions.settle().await;
         let Some(upstream) = self.upstream() else { return };
-        for ty in upstream.named_types(&self.registry.now()) {
-            self.caches.start(&ty);
-        }
+        upstream.report_unknown(&self.registry.now());
+        self.named();
         if upstream.is_on_demand() {
             tokio::spawn(expire_idle(Arc::downgrade(&self.caches), Arc::clone(&self.registry)));
         }
+        if self.config.upstream.as_ref().is_some_and(|settings| settings.listens_when_ready) {
+            self.filled().await;
+        }
     }
 }
+
+/// Pause between two checks whether the named types are filled.
+const FILLED_CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Ends idle caches until the server is dropped.
 async fn expire_idle(caches: Weak<Caches>, registry: Arc<Live>) {

@@ -275,11 +275,9 @@ impl Caches {
         let _ = self.started(ty);
     }
 
-    /// Returns the ids of the started types whose state has not been listed yet.
-    pub(crate) fn filling(&self) -> Vec<String> {
-        let all = &*self.all.lock();
-        let filling = all.running.iter().filter(|(_, running)| running.reader().applied() == 0);
-        filling.map(|(id, _)| id.clone()).collect()
+    /// True if the type's cache has a state.
+    pub(crate) fn is_filled(&self, ty: &ResourceType) -> bool {
+        self.all.lock().running.get(ty.id()).is_some_and(|running| 0 < running.reader().applied())
     }
 
     /// Returns for how long the type's cache has not been kept up to date; `None` if it is.

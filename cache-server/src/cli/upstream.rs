@@ -39,6 +39,11 @@ pub(super) struct UpstreamFlags {
     #[arg(long, env = "CACHE_SERVER_UPSTREAM_CA", value_name = "FILE", requires = "upstream")]
     upstream_ca: Option<PathBuf>,
 
+    /// Listen only once the caches of all types in --resources are filled, so that clients stay where they are
+    /// meanwhile. Left out: such types are answered 429, and /readyz fails.
+    #[arg(long, env = "CACHE_SERVER_LISTEN_WHEN_READY", requires = "resources")]
+    listen_when_ready: bool,
+
     /// Types to cache, such as pods,nodes,deployments.apps; others are passed on. Left out: every type on first use,
     /// but Secrets.
     #[arg(long, env = "CACHE_SERVER_RESOURCES", value_name = "TYPE,…", value_delimiter = ',', requires = "upstream")]
@@ -80,6 +85,7 @@ impl UpstreamFlags {
             context: self.context,
             token_file: self.upstream_token_file,
             ca_file: self.upstream_ca,
+            listens_when_ready: self.listen_when_ready,
             resources: self.resources,
             scopes: self.scope,
             refuses_outside: self.refuse_outside_scope,

@@ -22,6 +22,8 @@ pub struct UpstreamConfig {
     /// PEM file with the certificate authorities of the API server, which is read again as it changes. Replaces those of
     /// the kubeconfig. Default for a bare URL: the authorities of the operating system.
     pub ca_file: Option<PathBuf>,
+    /// True if the server listens only once all named types are filled. Default false.
+    pub listens_when_ready: bool,
     /// The types to cache, as `pods` or `deployments.apps`. Default empty: every type on first use, but Secrets.
     pub resources: Vec<String>,
     /// Types of which only a part is cached: the type, and the field selector of the part.

@@ -1,5 +1,7 @@
 //! Answers requests for server documents: discovery, health, version and metrics.
 
+use std::{borrow::Cow, sync::Arc};
+
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use informer_serving::status::{Status, StatusExt as _};
@@ -17,6 +19,7 @@ use crate::{
         body::{self, Response, page_not_found},
         pretty,
     },
+    registry::ResourceType,
     request::RequestHead,
     route::{DiscoveryPath, Health, Route},
 };
@@ -70,17 +73,20 @@ fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Respons
 fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&str>) -> Response {
     // Answering at all proves that the server listens; caches start with their first reader, so they are no check.
     let of = |name: &'static str, passes| Check { name: name.into(), passes, note: None };
-    let mut checks = vec![of("ping", true), of("poststarthook/crd-informer-synced", app.definitions.are_known())];
+    let mut checks = vec![of("ping", true)];
+    // A restart would not bring an API server back that is away.
+    if endpoint != Health::Livez || app.upstream().is_none() {
+        checks.push(of("poststarthook/crd-informer-synced", app.definitions.are_known()));
+    }
     // A server that shuts down, or has a cache that is down, is alive but not ready for new clients. In front of an API
     // server, a cache that was filled goes on serving what it has.
     if endpoint == Health::Readyz {
         checks.push(of("shutdown", !app.caches.is_stopped()));
         let down = app.caches.down();
-        if let Some(upstream) = app.upstream() {
-            let is_named = |id: &String| upstream.is_named(id) && !down.iter().any(|down| down.resource == *id);
-            let filling = app.caches.filling().into_iter().filter(is_named);
-            checks.extend(filling.map(|id| Check { name: format!("cache/{id}").into(), passes: false, note: None }));
-        }
+        let is_up = |id: &str| !down.iter().any(|down| down.resource == id);
+        let named = app.named().into_iter().filter(|(ty, _)| is_up(ty.id()));
+        let check = |(ty, passes): (Arc<ResourceType>, bool)| Check { name: cache_check(ty.id()), passes, note: None };
+        checks.extend(named.map(check));
         checks.extend(down.iter().map(|down| down_check(app, down)));
     }
     let Some((code, text)) = health::health(endpoint, check, head.query.pairs(), &checks) else {
@@ -95,5 +101,10 @@ fn down_check(app: &App, down: &DownCache) -> Check {
     let is_needed = app.upstream().is_none_or(|upstream| upstream.is_named(&down.resource));
     let serves_on = app.upstream().is_some() && down.is_filled;
     let note = Some(format!("degraded since {}", clock::before(down.since)));
-    Check { name: format!("cache/{}", down.resource).into(), passes: serves_on || !is_needed, note }
+    Check { name: cache_check(&down.resource), passes: serves_on || !is_needed, note }
+}
+
+/// Name of the check of a type's cache.
+fn cache_check(id: &str) -> Cow<'static, str> {
+    format!("cache/{id}").into()
 }

@@ -73,16 +73,16 @@ impl Upstream {
         CoalescedSource::new(Arc::clone(&self.source))
     }
 
-    /// Returns the types that are cached from the start. A name without a type may be misspelt, or defined later.
+    /// Returns the types that are cached from the start, as far as they are defined.
     pub(crate) fn named_types(&self, registry: &Registry) -> Vec<Arc<ResourceType>> {
-        let known = |id: &String| {
-            let ty = registry.by_id(id);
-            if ty.is_none() {
-                tracing::warn!(resource = id.as_str(), "named type unknown");
-            }
-            ty
-        };
-        self.named.iter().filter_map(known).collect()
+        self.named.iter().filter_map(|id| registry.by_id(id)).collect()
+    }
+
+    /// Logs the names without a type: they may be misspelt, or defined later.
+    pub(crate) fn report_unknown(&self, registry: &Registry) {
+        for id in self.named.iter().filter(|id| registry.by_id(id).is_none()) {
+            tracing::warn!(resource = id.as_str(), "named type unknown");
+        }
     }
 
     /// True if the type was named in the settings.
