@@ -194,6 +194,9 @@ pub const STALENESS_MAX: Duration = Duration::from_secs(60);
 /// Addresses of one upstream. A request is tried on each of them once, as long as none of them accepts a connection.
 pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 
+/// Other cache-servers that an empty cache may be filled from. They are asked one after the other, in random order.
+pub const PEERS_MAX: usize = 32;
+
 /// Requests of callers that are passed to the upstream at once, each on a connection of its own. Further ones get 429.
 /// Memory: about 50 KiB for its two connections, at most 64 KiB of a body in each direction, two TLS records for each
 /// encrypted side, and one open file.

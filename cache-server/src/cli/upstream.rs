@@ -39,6 +39,16 @@ pub(super) struct UpstreamFlags {
     #[arg(long, env = "CACHE_SERVER_UPSTREAM_CA", value_name = "FILE", requires = "upstream")]
     upstream_ca: Option<PathBuf>,
 
+    /// Other cache-servers in front of the same cluster. An empty cache is filled from one of them, and from the API
+    /// server if none has the type. They are asked with this server's own identity, which must be a token; HTTPS, or
+    /// loopback. Left out: every cache is filled from the API server.
+    #[arg(long, env = "CACHE_SERVER_PEER", value_name = "URL,…", value_delimiter = ',', requires = "upstream")]
+    peer: Vec<String>,
+
+    /// PEM file with the certificate authorities of the peers. Left out: those of the API server.
+    #[arg(long, env = "CACHE_SERVER_PEER_CA", value_name = "FILE", requires = "peer")]
+    peer_ca: Option<PathBuf>,
+
     /// Listen only once the caches of all types in --resources are filled, so that clients stay where they are
     /// meanwhile. Left out: such types are answered 429, and /readyz fails.
     #[arg(long, env = "CACHE_SERVER_LISTEN_WHEN_READY", requires = "resources")]
@@ -85,6 +95,8 @@ impl UpstreamFlags {
             context: self.context,
             token_file: self.upstream_token_file,
             ca_file: self.upstream_ca,
+            peers: self.peer,
+            peer_ca_file: self.peer_ca,
             listens_when_ready: self.listen_when_ready,
             resources: self.resources,
             scopes: self.scope,

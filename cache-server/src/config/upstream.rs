@@ -22,6 +22,11 @@ pub struct UpstreamConfig {
     /// PEM file with the certificate authorities of the API server, which is read again as it changes. Replaces those of
     /// the kubeconfig. Default for a bare URL: the authorities of the operating system.
     pub ca_file: Option<PathBuf>,
+    /// URLs of other cache-servers in front of the same cluster, whose states fill empty caches. Default none. They get
+    /// this server's identity.
+    pub peers: Vec<String>,
+    /// PEM file with the certificate authorities of the peers. Default: those of the API server.
+    pub peer_ca_file: Option<PathBuf>,
     /// True if the server listens only once all named types are filled. Default false.
     pub listens_when_ready: bool,
     /// The types to cache, as `pods` or `deployments.apps`. Default empty: every type on first use, but Secrets.

@@ -14,6 +14,7 @@ use std::{
 
 use http::{
     HeaderValue, Uri,
+    header::CACHE_CONTROL,
     uri::{self, PathAndQuery, Scheme},
 };
 use kube::{
@@ -23,7 +24,10 @@ use kube::{
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 
 pub(crate) use self::dial::{ConnectionUse, Dial};
-use crate::{config::UpstreamConfig, limits::UPSTREAM_ADDRESSES_MAX};
+use crate::{
+    config::UpstreamConfig,
+    limits::{PEERS_MAX, UPSTREAM_ADDRESSES_MAX},
+};
 
 /// Reason why the upstream API server cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,12 @@ pub enum UpstreamError {
         /// Number of URLs.
         count: usize,
     },
+    /// More peers than [`PEERS_MAX`].
+    #[error("there are {count} peers; at most {PEERS_MAX} are used")]
+    TooManyPeers {
+        /// Number of peers.
+        count: usize,
+    },
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
@@ -90,6 +100,8 @@ pub(crate) struct UpstreamAddresses {
     pub(crate) clients: Vec<kube::Client>,
     /// The same addresses, for the requests of callers.
     pub(crate) callers: Vec<CallerAddress>,
+    /// A client with our identity for each peer. Peers answer it from their caches only.
+    pub(crate) peers: Vec<kube::Client>,
 }
 
 impl fmt::Debug for UpstreamAddresses {
@@ -141,9 +153,10 @@ impl UpstreamAddresses {
             further.cluster_url = parse_url(url)?;
             configs.push(further);
         }
+        let peers = peers(config, &configs[0])?;
         let callers = configs.iter().map(CallerAddress::new).collect::<Result<_, _>>()?;
         let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;
-        Ok(Self { clients, callers })
+        Ok(Self { clients, callers, peers })
     }
 }
 
@@ -198,6 +211,41 @@ fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamError> {
     // The SDK decides about retries.
     config.default_retry = false;
     kube::Client::try_from(config).map_err(|error| UpstreamError::Client { server, problem: causes(&error) })
+}
+
+/// Builds the clients of the peers: `upstream` with their addresses and authorities.
+fn peers(config: &UpstreamConfig, upstream: &kube::Config) -> Result<Vec<kube::Client>, UpstreamError> {
+    let count = config.peers.len();
+    if count > PEERS_MAX {
+        return Err(UpstreamError::TooManyPeers { count });
+    }
+    let mut common = upstream.clone();
+    common.tls_server_name = None;
+    // A peer could not pass a certificate on to the API server.
+    let identity = &mut common.auth_info;
+    (identity.client_certificate, identity.client_certificate_data) = (None, None);
+    (identity.client_key, identity.client_key_data) = (None, None);
+    common.headers.push((CACHE_CONTROL, HeaderValue::from_static(ONLY_IF_CACHED)));
+    if let Some(path) = &config.peer_ca_file {
+        common.root_cert = Some(authorities(path)?);
+        common.root_cert_file = Some(path.clone());
+    }
+    let peer = |url: &String| {
+        let cluster_url = parse_url(url)?;
+        if cluster_url.scheme() == Some(&Scheme::HTTP) && !is_loopback(&cluster_url) {
+            let problem = "this server's token would be sent to it in clear: use https";
+            return Err(UpstreamError::Url { url: without_user(url), problem });
+        }
+        let mut config = common.clone();
+        config.cluster_url = cluster_url;
+        client(config)
+    };
+    config.peers.iter().map(peer).collect()
+}
+
+fn is_loopback(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// The text of an error with those of its causes that it does not repeat.
@@ -288,6 +336,9 @@ fn in_cluster_problem(error: &InClusterError) -> String {
     }
     causes(error)
 }
+
+/// Directive of Cache-Control in requests to peers, which then answer from their caches or with 504 (RFC 9111, 5.2.1.7).
+pub(crate) const ONLY_IF_CACHED: &str = "only-if-cached";
 
 const NO_HOST: &str = "it needs a scheme and a host, such as https://10.0.0.1:6443";
 

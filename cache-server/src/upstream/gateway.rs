@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, header};
 use informer_core::selector::field;
 use informer_serving::{
     query::Query,
@@ -14,10 +14,10 @@ use informer_serving::{
 };
 
 use super::{
-    connect::UpstreamAddresses,
+    connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
     rights::{AskUpstream, ReadAttributes, Rights},
-    source::{Fitness, UpstreamSource},
+    source::{Fitness, Peers, UpstreamSource},
 };
 use crate::{
     cacher::Caches,
@@ -54,13 +54,23 @@ pub(crate) struct ReadHead<'a> {
     pub(crate) query: &'a Query,
 }
 
+impl ReadHead<'_> {
+    /// True if the client wants no answer rather than one from the API server (RFC 9111, 5.2.1.7).
+    fn wants_only_cached(&self) -> bool {
+        let directives = self.headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+        let mut directives = directives.flat_map(|value| value.split(','));
+        matches!(*self.method, Method::GET | Method::HEAD)
+            && directives.any(|directive| directive.trim().eq_ignore_ascii_case(ONLY_IF_CACHED))
+    }
+}
+
 impl Upstream {
     pub(crate) fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
-        let UpstreamAddresses { clients, callers } = addresses;
+        let UpstreamAddresses { clients, callers, peers } = addresses;
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
         let forwarder = Arc::new(Forwarder::new(callers));
         Self {
-            source: Arc::new(UpstreamSource::new(clients, scopes)),
+            source: Arc::new(UpstreamSource::new(clients, Peers::new(peers), scopes)),
             rights: Rights::new(Arc::new(CallersQuestions(Arc::clone(&forwarder)))),
             forwarder,
             named: config.resources.clone(),
@@ -98,8 +108,22 @@ impl Upstream {
     /// Decides who answers.
     ///
     /// # Errors
-    /// The Status for a caller who may not read, or whose rights could not be learned.
+    /// The Status for a caller who may not read, or whose rights could not be learned; 504 for one that wants an answer
+    /// only if a cache has it.
     pub(crate) async fn answerer(
+        &self,
+        caches: &Caches,
+        registry: &Registry,
+        read: ReadHead<'_>,
+        route: &Route,
+    ) -> Result<Answerer<'_>, Status> {
+        match self.decide(caches, registry, read, route).await? {
+            Answerer::Upstream(_) if read.wants_only_cached() => Err(not_cached()),
+            answerer @ (Answerer::Here | Answerer::Upstream(_)) => Ok(answerer),
+        }
+    }
+
+    async fn decide(
         &self,
         caches: &Caches,
         registry: &Registry,
@@ -127,6 +151,9 @@ impl Upstream {
             return Ok(self.by_upstream());
         };
         self.rights.check(&forward::credentials(read.headers), &attributes).await?;
+        if read.wants_only_cached() && !caches.is_filled(&target.ty) {
+            return Err(not_cached());
+        }
         Ok(if self.is_fit(caches, &target.ty).await { Answerer::Here } else { self.by_upstream() })
     }
 
@@ -177,6 +204,11 @@ impl Upstream {
         };
         !matches!(fitness, Fitness::Unfit(_))
     }
+}
+
+/// Refusal of a read that no cache has the answer to.
+fn not_cached() -> Status {
+    Status::timeout("no cache of this server has the answer, and the request is only-if-cached", 1)
 }
 
 /// Refusal of a read outside the cached part of a type.

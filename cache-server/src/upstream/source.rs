@@ -6,23 +6,29 @@
 //! A consistent read needs the newest revision R, which a `LIST limit=1` tells. A quiet type's stream does not reach R by
 //! itself, so a second, short watch from the stream's position looks for changes: its bookmark B at or above R proves
 //! that the stream is complete at B once it has passed the last of them.
+//!
+//! An empty cache gets its state from another cache-server, if one has it (`peers`), and follows the API server from there.
 
 mod followed;
+mod peers;
 mod probe;
 
 use std::{cmp::Reverse, collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
-use informer::Cluster;
+use informer::{Cluster, raw::Events};
 use informer_core::proof;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use watch_cache::Reader;
 
-pub(crate) use self::followed::Fitness;
-use self::followed::{FollowedEvents, FollowedType};
+pub(crate) use self::{followed::Fitness, peers::Peers};
+use self::{
+    followed::{FollowedEvents, FollowedType},
+    peers::StateProof,
+};
 use crate::{
     registry::ResourceType,
     storage::{FollowFrom, Source, SourceError, Updates},
@@ -33,6 +39,7 @@ pub(crate) struct UpstreamSource {
     cluster: Cluster,
     /// For probes, in order of preference.
     clients: Vec<kube::Client>,
+    peers: Peers,
     /// Field selectors of types of which only a part is cached, by type id.
     scopes: HashMap<String, String>,
     /// By type id. One entry per type that was ever followed.
@@ -40,12 +47,13 @@ pub(crate) struct UpstreamSource {
 }
 
 impl UpstreamSource {
-    /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one.
-    pub(crate) fn new(clients: Vec<kube::Client>, scopes: HashMap<String, String>) -> Self {
+    /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one. `peers` are in front of
+    /// the same cluster.
+    pub(crate) fn new(clients: Vec<kube::Client>, peers: Peers, scopes: HashMap<String, String>) -> Self {
         let (first, rest) = clients.split_first().expect("an upstream has an address");
         let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE).leave_after(LEAVE_AFTER);
         let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
-        Self { cluster, clients, scopes, followed: Mutex::default() }
+        Self { cluster, clients, peers, scopes, followed: Mutex::default() }
     }
 
     /// Waits until it is known whether the API server lets us cache the type. Returns at once after the first time,
@@ -64,18 +72,69 @@ impl UpstreamSource {
     }
 
     fn raw(&self, ty: &ResourceType) -> informer::raw::Builder {
-        let resource = ApiResource {
-            group: ty.group.clone(),
-            version: ty.version.clone(),
-            api_version: ty.api_version().to_owned(),
-            kind: ty.kind.clone(),
-            plural: ty.plural.clone(),
-        };
-        let raw = self.cluster.raw(&resource);
+        let raw = self.cluster.raw(&resource_of(ty));
         match self.scope(ty) {
             Some(scope) => raw.fields(scope),
             None => raw,
         }
+    }
+
+    /// Opens the stream of a type. An empty cache gets the state of a peer, if there is one.
+    async fn open(
+        &self,
+        ty: &ResourceType,
+        followed: &Arc<FollowedType>,
+        from: FollowFrom,
+        cache: &Reader,
+    ) -> Result<FollowedEvents, SourceError> {
+        if from == FollowFrom::Start
+            && cache.applied() == 0
+            && let Some(following) = self.open_after_peer(ty, followed, cache).await?
+        {
+            return Ok(following);
+        }
+        let raw = match from {
+            FollowFrom::Start => self.raw(ty),
+            FollowFrom::After(position) => self.raw(ty).resume_from(position.into()),
+        };
+        let cache = cache.clone();
+        let events = started(raw.witnesses(move |asked| cached_witness(&cache, asked)))?;
+        Ok(FollowedEvents::new(Arc::clone(followed), events, from))
+    }
+
+    /// Opens the stream of a type after the state that a peer has; `None` if none has one, or if it cannot be proved.
+    async fn open_after_peer(
+        &self,
+        ty: &ResourceType,
+        followed: &Arc<FollowedType>,
+        cache: &Reader,
+    ) -> Result<Option<FollowedEvents>, SourceError> {
+        let Some(state) = self.peers.state(&resource_of(ty), self.scope(ty)).await else { return Ok(None) };
+        let resource_version = state.revision;
+        let raw = self.raw(ty).resume_from(resource_version.into());
+        let state = Arc::new(Mutex::new(state));
+        // Once its objects are taken, the cache has them.
+        let (unproved, cache) = (Arc::clone(&state), cache.clone());
+        let raw = raw.witnesses(move |asked| unproved.lock().witness(asked).or_else(|| cached_witness(&cache, asked)));
+        let mut events = started(raw)?;
+        let proof = StateProof::of(&mut events).await;
+        let objects = state.lock().take();
+        let following = FollowedEvents::new(Arc::clone(followed), events, FollowFrom::Start);
+        let resource = ty.id();
+        Ok(match proof {
+            StateProof::Proved => {
+                tracing::info!(resource, resource_version, "peer state proved");
+                Some(following.after_state(objects))
+            }
+            StateProof::Refuted(first) => {
+                tracing::warn!(resource, resource_version, "peer state refuted");
+                Some(following.after_event(first))
+            }
+            StateProof::Unknown => {
+                tracing::warn!(resource, resource_version, "peer state not proved");
+                None
+            }
+        })
     }
 
     /// Returns the newest revision, and sees to it that the type's stream reaches it.
@@ -126,14 +185,8 @@ impl Source for UpstreamSource {
             if let Some(pause) = followed.retry_after() {
                 sleep(pause).await;
             }
-            let raw = match from {
-                FollowFrom::Start => self.raw(&ty),
-                FollowFrom::After(position) => self.raw(&ty).resume_from(position.into()),
-            };
-            followed.set_cache(cache.clone());
-            let raw = raw.witnesses(move |asked| newest(&cache, proof::rank(asked, cache.snapshot().objects.len())));
-            let events = raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))?;
-            let following = FollowedEvents::new(followed, events, from);
+            let following = self.open(&ty, &followed, from, &cache).await?;
+            followed.set_cache(cache);
             let updates = stream::unfold(following, |mut following| async {
                 let update = following.next().await?;
                 Some((update, following))
@@ -154,9 +207,26 @@ impl Source for UpstreamSource {
     }
 }
 
-/// Returns the object at this rank from the newest as JSON. Cost: one pass over the versions of all objects.
-fn newest(cache: &Reader, rank: usize) -> Option<Bytes> {
+/// The names of a type, for the SDK.
+fn resource_of(ty: &ResourceType) -> ApiResource {
+    ApiResource {
+        group: ty.group.clone(),
+        version: ty.version.clone(),
+        api_version: ty.api_version().to_owned(),
+        kind: ty.kind.clone(),
+        plural: ty.plural.clone(),
+    }
+}
+
+fn started(raw: informer::raw::Builder) -> Result<Events, SourceError> {
+    raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))
+}
+
+/// Returns the cached object for a proof after `asked` others proved nothing, as JSON. Cost: one pass over the versions
+/// of all objects.
+fn cached_witness(cache: &Reader, asked: usize) -> Option<Bytes> {
     let snapshot = cache.snapshot();
+    let rank = proof::rank(asked, snapshot.objects.len());
     let mut entries: Vec<_> = snapshot.objects.iter().collect();
     if entries.len() <= rank {
         return None;
@@ -191,3 +261,6 @@ const COMPARED_BYTES_MAX: usize = 2 << 20;
 
 /// Comparisons with one list.
 const COMPARISONS: u32 = 4;
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ mod documents;
 mod faults;
 mod outages;
 mod populate;
+mod replicas;
 mod rights;
 mod serves;
 mod staleness;

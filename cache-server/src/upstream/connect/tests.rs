@@ -106,6 +106,27 @@ async fn a_url_replaces_the_server_of_a_kubeconfig_and_a_token_its_identity() {
     assert!(!api.seen.lock().last().unwrap().has_certificate, "the token is the whole identity");
 }
 
+/// Goal: a peer gets our token over a connection that is checked, and the API server's name is not expected of it. Method:
+/// a peer with an authority of its own, and none.
+#[tokio::test]
+async fn peers_get_our_identity_and_answer_from_their_caches() {
+    let (certificates, peers) = (Certificates::new(NAME), Certificates::new("127.0.0.1"));
+    let peer = start(&peers).await;
+    let cluster = format!("    tls-server-name: {NAME}\n");
+    let kubeconfig = certificates.kubeconfig("https://unused.example", "    token: ours\n", &cluster);
+    let config = UpstreamConfig { peers: vec![format!("https://{}", peer.address)], ..from(kubeconfig) };
+    let unknown = UpstreamAddresses::load(&config).await.unwrap();
+    unknown.peers[0].apiserver_version().await.expect_err("an unknown authority");
+    assert!(peer.seen.lock().is_empty());
+    let config = UpstreamConfig { peer_ca_file: Some(peers.path("ca.crt")), ..config };
+    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let _ = addresses.peers[0].apiserver_version().await;
+    assert_eq!(peer.header("authorization"), "Bearer ours");
+    assert_eq!(peer.header("cache-control"), ONLY_IF_CACHED);
+    assert!(!peer.seen.lock().last().unwrap().has_certificate, "a peer cannot pass a certificate on");
+    assert_eq!((addresses.clients.len(), addresses.callers.len()), (1, 1), "no request of a caller goes to a peer");
+}
+
 /// Goal: each error is one line that names the file or URL, and quotes no secret.
 #[tokio::test]
 async fn errors_name_the_file_and_the_problem() {
@@ -125,6 +146,7 @@ async fn errors_name_the_file_and_the_problem() {
     let absent = certificates.path("absent");
     let named = |path: &PathBuf, context: &str| UpstreamConfig { context: Some(context.into()), ..from(path.clone()) };
     let addresses = vec!["https://b.example".to_owned(); UPSTREAM_ADDRESSES_MAX];
+    let peers = |peers: Vec<String>| UpstreamConfig { peers, ..url("https://a") };
     for (config, texts) in [
         (from(absent.clone()), &[&*file(&absent), "cannot read"][..]),
         (from(broken.clone()), &[&*file(&broken), "no kubeconfig in YAML"]),
@@ -141,6 +163,13 @@ async fn errors_name_the_file_and_the_problem() {
         (UpstreamConfig { token_file: Some(lines.clone()), ..url("http://a") }, &[&*file(&lines), "line break"]),
         (UpstreamConfig { ca_file: Some(empty.clone()), ..url("https://a") }, &[&*file(&empty), "no certificate"]),
         (UpstreamConfig { further_urls: addresses, ..url("https://a") }, &["9 upstream URLs", "at most 8"]),
+        (peers(vec!["https://b".to_owned(); PEERS_MAX + 1]), &["33 peers", "at most 32"]),
+        (peers(vec!["http://b.example".to_owned()]), &["http://b.example", "in clear"]),
+        (peers(vec!["b.example".to_owned()]), &["b.example", NO_HOST]),
+        (
+            UpstreamConfig { peer_ca_file: Some(empty.clone()), ..peers(vec!["http://[::1]:1".to_owned()]) },
+            &[&*file(&empty), "no certificate"],
+        ),
     ] {
         let error = UpstreamAddresses::load(&config).await.expect_err("unusable").to_string();
         assert!(texts.iter().all(|text| error.contains(text)), "{error} has not {texts:?}");

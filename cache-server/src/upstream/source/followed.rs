@@ -129,6 +129,10 @@ impl FollowedType {
 /// Turns the SDK's events of one type into updates.
 pub(super) struct FollowedEvents {
     followed: Arc<FollowedType>,
+    /// A whole state that comes before the events.
+    state: std::vec::IntoIter<Update>,
+    /// The first event, if it was received already.
+    first: Option<Event>,
     events: Events,
     /// True while a state is being read.
     is_initial: bool,
@@ -148,13 +152,35 @@ impl FollowedEvents {
                 true
             }
         };
-        Self { followed, events, is_initial: false, had_state, trouble: None, is_over: false }
+        let (state, first) = (Vec::new().into_iter(), None);
+        Self { followed, state, first, events, is_initial: false, had_state, trouble: None, is_over: false }
+    }
+
+    /// Delivers a whole state before the events, which follow it.
+    pub(super) fn after_state(mut self, state: Vec<Update>) -> Self {
+        self.state = state.into_iter();
+        self
+    }
+
+    /// Delivers an event before the others.
+    pub(super) fn after_event(mut self, first: Event) -> Self {
+        self.first = Some(first);
+        self
     }
 
     /// Returns the next update; `None` if the stream is over. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Result<Update, SourceError>> {
         if self.is_over {
             return None;
+        }
+        if let Some(update) = self.state.next() {
+            if let Update::StateComplete(revision) = update {
+                self.complete(revision);
+            }
+            return Some(Ok(update));
+        }
+        if let Some(first) = self.first.take() {
+            return Some(self.update(first));
         }
         loop {
             if !self.is_initial
@@ -194,14 +220,10 @@ impl FollowedEvents {
                 self.is_initial = true;
                 Update::StateBegins
             }
-            Event::InitApply(object) => Update::Object(record(&object)?),
+            Event::InitApply(object) => Update::Object(object_record(&object)?),
             Event::InitDone(position) => {
                 let revision = position.as_u64().ok_or_else(no_number)?;
-                self.is_initial = false;
-                self.had_state = true;
-                self.followed.restart();
-                self.followed.pass(revision);
-                self.followed.set_fitness(Fitness::Fit);
+                self.complete(revision);
                 Update::StateComplete(revision)
             }
             Event::InitAbandoned => {
@@ -209,13 +231,13 @@ impl FollowedEvents {
                 Update::StateAbandoned
             }
             Event::Apply(object) => {
-                let record = record(&object)?;
-                self.followed.pass(revision(&object)?);
+                let record = object_record(&object)?;
+                self.followed.pass(object_revision(&object)?);
                 Update::Put(record)
             }
             Event::Delete(object) if self.is_initial => Update::Removed(object.key().to_owned()),
             Event::Delete(object) => {
-                let revision = revision(&object)?;
+                let revision = object_revision(&object)?;
                 self.followed.pass(revision);
                 Update::Deleted { key: object.key().to_owned(), revision }
             }
@@ -225,6 +247,15 @@ impl FollowedEvents {
                 Update::Progress(revision)
             }
         })
+    }
+
+    /// A state is complete.
+    fn complete(&mut self, revision: u64) {
+        self.is_initial = false;
+        self.had_state = true;
+        self.followed.restart();
+        self.followed.pass(revision);
+        self.followed.set_fitness(Fitness::Fit);
     }
 
     /// Classifies an error: a type that was never served is given up, anything else goes on by itself.
@@ -245,11 +276,11 @@ impl Drop for FollowedEvents {
     }
 }
 
-fn record(object: &Object) -> Result<SourceRecord, SourceError> {
-    Ok(SourceRecord::Json { json: object.json().clone(), revision: revision(object)? })
+pub(super) fn object_record(object: &Object) -> Result<SourceRecord, SourceError> {
+    Ok(SourceRecord::Json { json: object.json().clone(), revision: object_revision(object)? })
 }
 
-fn revision(object: &Object) -> Result<u64, SourceError> {
+fn object_revision(object: &Object) -> Result<u64, SourceError> {
     object.resource_version().parse().map_err(|_| no_number())
 }
 
