@@ -1,15 +1,19 @@
-//! A storage for tests that fails or stalls by a rule.
+//! For tests: a store that fails or stalls by a rule, and any source with one fault at its n-th step.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
-use futures::{FutureExt as _, future::BoxFuture};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
+use tokio::time::sleep;
 
 use super::{
-    FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
+    FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Update, Updates, WriteError, WriteResult,
     embedded::EmbeddedStorage,
 };
 use crate::registry::ResourceType;
@@ -114,3 +118,122 @@ impl Store for Faulty {
         .boxed()
     }
 }
+
+/// A fault of a [`Source`].
+#[derive(Clone, Debug)]
+pub(crate) enum SourceFault {
+    /// A call fails. A stream reports the error before its next update, and goes on.
+    Error(SourceError),
+    /// A stream ends before its next update. A question has no answer in time.
+    Breaks,
+}
+
+/// Any source, with one fault.
+pub(crate) struct FaultySource {
+    inner: Arc<dyn Source>,
+    plan: Arc<FaultPlan>,
+}
+
+/// The step at which the fault happens: a call of the source, or an update of a stream.
+struct FaultPlan {
+    steps: AtomicUsize,
+    at: usize,
+    fault: Mutex<Option<SourceFault>>,
+}
+
+impl FaultPlan {
+    /// Counts a step, and returns its fault.
+    fn step(&self) -> Option<SourceFault> {
+        let step = self.steps.fetch_add(1, Ordering::Relaxed);
+        (self.at <= step).then(|| self.fault.lock().take()).flatten()
+    }
+}
+
+impl FaultySource {
+    /// Puts `fault` at step `at` of `inner`, counted from zero on.
+    pub(crate) fn new(inner: Arc<dyn Source>, at: usize, fault: Option<SourceFault>) -> Arc<Self> {
+        let plan = FaultPlan { steps: AtomicUsize::new(0), at, fault: Mutex::new(fault) };
+        Arc::new(Self { inner, plan: Arc::new(plan) })
+    }
+
+    /// Returns the number of steps so far.
+    pub(crate) fn steps(&self) -> usize {
+        self.plan.steps.load(Ordering::Relaxed)
+    }
+
+    /// Removes the fault, if it has not happened yet.
+    pub(crate) fn heal(&self) {
+        *self.plan.fault.lock() = None;
+    }
+
+    /// Meets the fault of a question.
+    async fn question(&self) -> Result<(), SourceError> {
+        match self.plan.step() {
+            None => Ok(()),
+            Some(SourceFault::Error(error)) => Err(error),
+            Some(SourceFault::Breaks) => {
+                sleep(QUESTION_STALL).await;
+                Err(SourceError::Unavailable("no answer in time".to_owned()))
+            }
+        }
+    }
+}
+
+impl Source for FaultySource {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: watch_cache::Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            match self.plan.step() {
+                None => {}
+                Some(SourceFault::Error(error)) => return Err(error),
+                Some(SourceFault::Breaks) => return Ok(stream::empty().boxed()),
+            }
+            let updates = self.inner.follow(&ty, from, cache).await?;
+            Ok(stream::unfold((updates, None, Arc::clone(&self.plan)), next_update).boxed())
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.question().await?;
+            self.inner.current(&ty).await
+        }
+        .boxed()
+    }
+
+    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.question().await?;
+            self.inner.confirmed(&ty).await
+        }
+        .boxed()
+    }
+}
+
+/// A stream, its update that waits behind an error, and the plan of faults.
+type FaultyUpdates = (Updates, Option<Result<Update, SourceError>>, Arc<FaultPlan>);
+
+async fn next_update(
+    (mut updates, waiting, plan): FaultyUpdates,
+) -> Option<(Result<Update, SourceError>, FaultyUpdates)> {
+    if let Some(update) = waiting {
+        return Some((update, (updates, None, plan)));
+    }
+    let update = updates.next().await?;
+    match plan.step() {
+        None => Some((update, (updates, None, plan))),
+        Some(SourceFault::Error(error)) => Some((Err(error), (updates, Some(update), plan))),
+        Some(SourceFault::Breaks) => None,
+    }
+}
+
+/// Time for which a question without an answer lasts: longer than any read waits.
+const QUESTION_STALL: Duration = Duration::from_secs(10);

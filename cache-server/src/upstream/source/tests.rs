@@ -1,5 +1,6 @@
 //! Caches in front of the SDK's fake API server: filled from peers, and through every single fault of their source.
 
+mod faults;
 mod peers;
 
 use std::time::Duration;
