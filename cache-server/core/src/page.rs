@@ -177,15 +177,19 @@ impl Page {
             None => SnapshotWalk::new(state.clone(), Arc::clone(&filter)),
         };
         let ahead = left.map(|left| Box::new(PageLookAhead { walk: SnapshotWalk { is_shown: false, ..walk() }, left }));
-        let (walk, next, remaining, following, showing) = (walk(), None, None, None, EventFormatter::default());
+        // Every object of the state follows the start of a whole list.
+        let is_whole = start.is_none() && filter.is_trivial() && matches!(filter.range(), Range::All);
+        let following = state.objects().filter(|_| is_whole).and_then(|objects| u64::try_from(objects.len()).ok());
+        let (walk, next, remaining, showing) = (walk(), None, None, EventFormatter::default());
         Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
     }
 
     /// Sets the number of objects from the start of the page on, as counted by the previous page. The objects after
-    /// this page are then not counted again, so a paged list costs one walk over its objects, not one per page.
+    /// this page are then not counted again, so a paged list costs one walk over its objects, not one per page. The first
+    /// page of a list without a range knows the number itself.
     #[must_use]
     pub fn with_following(mut self, following: Option<u64>) -> Self {
-        self.following = following;
+        self.following = following.or(self.following);
         self
     }
 
