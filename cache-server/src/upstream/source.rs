@@ -140,24 +140,48 @@ impl UpstreamSource {
     /// Returns the newest revision, and sees to it that the type's stream reaches it.
     async fn reach_newest(&self, ty: &ResourceType) -> Result<u64, SourceError> {
         let newest = probe::list(&self.clients, ty, self.scope(ty), 1).await?.revision;
-        self.reach(ty, newest).await
-    }
-
-    async fn reach(&self, ty: &ResourceType, newest: u64) -> Result<u64, SourceError> {
-        let followed = self.followed(ty);
-        if timeout(STREAM_WAIT, followed.passed(newest)).await.is_err() {
-            probe::prove(self.raw(ty), &followed, newest).await?;
-        }
+        self.reach(ty, newest).await?;
         Ok(newest)
     }
 
-    /// Compares a small type's state with a list of its objects' versions; any other type must reach the newest revision.
+    /// Waits until the type's stream is complete at `newest`, or proves that it is. Returns false if the API server tells
+    /// no position of the type that high.
+    async fn reach(&self, ty: &ResourceType, newest: u64) -> Result<bool, SourceError> {
+        let followed = self.followed(ty);
+        if timeout(STREAM_WAIT, followed.passed(newest)).await.is_ok() {
+            return Ok(true);
+        }
+        probe::prove(self.raw(ty), &followed, newest).await
+    }
+
+    /// Compares the state of a small type with a list of its objects' versions, also that of a larger one whose position
+    /// the API server does not tell; any other type must reach the newest revision.
     async fn confirm(&self, ty: &ResourceType) -> Result<u64, SourceError> {
         let followed = self.followed(ty);
-        let Some(cache) = followed.cache().filter(is_small) else {
-            return self.reach_newest(ty).await;
-        };
-        let listed = probe::list(&self.clients, ty, self.scope(ty), COMPARED_MAX + 1).await?;
+        let Some(cache) = followed.cache() else { return self.reach_newest(ty).await };
+        if is_small(&cache) {
+            return self.compare(ty, &followed, &cache, COMPARED_MAX).await;
+        }
+        if !followed.is_mute() {
+            let newest = probe::list(&self.clients, ty, self.scope(ty), 1).await?.revision;
+            if self.reach(ty, newest).await? {
+                return Ok(newest);
+            }
+            followed.note_mute();
+            tracing::info!(resource = ty.id(), "position of a quiet type not told");
+        }
+        self.compare(ty, &followed, &cache, COMPARED_MUTE_MAX).await
+    }
+
+    /// Compares the cache with a list of at most `most` objects' versions, while its stream goes on.
+    async fn compare(
+        &self,
+        ty: &ResourceType,
+        followed: &FollowedType,
+        cache: &Reader,
+        most: usize,
+    ) -> Result<u64, SourceError> {
+        let listed = probe::list(&self.clients, ty, self.scope(ty), most + 1).await?;
         // Changes that only the list has are on their way.
         for _ in 0..COMPARISONS {
             if listed.revision <= followed.position() {
@@ -169,7 +193,8 @@ impl UpstreamSource {
             }
             let _ = timeout(STREAM_WAIT / COMPARISONS, followed.passed(listed.revision)).await;
         }
-        self.reach(ty, listed.revision).await
+        self.reach(ty, listed.revision).await?;
+        Ok(listed.revision)
     }
 }
 
@@ -256,7 +281,12 @@ const STREAM_WAIT: Duration = Duration::from_millis(20);
 /// consistent read that no other one shares. Such a read then takes milliseconds, where a second watch takes seconds.
 const COMPARED_MAX: usize = 250;
 
-/// Bytes of these objects: a bound of the list, which has no more of each than its metadata.
+/// Objects of a larger type that are compared because the API server does not tell the type's position: 1.30 and older ones
+/// do not while the type is quiet. They read such a list from etcd, as they do each consistent list that is sent to them
+/// directly; here it is one for all who ask at the same time.
+const COMPARED_MUTE_MAX: usize = 10_000;
+
+/// Bytes of the objects of a small type: a bound of the list, which has no more of each than its metadata.
 const COMPARED_BYTES_MAX: usize = 2 << 20;
 
 /// Comparisons with one list.

@@ -40,6 +40,8 @@ pub(super) struct FollowedType {
     unfit_since: Mutex<Option<Instant>>,
     /// The cache that the stream fills.
     cache: Mutex<Option<Reader>>,
+    /// When the API server last did not tell a position of the quiet type.
+    mute_since: Mutex<Option<Instant>>,
 }
 
 /// Result of a second watch.
@@ -117,6 +119,15 @@ impl FollowedType {
         let mut fitness = self.fitness.subscribe();
         let known = fitness.wait_for(|fitness| *fitness != Fitness::Unknown).await;
         known.map_or(Fitness::Unknown, |fitness| fitness.clone())
+    }
+
+    /// True if the API server was found not to tell positions of the type while that is quiet.
+    pub(super) fn is_mute(&self) -> bool {
+        self.mute_since.lock().is_some_and(|since| since.elapsed() < MUTE_WITHIN)
+    }
+
+    pub(super) fn note_mute(&self) {
+        *self.mute_since.lock() = Some(Instant::now());
     }
 
     /// Returns the time until a type that cannot be cached may be tried again.
@@ -296,6 +307,9 @@ const RECOVERY_CHECK: Duration = Duration::from_millis(100);
 
 /// Time until a type that cannot be cached is tried again: a definition or a role may have been added.
 const UNFIT_PAUSE: Duration = Duration::from_secs(30);
+
+/// Time after which an API server that did not tell a type's position is asked for it again: it may be a newer one then.
+const MUTE_WITHIN: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,10 @@
 use std::{cmp, time::Duration};
 
 use futures::StreamExt as _;
-use informer::raw::{Builder, Event};
+use informer::raw::{Builder, Event, Events};
 use informer_core::{ListSemantic, Objects, Read, Request, Resource};
 use serde::Deserialize;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use watch_cache::Entry;
 
 use super::followed::{FollowedType, no_number};
@@ -120,11 +120,11 @@ fn unreadable(error: &serde_json::Error) -> SourceError {
 }
 
 /// Opens a second watch from the stream's position until a bookmark at or above `newest`, and adds what that proves.
-/// Returns early if the stream gets there by itself.
-pub(super) async fn prove(raw: Builder, followed: &FollowedType, newest: u64) -> Result<(), SourceError> {
+/// Returns early if the stream gets there by itself, and false if the watch ends without such a bookmark.
+pub(super) async fn prove(raw: Builder, followed: &FollowedType, newest: u64) -> Result<bool, SourceError> {
     let position = followed.position();
     if newest <= position {
-        return Ok(());
+        return Ok(true);
     }
     if position == 0 {
         return Err(SourceError::Unavailable("no state yet".to_owned()));
@@ -133,37 +133,40 @@ pub(super) async fn prove(raw: Builder, followed: &FollowedType, newest: u64) ->
         config.watch_timeout_seconds = WATCH_SECONDS..=WATCH_SECONDS;
         config.headers_timeout = PROBE_WAIT;
     });
-    let mut events = raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))?;
-    let mut newest_change = position;
-    let second_watch = async {
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Apply(object) | Event::Delete(object)) => {
-                    let Ok(revision) = object.resource_version().parse() else { return };
-                    newest_change = cmp::max(newest_change, revision);
-                    if newest <= revision {
-                        // The stream will get this change as well.
-                        return;
-                    }
+    let events = raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))?;
+    Ok(tokio::select! {
+        () = followed.passed(newest) => true,
+        is_told = second_watch(events, followed, newest) => is_told,
+    })
+}
+
+/// Returns false if the watch is accepted and does not tell a position that high in time. Otherwise the position was
+/// proved or will be passed, or the stream will find out itself why not.
+async fn second_watch(mut events: Events, followed: &FollowedType, newest: u64) -> bool {
+    let deadline = Instant::now() + PROBE_WAIT;
+    let (mut newest_change, mut is_accepted) = (followed.position(), false);
+    while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
+        is_accepted = true;
+        match event {
+            Ok(Event::Apply(object) | Event::Delete(object)) => {
+                let Ok(revision) = object.resource_version().parse() else { return true };
+                newest_change = cmp::max(newest_change, revision);
+                if newest <= revision {
+                    // The stream will get this change as well.
+                    return true;
                 }
-                Ok(Event::Bookmark(bookmark)) => {
-                    if let Some(complete) = bookmark.as_u64().filter(|&complete| newest <= complete) {
-                        followed.prove(newest_change, complete);
-                        return;
-                    }
-                }
-                // The position is lost, or the server is away: the stream will find out itself.
-                Ok(Event::Init | Event::InitApply(_) | Event::InitDone(_) | Event::InitAbandoned) | Err(_) => return,
             }
-        }
-    };
-    tokio::select! {
-        () = followed.passed(newest) => {}
-        ended = timeout(PROBE_WAIT, second_watch) => {
-            let _ = ended;
+            Ok(Event::Bookmark(bookmark)) => {
+                if let Some(complete) = bookmark.as_u64().filter(|&complete| newest <= complete) {
+                    followed.prove(newest_change, complete);
+                    return true;
+                }
+            }
+            // The position is lost, or the server is away.
+            Ok(Event::Init | Event::InitApply(_) | Event::InitDone(_) | Event::InitAbandoned) | Err(_) => return true,
         }
     }
-    Ok(())
+    !is_accepted
 }
 
 /// kube-apiserver sends a bookmark two seconds before the end of a watch: the shortest time with one.

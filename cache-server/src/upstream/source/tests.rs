@@ -8,10 +8,10 @@ use std::time::Duration;
 use informer::testing::FakeApiServer;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use watch_cache::Reader;
+use watch_cache::{Limits, Reader};
 
 use super::*;
-use crate::{cacher::Caches, registry::Registry};
+use crate::{cacher::Caches, registry::Registry, storage::coalesced::CoalescedSource};
 
 /// Longest time for a cache to be filled or to catch up, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,4 +72,29 @@ async fn becomes_equal(caches: &Caches, api: &FakeApiServer) -> Reader {
         }
     };
     timeout(PATIENCE, comparing).await.expect("the cache becomes equal in the end")
+}
+
+/// Goal: consistent reads of a quiet type work in front of an API server that does not tell the type's position. Method:
+/// more objects than are compared at once otherwise, no bookmarks, and a write of another type before each read.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_type_is_read_though_its_position_is_not_told() {
+    let api = FakeApiServer::new().bookmarks_every(Duration::MAX);
+    for number in 0..2 * COMPARED_MAX {
+        api.put(map(&format!("m{number}"), number));
+    }
+    let source = Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()));
+    let caches = Caches::new(CoalescedSource::new(source), Limits::default());
+    filled(&caches).await;
+    for round in 0..3 {
+        let other =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("s{round}"), "namespace": "n"}});
+        api.put(other);
+        let begun = tokio::time::Instant::now();
+        let reader = caches.fresh(&maps()).await.expect("a consistent read");
+        assert_eq!(cached(&reader), listed(&api).await);
+        // The first one finds out.
+        assert!(round == 0 || begun.elapsed() < Duration::from_secs(1), "round {round}: {:?}", begun.elapsed());
+    }
+    api.put(map("new", 0));
+    assert_eq!(cached(&caches.fresh(&maps()).await.expect("a consistent read")), listed(&api).await);
 }
