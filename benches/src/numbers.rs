@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml --bin numbers [-- [--row NAME]… [--quick]]` measures all
 //! cases, prints targets beside measurements, and fails if a target is missed. With `--write docs/benchmarks` it writes
-//! the page, the curves and the raw numbers.
+//! the page, the curves and the raw numbers. With `--upstream` it measures the server in front of a stock kube-apiserver.
 //!
 //! INVARIANT: a measured server is a separate process, started for one measurement.
 //! INVARIANT: a run with a wrong, short or missing response is a failure, never a number.
@@ -18,10 +18,12 @@ mod machine;
 mod outcome;
 mod page;
 pub(crate) mod picture;
+mod processes;
 mod publish;
 mod run;
 mod server;
 mod stock;
+mod upstream;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
@@ -77,9 +79,15 @@ struct Flags {
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
 
-    /// Measure a few cases and no curves.
+    /// Measure a few cases and no curves; with `--upstream`, all cases with small sizes.
     #[arg(long)]
     quick: bool,
+
+    /// Measure the server in front of a stock kube-apiserver, beside that alone. Needs the programs of
+    /// `--kube-apiserver`, by default in `target/kube-apiserver`. With `--row` and `--write`, other cases keep their
+    /// earlier numbers.
+    #[arg(long)]
+    upstream: bool,
 
     /// Measure nothing: write the page again from the raw numbers in the folder of `--write`, for example after its
     /// notes changed.
@@ -106,6 +114,9 @@ pub fn main() -> ExitCode {
         Some(_) | None => {}
     }
     let flags = Flags::parse();
+    if flags.upstream {
+        return upstream::main(&flags);
+    }
     if flags.list {
         return list();
     }

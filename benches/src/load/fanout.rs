@@ -269,7 +269,7 @@ struct Alone {
 }
 
 /// Expected deliveries of these writes to all watchers.
-pub(super) fn concerned(subject: &Subject, watchers: u32, numbers: &[u32]) -> u64 {
+pub(crate) fn concerned(subject: &Subject, watchers: u32, numbers: &[u32]) -> u64 {
     let watchers = u64::from(watchers);
     let groups = subject.groups as u64;
     let of = |group: u64| (watchers + groups - 1 - group) / groups;

@@ -96,10 +96,21 @@ impl Sampler {
     /// # Errors
     /// The process does not exist, or its files cannot be read.
     pub fn start(pid: u32, port: u16) -> io::Result<Self> {
+        Self::start_with(pid, port, sockets::look(port).is_ok())
+    }
+
+    /// Like [`start`](Self::start), without sockets.
+    ///
+    /// # Errors
+    /// The process does not exist, or its files cannot be read.
+    pub fn without_sockets(pid: u32) -> io::Result<Self> {
+        Self::start_with(pid, 0, false)
+    }
+
+    fn start_with(pid: u32, port: u16, sockets: bool) -> io::Result<Self> {
         let mut seen = Readings::default();
         Memory::of(pid)?;
         seen.cpu.look(pid)?;
-        let sockets = sockets::look(port).is_ok();
         let shared = Arc::new(Shared { pid, port, stop: AtomicBool::new(false), seen: Mutex::new(seen) });
         let mut threads = Vec::new();
         let of = |name: &str| std::thread::Builder::new().name(name.to_owned());

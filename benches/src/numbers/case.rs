@@ -93,7 +93,9 @@ pub(crate) enum Take {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {
     KibPerClient,
+    KibPerRequest,
     Mib,
+    Seconds,
     CpuSeconds,
     CpuMicros,
     Millis,
@@ -142,19 +144,21 @@ impl Unit {
     /// Divisor from bytes, seconds and counts to this unit.
     pub(crate) const fn scale(self) -> f64 {
         match self {
-            Self::KibPerClient => 1024.0,
+            Self::KibPerClient | Self::KibPerRequest => 1024.0,
             Self::Mib => 1024.0 * 1024.0,
             Self::CpuMicros => 1e-6,
             Self::Millis => 1e-3,
             Self::Percent => 0.01,
-            Self::CpuSeconds | Self::PerSecond | Self::Count | Self::Times => 1.0,
+            Self::Seconds | Self::CpuSeconds | Self::PerSecond | Self::Count | Self::Times => 1.0,
         }
     }
 
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::KibPerClient => "KiB a client",
+            Self::KibPerRequest => "KiB a request",
             Self::Mib => "MiB",
+            Self::Seconds => "s",
             Self::CpuSeconds => "CPU s",
             Self::CpuMicros => "CPU µs",
             Self::Millis => "ms",

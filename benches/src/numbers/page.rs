@@ -15,7 +15,7 @@ use super::{
 const NUMBERS: &str = "numbers.json";
 /// File name of the hand-written notes. Each second-level section is about a case, and shown if that case missed a
 /// target.
-const NOTES: &str = "notes.md";
+pub(crate) const NOTES: &str = "notes.md";
 /// Section of the notes that is always shown.
 const GENERAL: &str = "general";
 
@@ -66,7 +66,8 @@ fn page(report: &Report, notes: &str) -> String {
     page
 }
 
-fn machine(machine: &Machine) -> String {
+/// The sentences about the machine.
+pub(crate) fn machine(machine: &Machine) -> String {
     let Machine { processor, cores, memory_bytes, kernel, system, load_before, stolen_percent, date } = machine;
     let gib = memory_bytes >> 30;
     format!(
@@ -76,7 +77,7 @@ fn machine(machine: &Machine) -> String {
 }
 
 /// The text of a second-level section.
-fn section<'a>(notes: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn section<'a>(notes: &'a str, name: &str) -> Option<&'a str> {
     notes.split("\n## ").skip(1).find_map(|section| {
         let (heading, text) = section.split_once('\n')?;
         (heading.trim() == name).then(|| text.trim())

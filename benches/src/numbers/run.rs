@@ -55,6 +55,14 @@ fn idle(endpoint: &Endpoint) -> Result<Fields, Failure> {
 
 /// Runs the load tool.
 pub(crate) fn load(endpoint: &Endpoint, arguments: &[String]) -> Result<Fields, Failure> {
+    match try_load(endpoint, arguments)? {
+        (found, None) => Ok(found),
+        (_, Some(problem)) => Err(Failure::Load(problem)),
+    }
+}
+
+/// Runs the load tool. Returns its fields also if requests failed, and then the reason.
+pub(crate) fn try_load(endpoint: &Endpoint, arguments: &[String]) -> Result<(Fields, Option<String>), Failure> {
     let output = Command::new(std::env::current_exe()?)
         .arg("load")
         .args(arguments)
@@ -64,16 +72,27 @@ pub(crate) fn load(endpoint: &Endpoint, arguments: &[String]) -> Result<Fields, 
         .stderr(Stdio::piped())
         .spawn()?
         .wait_with_output()?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+    let (line, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let problem = (!output.status.success()).then(|| {
         let lines: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let failed: Vec<&str> = lines.iter().copied().filter(|line| line.starts_with("FAILED")).collect();
-        let why =
-            if failed.is_empty() { lines.last().copied().unwrap_or("no word").to_owned() } else { failed.join("; ") };
-        return Err(Failure::Load(why));
+        if failed.is_empty() { lines.last().copied().unwrap_or("no word").to_owned() } else { failed.join("; ") }
+    });
+    match problem {
+        Some(problem) if line.trim().is_empty() => Err(Failure::Load(problem)),
+        problem => Ok((flat(serde_json::from_str(line.trim())?), problem)),
     }
-    let line = String::from_utf8_lossy(&output.stdout);
-    Ok(flat(serde_json::from_str(line.trim())?))
+}
+
+/// Splits arguments at spaces.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A number that the load tool reported.
+pub(crate) fn number(found: &Fields, name: &str) -> Result<f64, Failure> {
+    let number = found.get(name).and_then(Value::as_f64);
+    number.ok_or_else(|| Failure::Load(format!("it reports no {name}")))
 }
 
 /// Flattens nested objects into fields with dotted names.

@@ -3,20 +3,29 @@
 use std::{
     fs,
     io::{self, BufRead as _, BufReader},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{Failure, case::Setup};
-use crate::load::client::{Access, Trust};
+use super::{
+    Failure,
+    case::Setup,
+    processes::{self, RunningProcess},
+};
+use crate::load::{
+    client::{Access, Ask, Target, Trust},
+    failure::{Failure as LoadFailure, Kind},
+};
 
 /// Interval of samples while a server settles.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A server has settled once its resident size has not fallen for this time; it returns free memory every second.
 const STILL_FOR: Duration = Duration::from_millis(1_750);
 const SETTLE_WAIT: Duration = Duration::from_secs(15);
+/// Interval of checks whether a server is ready.
+const READY_EVERY: Duration = Duration::from_millis(10);
 
 /// Address of a server and the settings to connect to it.
 #[derive(Clone, Debug)]
@@ -30,6 +39,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// The server for the load tool's client in this process.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        Target::new(&self.access()).map_err(Failure::Server)
+    }
+
     /// Settings for the load tool's client in this process.
     pub(crate) fn access(&self) -> Access {
         let trust = match &self.ca {
@@ -59,8 +73,10 @@ impl Endpoint {
 /// A running server, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
-    child: Child,
+    _process: RunningProcess,
     endpoint: Endpoint,
+    /// Time just before the process was started.
+    pub(crate) begun: Instant,
     /// Folder of the TLS files, deleted on drop.
     _folder: tempfile::TempDir,
 }
@@ -68,7 +84,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server and waits until it listens and has settled.
     pub(crate) fn start(setup: &Setup) -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
+        let server = Self::launch(setup)?;
+        settle(server.endpoint.pid)?;
+        Ok(server)
+    }
+
+    /// Starts a server and waits until it listens.
+    pub(crate) fn launch(setup: &Setup) -> Result<Self, Failure> {
+        let folder = processes::folder()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(&setup.flags);
         if setup.pods > 0 {
@@ -76,21 +99,17 @@ impl Server {
             command.arg("--populate").arg(format!("pods={pods},nodes={nodes},namespaces={},seed=1", nodes.div_ceil(2)));
         }
         let ca = if setup.tls {
-            let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
-            let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
-            fs::write(&certificate, made.cert.pem())?;
-            fs::write(&key, made.signing_key.serialize_pem())?;
+            let TlsPair { certificate, key } = TlsPair::write(folder.path())?;
             command.arg("--tls-cert").arg(&certificate).arg("--tls-key").arg(&key);
             Some(certificate)
         } else {
             None
         };
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let url = listening(&mut child)?;
-        let endpoint = Endpoint { url, ca, token_file: None, pid: child.id() };
-        let server = Self { child, endpoint, _folder: folder };
-        settle(server.endpoint.pid)?;
-        Ok(server)
+        let begun = Instant::now();
+        let mut process = RunningProcess::start(command.stdout(Stdio::piped()))?;
+        let url = listening(&mut process)?;
+        let endpoint = Endpoint { url, ca, token_file: None, pid: process.id() };
+        Ok(Self { _process: process, endpoint, begun, _folder: folder })
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint {
@@ -98,24 +117,61 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // No state to save, so it can be killed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// A certificate for this machine and its key, as PEM files.
+pub(crate) struct TlsPair {
+    /// Also the only authority to trust.
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsPair {
+    /// Makes the files in a folder.
+    pub(crate) fn write(folder: &Path) -> Result<Self, Failure> {
+        let pair = Self { certificate: folder.join("tls.crt"), key: folder.join("tls.key") };
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        fs::write(&pair.certificate, made.cert.pem())?;
+        fs::write(&pair.key, made.signing_key.serialize_pem())?;
+        Ok(pair)
     }
 }
 
 /// Waits for the line with the server's address.
-fn listening(child: &mut Child) -> Result<String, Failure> {
-    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("a pipe was asked for"))?;
+fn listening(process: &mut RunningProcess) -> Result<String, Failure> {
+    let stdout = process.stdout().ok_or_else(|| io::Error::other("a pipe was asked for"))?;
     for line in BufReader::new(stdout).lines() {
         if let Some(url) = line?.strip_prefix("listening on ") {
             return Ok(url.to_owned());
         }
     }
-    let _ = child.wait();
     Err(Failure::Server("it ended before it listened".to_owned()))
+}
+
+/// Waits until `/readyz` answers 200.
+pub(crate) fn ready(endpoint: &Endpoint, wait: Duration) -> Result<(), Failure> {
+    let (begun, target) = (Instant::now(), endpoint.target()?);
+    let runtime = runtime()?;
+    while begun.elapsed() < wait {
+        let asked: Result<(), LoadFailure> = runtime.block_on(async {
+            let mut connection = target.connect().await?;
+            while begun.elapsed() < wait {
+                match connection.send_well(&Ask::get("/readyz")).await {
+                    Err(failure) if matches!(failure.kind, Kind::Status(_)) => tokio::time::sleep(READY_EVERY).await,
+                    answer => return answer.map(drop),
+                }
+            }
+            Err(LoadFailure::new(Kind::Timeout, "not ready"))
+        });
+        if asked.is_ok() {
+            return Ok(());
+        }
+        thread::sleep(READY_EVERY);
+    }
+    Err(Failure::Server(format!("{} is not ready after {wait:?}", endpoint.url)))
+}
+
+/// A runtime of one thread, for requests of this program.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Resident bytes of a process.

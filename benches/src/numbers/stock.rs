@@ -4,11 +4,11 @@
 //! fairness is disabled, so that only the cost of the responses is compared.
 
 use std::{
-    fs::{self, File},
+    fs, io,
     net::TcpListener,
+    ops::Range,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -18,60 +18,56 @@ use tokio::task::JoinSet;
 
 use super::{
     Failure,
-    server::{Endpoint, settle},
+    processes::{self, RunningProcess, log},
+    server::{Endpoint, TlsPair, ready, runtime, settle},
 };
 use crate::load::{
-    client::{Ask, Connection, JSON, Target},
+    client::{Connection, JSON},
     failure::Failure as LoadFailure,
     writer,
 };
 
-/// Timeout of the start, and the interval of checks.
-const READY_WAIT: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Timeout of the start.
+const READY_WAIT: Duration = Duration::from_secs(180);
 const TOKEN: &str = "numbers";
+const PORTS: Range<u16> = 20_000..32_000;
+const PORT_TRIES: u32 = 100;
 /// Concurrent requests while it is filled.
 const LANES: usize = 8;
 
 /// The etcd with the objects, shared by all starts of kube-apiserver.
 pub(crate) struct Cluster {
     binaries: PathBuf,
-    folder: tempfile::TempDir,
-    etcd: Child,
+    etcd: RunningProcess,
     etcd_port: u16,
+    tls: TlsPair,
+    /// Removed on drop, after etcd has ended.
+    folder: tempfile::TempDir,
 }
 
 /// A running kube-apiserver, killed on drop.
 pub(crate) struct Stock {
-    child: Child,
     endpoint: Endpoint,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        end(&mut self.etcd);
-    }
-}
-
-impl Drop for Stock {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
-fn end(child: &mut Child) {
-    // No state to save, so it can be killed.
-    let _ = child.kill();
-    let _ = child.wait();
+    /// Time from its start until it was ready.
+    pub(crate) ready_after: Duration,
+    _process: RunningProcess,
 }
 
 impl Cluster {
     /// Starts etcd and fills it through a kube-apiserver.
     pub(crate) fn start(binaries: &Path, spec: &populate::PopulateSpec) -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
+        let cluster = Self::empty(binaries)?;
+        fill(&cluster.serve()?, spec, &["namespaces", "nodes", "pods"])?;
+        Ok(cluster)
+    }
+
+    /// Starts etcd.
+    pub(crate) fn empty(binaries: &Path) -> Result<Self, Failure> {
+        let folder = processes::folder()?;
         let (etcd_port, peers) = (free_port()?, free_port()?);
         let (clients, peers) = (format!("http://127.0.0.1:{etcd_port}"), format!("http://127.0.0.1:{peers}"));
-        let etcd = Command::new(binaries.join("etcd"))
+        let mut command = Command::new(binaries.join("etcd"));
+        command
             .arg("--data-dir")
             .arg(folder.path().join("etcd"))
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
@@ -79,41 +75,54 @@ impl Cluster {
             .args(["--initial-cluster", &format!("default={peers}"), "--unsafe-no-fsync"])
             .args(["--quota-backend-bytes", "4294967296"])
             .stdout(Stdio::null())
-            .stderr(log(folder.path(), "etcd")?)
-            .spawn()?;
+            .stderr(log(folder.path(), "etcd")?);
+        let etcd = RunningProcess::start(&mut command)?;
         keys(folder.path())?;
-        let cluster = Self { binaries: binaries.to_owned(), folder, etcd, etcd_port };
-        let stock = cluster.serve()?;
-        fill(&stock, spec)?;
-        Ok(cluster)
+        let tls = TlsPair::write(folder.path())?;
+        Ok(Self { binaries: binaries.to_owned(), etcd, etcd_port, tls, folder })
     }
 
     /// Starts a kube-apiserver for one measurement, and waits until it is ready and has settled.
     pub(crate) fn serve(&self) -> Result<Stock, Failure> {
+        self.serve_with(&[])
+    }
+
+    /// Like [`serve`](Self::serve), with more flags.
+    pub(crate) fn serve_with(&self, flags: &[&str]) -> Result<Stock, Failure> {
         let (folder, port) = (self.folder.path(), free_port()?);
         let at = |name: &str| folder.join(name).display().to_string();
-        let child = Command::new(self.binaries.join("kube-apiserver"))
+        let mut command = Command::new(self.binaries.join("kube-apiserver"));
+        command
             .args(["--etcd-servers", &format!("http://127.0.0.1:{}", self.etcd_port)])
             .args(["--secure-port", &port.to_string(), "--bind-address", "127.0.0.1", "--cert-dir", &at("certs")])
+            .args(["--tls-cert-file", &at("tls.crt"), "--tls-private-key-file", &at("tls.key")])
             .args(["--service-account-key-file", &at("sa.pub"), "--service-account-signing-key-file", &at("sa.key")])
             .args(["--service-account-issuer", "https://kubernetes.default.svc"])
             .args(["--token-auth-file", &at("tokens.csv"), "--authorization-mode", "AlwaysAllow"])
             .args(["--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", "ServiceAccount"])
             .args(["--enable-priority-and-fairness=false", "--max-requests-inflight", "10000"])
             .args(["--max-mutating-requests-inflight", "10000"])
+            .args(flags)
             .stdout(Stdio::null())
-            .stderr(log(folder, "kube-apiserver")?)
-            .spawn()?;
+            .stderr(log(folder, "kube-apiserver")?);
+        let begun = Instant::now();
+        let process = RunningProcess::start(&mut command)?;
         let endpoint = Endpoint {
             url: format!("https://127.0.0.1:{port}"),
-            ca: None,
+            ca: Some(self.tls.certificate.clone()),
             token_file: Some(folder.join("token")),
-            pid: child.id(),
+            pid: process.id(),
         };
-        let stock = Stock { child, endpoint };
-        stock.ready()?;
+        ready(&endpoint, READY_WAIT)?;
+        let stock = Stock { endpoint, ready_after: begun.elapsed(), _process: process };
         settle(stock.endpoint.pid)?;
         Ok(stock)
+    }
+
+    /// etcd, over plain HTTP without a token.
+    pub(crate) fn etcd(&self) -> Endpoint {
+        let url = format!("http://127.0.0.1:{}", self.etcd_port);
+        Endpoint { url, ca: None, token_file: None, pid: self.etcd.id() }
     }
 }
 
@@ -121,37 +130,12 @@ impl Stock {
     pub(crate) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
-
-    fn target(&self) -> Result<Target, Failure> {
-        Target::new(&self.endpoint.access()).map_err(Failure::Server)
-    }
-
-    fn ready(&self) -> Result<(), Failure> {
-        let (start, target) = (Instant::now(), self.target()?);
-        let runtime = runtime()?;
-        while start.elapsed() < READY_WAIT {
-            let asked: Result<_, LoadFailure> =
-                runtime.block_on(async { target.connect().await?.send_well(&Ask::get("/readyz")).await });
-            if asked.is_ok() {
-                return Ok(());
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-        Err(Failure::Server(format!("kube-apiserver is not ready after {READY_WAIT:?}")))
-    }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
-}
-
-/// A port that was free a moment ago; another process may take it.
+/// A port that was free a moment ago, below those that the system gives to outgoing connections.
 fn free_port() -> Result<u16, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-fn log(folder: &Path, name: &str) -> Result<File, Failure> {
-    Ok(File::options().create(true).append(true).open(folder.join(format!("{name}.log")))?)
+    let bound = (0..PORT_TRIES).find_map(|_| TcpListener::bind(("127.0.0.1", fastrand::u16(PORTS))).ok());
+    Ok(bound.ok_or_else(|| io::Error::other("no port is free"))?.local_addr()?.port())
 }
 
 /// Writes the signing key of service accounts and the token of the load tool.
@@ -164,13 +148,13 @@ fn keys(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates the generator's namespaces, nodes and pods, the pods with their status.
-fn fill(stock: &Stock, spec: &populate::PopulateSpec) -> Result<(), Failure> {
-    let target = stock.target()?;
+/// Creates the generator's objects of these types, pods with their status.
+pub(crate) fn fill(stock: &Stock, spec: &populate::PopulateSpec, types: &[&str]) -> Result<(), Failure> {
+    let target = stock.endpoint.target()?;
     runtime()?.block_on(async {
         // Namespaces and nodes one at a time, in order; then all pods concurrently.
         let (first, rest): (Vec<_>, Vec<_>) = populate::objects(spec)
-            .filter(|object| ["namespaces", "nodes", "pods"].contains(&object.plural))
+            .filter(|object| types.contains(&object.plural))
             .partition(|object| object.plural != "pods");
         let mut connection = target.connect().await?;
         for object in first {
