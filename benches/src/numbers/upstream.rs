@@ -28,7 +28,7 @@ use std::{
 use cache_server::populate::PopulateSpec;
 use serde::{Deserialize, Serialize};
 
-use self::row::SideRow;
+use self::{incident::ListLoad, row::SideRow, watchers::WatchLoad};
 use super::{
     Failure, Flags,
     machine::{self, Machine},
@@ -64,12 +64,15 @@ struct CaseResult {
 }
 
 /// A measurement of both sides.
-struct UpstreamCase {
+struct UpstreamCase<'a> {
     name: &'static str,
     holds: Holding,
-    method: fn(&LoadSizes) -> String,
-    run: fn(&Cluster, &LoadSizes) -> Result<Vec<SideRow>, Failure>,
+    method: String,
+    run: CaseRun<'a>,
 }
+
+/// The code of a case.
+type CaseRun<'a> = Box<dyn Fn(&Cluster) -> Result<Vec<SideRow>, Failure> + 'a>;
 
 /// The objects in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,18 +127,53 @@ impl LoadSizes {
 }
 
 /// All cases, in the order of measurement. Cases with equal objects follow each other.
-fn cases() -> Vec<UpstreamCase> {
+fn cases(sizes: &LoadSizes) -> Vec<UpstreamCase<'_>> {
     use Holding::{Incident, Large};
+    let lists = |name, load: ListLoad| UpstreamCase {
+        name,
+        holds: Incident,
+        method: load.method(),
+        run: Box::new(move |cluster| load.rows(cluster)),
+    };
+    let watches = |name, load: WatchLoad| UpstreamCase {
+        name,
+        holds: Incident,
+        method: load.method(),
+        run: Box::new(move |cluster| load.rows(cluster)),
+    };
     vec![
-        UpstreamCase { name: "start", holds: Large, method: start::method, run: start::run },
-        UpstreamCase { name: "reads", holds: Large, method: reads::method, run: reads::run },
-        UpstreamCase { name: "staleness", holds: Incident, method: staleness::method, run: staleness::run },
-        UpstreamCase { name: "incident", holds: Incident, method: incident::method, run: incident::run },
-        UpstreamCase { name: "incident-etcd", holds: Incident, method: incident::etcd_method, run: incident::run_etcd },
-        UpstreamCase { name: "watchers-node", holds: Incident, method: watchers::node_method, run: watchers::run_node },
-        UpstreamCase { name: "watchers-all", holds: Incident, method: watchers::all_method, run: watchers::run_all },
-        UpstreamCase { name: "passing", holds: Incident, method: passing::method, run: passing::run },
-        UpstreamCase { name: "held", holds: Incident, method: held::method, run: held::run },
+        UpstreamCase {
+            name: "start",
+            holds: Large,
+            method: start::method(sizes),
+            run: Box::new(|cluster| start::run(cluster, sizes)),
+        },
+        UpstreamCase {
+            name: "reads",
+            holds: Large,
+            method: reads::method(sizes),
+            run: Box::new(|cluster| reads::run(cluster, sizes)),
+        },
+        UpstreamCase {
+            name: "staleness",
+            holds: Incident,
+            method: staleness::method(sizes),
+            run: Box::new(|cluster| staleness::run(cluster, sizes)),
+        },
+        lists("incident", ListLoad::most_recent(sizes)),
+        watches("watchers-node", WatchLoad::by_node(sizes)),
+        watches("watchers-all", WatchLoad::of_all(sizes)),
+        UpstreamCase {
+            name: "passing",
+            holds: Incident,
+            method: passing::method(sizes),
+            run: Box::new(|cluster| passing::run(cluster, sizes)),
+        },
+        UpstreamCase { name: "held", holds: Incident, method: held::method(), run: Box::new(held::run) },
+        // Last, because etcd keeps memory that they make it take.
+        lists("incident-etcd-16", ListLoad::of_few_nodes(sizes)),
+        lists("incident-etcd-80", ListLoad::one_each(sizes)),
+        lists("incident-etcd", ListLoad::exact(sizes)),
     ]
 }
 
@@ -144,7 +182,8 @@ pub(crate) fn main(flags: &Flags) -> ExitCode {
     if flags.list {
         return list();
     }
-    if let Some(row) = flags.rows.iter().find(|row| !cases().iter().any(|case| case.name.starts_with(row.as_str()))) {
+    let names: Vec<&str> = cases(&LoadSizes::full()).iter().map(|case| case.name).collect();
+    if let Some(row) = flags.rows.iter().find(|row| !names.iter().any(|name| name.starts_with(row.as_str()))) {
         eprintln!("numbers: no case begins with {row}; --list names them");
         return ExitCode::from(2);
     }
@@ -170,8 +209,8 @@ pub(crate) fn main(flags: &Flags) -> ExitCode {
 
 #[expect(clippy::print_stdout, reason = "what was asked for")]
 fn list() -> ExitCode {
-    for case in cases() {
-        println!("{:<15} {}", case.name, (case.method)(&LoadSizes::full()));
+    for case in cases(&LoadSizes::full()) {
+        println!("{:<16} {}", case.name, case.method);
     }
     ExitCode::SUCCESS
 }
@@ -187,7 +226,7 @@ fn measure(flags: &Flags) -> Result<UpstreamReport, Failure> {
     };
     let (stolen_before, ticks_before) = machine::ticks();
     let mut prepared: Option<(Holding, Cluster)> = None;
-    for case in cases().into_iter().filter(|case| flags.wants(case.name, true)) {
+    for case in cases(&sizes).into_iter().filter(|case| flags.wants(case.name, true)) {
         if prepared.as_ref().is_none_or(|(holds, _)| *holds != case.holds) {
             // The memory of the last cluster is free before the next one starts.
             drop(prepared.take());
@@ -195,10 +234,10 @@ fn measure(flags: &Flags) -> Result<UpstreamReport, Failure> {
         }
         let Some((_, cluster)) = &prepared else { continue };
         let begun = Instant::now();
-        let found = (case.run)(cluster, &sizes).map_err(|error| error.to_string());
+        let found = (case.run)(cluster).map_err(|error| error.to_string());
         let result = CaseResult {
             name: case.name.to_owned(),
-            method: (case.method)(&sizes),
+            method: case.method,
             date: report.machine.date.clone(),
             seconds: begun.elapsed().as_secs_f64(),
             problem: found.as_ref().err().cloned(),
@@ -256,8 +295,9 @@ impl UpstreamReport {
         let kept = earlier.cases.into_iter().filter(|old| !self.cases.iter().any(|new| new.name == old.name));
         let kept: Vec<CaseResult> = kept.collect();
         self.cases.extend(kept);
-        let place = |result: &CaseResult| cases().iter().position(|case| case.name == result.name);
-        self.cases.sort_by_key(place);
+        let sizes = LoadSizes::full();
+        let order: Vec<&str> = cases(&sizes).iter().map(|case| case.name).collect();
+        self.cases.sort_by_key(|result| order.iter().position(|name| *name == result.name));
         self.command = earlier.command;
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Failure, LoadSizes,
+    Failure,
     front::FrontServer,
     row::{SideRow, float},
 };
@@ -42,46 +42,72 @@ const RECEIVE_BYTES: u32 = 64 << 10;
 const HOLD: Duration = Duration::from_secs(4);
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-pub(super) fn method(_: &LoadSizes) -> String {
+/// Requests of one kind.
+struct HeldKind {
+    what: &'static str,
+    path: &'static str,
+    /// Announced bytes of the body; 0 without one.
+    body: usize,
+    has_target: bool,
+}
+
+const KINDS: [HeldKind; 3] = [
+    HeldKind { what: "answers of 16 MB that are not read, peak", path: ANSWER, body: 0, has_target: true },
+    HeldKind { what: "bodies of 4 MiB that are not finished, peak", path: BODY, body: BODY_BYTES, has_target: true },
+    HeldKind { what: "answers of some bytes, connections kept, peak", path: SMALL_ANSWER, body: 0, has_target: false },
+];
+
+/// Bytes by which a server grows.
+struct HeldMemory {
+    peak: f64,
+    /// At the end of the hold.
+    held: f64,
+}
+
+pub(super) fn method() -> String {
     format!(
-        "{REQUESTS} requests at once, each on a connection of its own, held for {} s; peak of resident memory over that before the \
-         connections, divided by {REQUESTS}; answers: a LIST of {SECRETS} MB of Secrets, which are not cached, whose clients stop \
-         reading after the first bytes; bodies: 2.8 MiB of an announced 4 MiB. Alone: kube-apiserver under the same requests",
+        "{REQUESTS} requests at once, each on a connection of its own, held for {} s; resident memory over that before the \
+         connections, divided by {REQUESTS}: so both connections of a request count; answers: a LIST of {SECRETS} MB of \
+         Secrets, which are not cached, whose clients stop reading after the first bytes; bodies: 2.8 MiB of an announced \
+         4 MiB; clients over plain HTTP, kube-apiserver over TLS; a server started anew for each kind. Alone: kube-apiserver \
+         under the same requests",
         HOLD.as_secs()
     )
 }
 
-pub(super) fn run(cluster: &Cluster, _: &LoadSizes) -> Result<Vec<SideRow>, Failure> {
+pub(super) fn run(cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
     let stock = cluster.serve()?;
     large::fill(stock.endpoint(), SECRETS)?;
+    let each = |grown: f64| grown / REQUESTS as f64;
     let mut rows = Vec::new();
-    {
+    for HeldKind { what, path, body, has_target } in KINDS {
         let front = FrontServer::start_over(&stock, "pods", false)?;
         let server = PlainServer::new(front.endpoint())?;
         // Without its first requests, a process lacks parts that are made once.
         server.hold(SMALL_ANSWER, 1, 0)?;
-        for (what, path, body) in [
-            ("… answers of some bytes", SMALL_ANSWER, 0),
-            ("answers of 16 MB that are not read", ANSWER, 0),
-            ("bodies of 4 MiB that are not finished", BODY, BODY_BYTES),
-        ] {
-            let grown = server.hold(path, REQUESTS, body)?;
-            let row = SideRow::new(what, Unit::KibPerRequest, grown / REQUESTS as f64, None);
-            rows.push(if path == SMALL_ANSWER { row } else { row.at_most(64.0) });
-        }
-        // The small answers explain the large ones, so they follow.
-        rows.rotate_left(1);
+        let HeldMemory { peak, held } = server.hold(path, REQUESTS, body)?;
+        let row = SideRow::new(what, Unit::KibPerRequest, each(peak), None);
+        rows.push(if has_target { row.at_most(64.0) } else { row });
+        rows.push(SideRow::new("… at the end", Unit::KibPerRequest, each(held), None));
     }
     let through = hold_over_tls(FrontServer::start(&stock, "pods")?.endpoint())?;
     let alone = hold_over_tls(stock.endpoint())?;
-    let each = |grown: f64| grown / REQUESTS as f64;
     rows.push(SideRow::new(
-        "answers of 16 MB that are not read, clients over TLS",
+        "answers of 16 MB that are not read, clients over TLS, peak",
         Unit::KibPerRequest,
-        each(through),
-        each(alone),
+        each(through.peak),
+        each(alone.peak),
     ));
+    rows.push(SideRow::new("… at the end", Unit::KibPerRequest, each(through.held), each(alone.held)));
     Ok(rows)
+}
+
+impl HeldMemory {
+    /// The growth beyond the resident bytes before.
+    fn read(sampler: &Sampler, before: u64) -> Result<Self, Failure> {
+        let more = |bytes: u64| float(bytes) - float(before);
+        Ok(Self { peak: more(sampler.peaks().rss_bytes), held: more(sampler.sample()?.rss_bytes) })
+    }
 }
 
 /// A server whose clients use plain HTTP.
@@ -100,7 +126,7 @@ impl PlainServer {
 
     /// Bytes by which the server grows while these requests are held. With a body, all but its end is sent; without
     /// one, only the first bytes of the answer are read.
-    fn hold(&self, path: &str, requests: usize, body: usize) -> Result<f64, Failure> {
+    fn hold(&self, path: &str, requests: usize, body: usize) -> Result<HeldMemory, Failure> {
         let (before, sampler) = (settle(self.pid)?, Sampler::without_sockets(self.pid)?);
         let mut held = Vec::new();
         for _ in 0..requests {
@@ -121,7 +147,7 @@ impl PlainServer {
             }
         }
         thread::sleep(HOLD);
-        Ok(float(sampler.peaks().rss_bytes) - float(before))
+        HeldMemory::read(&sampler, before)
     }
 
     fn head(&self, path: &str, body: usize) -> String {
@@ -137,7 +163,7 @@ impl PlainServer {
 }
 
 /// Bytes by which a server grows while its clients do not read large answers over TLS.
-fn hold_over_tls(server: &Endpoint) -> Result<f64, Failure> {
+fn hold_over_tls(server: &Endpoint) -> Result<HeldMemory, Failure> {
     let buffers = Buffers { receive_bytes: Some(RECEIVE_BYTES), ..Buffers::default() };
     let target = Target::new(&Access { buffers, ..server.access() }).map_err(Failure::Server)?;
     runtime()?.block_on(async {
@@ -150,6 +176,6 @@ fn hold_over_tls(server: &Endpoint) -> Result<f64, Failure> {
             held.push(connection);
         }
         tokio::time::sleep(HOLD).await;
-        Ok(float(sampler.peaks().rss_bytes) - float(before))
+        HeldMemory::read(&sampler, before)
     })
 }

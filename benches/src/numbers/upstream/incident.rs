@@ -1,6 +1,7 @@
-//! `incident`, `incident-etcd`: many agents list the pods of their nodes at once.
+//! `incident`, `incident-etcd`, `incident-etcd-80`, `incident-etcd-16`: many agents list the pods of their nodes at once.
 
 use std::{
+    fmt::Write as _,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     Failure, LoadSizes,
-    front::FrontServer,
+    front::{self, FrontServer},
     metrics,
     row::{SideRow, float},
 };
@@ -21,7 +22,7 @@ use crate::{
         amount,
         case::{Fields, Unit},
         run,
-        server::settle,
+        server::{runtime, settle},
         stock::Cluster,
     },
 };
@@ -30,16 +31,17 @@ use crate::{
 const ETCD_BYTES: &str = "etcd_network_client_grpc_sent_bytes_total";
 /// Largest memory of kube-apiserver and etcd together. Above it kube-apiserver is killed, as the kernel did in the
 /// incident.
-const MEMORY_BYTES_MAX: u64 = 14 << 30;
+const MEMORY_BYTES_MAX: u64 = 12 << 30;
 /// Pause between two checks of that memory.
 const GUARD_EVERY: Duration = Duration::from_millis(20);
-/// Flags with which kube-apiserver 1.36 reads consistent lists from etcd, as it did by default before 1.31.
-const FROM_ETCD: &[&str] = &["--emulated-version=1.33", "--feature-gates=ConsistentListFromCache=false"];
+/// Flag with which kube-apiserver 1.36 reads lists of an exact resourceVersion from etcd. Before 1.31 it read lists without
+/// one from there too, which agents send.
+const FROM_ETCD: &[&str] = &["--feature-gates=ListFromCacheSnapshot=false"];
 
 /// The lists of a case.
-struct ListLoad {
-    /// Flags of kube-apiserver.
-    flags: &'static [&'static str],
+pub(super) struct ListLoad {
+    /// True if the lists name the present resourceVersion, and kube-apiserver reads those from etcd.
+    is_exact: bool,
     /// Lists of each node.
     lists: u32,
     nodes: u32,
@@ -60,26 +62,25 @@ struct ListCosts {
     ours: Option<(f64, f64)>,
 }
 
-pub(super) fn method(sizes: &LoadSizes) -> String {
-    ListLoad::new(sizes, &[]).method()
-}
-
-pub(super) fn etcd_method(sizes: &LoadSizes) -> String {
-    let kube_apiserver = FROM_ETCD.join(" ");
-    format!("{}; kube-apiserver {kube_apiserver}: consistent lists read etcd, as before 1.31", method(sizes))
-}
-
-pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, Failure> {
-    ListLoad::new(sizes, &[]).rows(cluster)
-}
-
-pub(super) fn run_etcd(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, Failure> {
-    ListLoad::new(sizes, FROM_ETCD).rows(cluster)
-}
-
 impl ListLoad {
-    const fn new(sizes: &LoadSizes, flags: &'static [&'static str]) -> Self {
-        Self { flags, lists: sizes.lists, nodes: sizes.incident.nodes }
+    /// Lists without a resourceVersion.
+    pub(super) const fn most_recent(sizes: &LoadSizes) -> Self {
+        Self { is_exact: false, lists: sizes.lists, nodes: sizes.incident.nodes }
+    }
+
+    /// As many lists of an exact resourceVersion.
+    pub(super) const fn exact(sizes: &LoadSizes) -> Self {
+        Self { is_exact: true, ..Self::most_recent(sizes) }
+    }
+
+    /// One list of an exact resourceVersion for each node.
+    pub(super) const fn one_each(sizes: &LoadSizes) -> Self {
+        Self { lists: 1, ..Self::exact(sizes) }
+    }
+
+    /// One list of an exact resourceVersion for each of a few nodes.
+    pub(super) const fn of_few_nodes(sizes: &LoadSizes) -> Self {
+        Self { nodes: 16, ..Self::one_each(sizes) }
     }
 
     const fn clients(&self) -> u32 {
@@ -87,25 +88,40 @@ impl ListLoad {
     }
 
     /// Arguments of the load tool.
-    fn arguments(&self) -> String {
-        let Self { nodes, .. } = self;
-        let clients = self.clients();
+    fn arguments(&self, position: &str) -> String {
+        let (clients, nodes) = (self.clients(), self.nodes);
+        let exact = if self.is_exact {
+            format!("--path /api/v1/pods?resourceVersionMatch=Exact --resource-version {position} ")
+        } else {
+            String::new()
+        };
         // Some nodes have one pod more than others.
         format!(
-            "list --clients {clients} --field-selector spec.nodeName=node-{{i%{nodes}}} --counts-may-differ --settle 0"
+            "list {exact}--clients {clients} --field-selector spec.nodeName=node-{{i%{nodes}}} --counts-may-differ --settle 0"
         )
     }
 
-    fn method(&self) -> String {
-        format!(
+    pub(super) fn method(&self) -> String {
+        let mut text = format!(
             "{} LISTs at once, each on a connection of its own: load {}; each side with a kube-apiserver started anew",
             amount(f64::from(self.clients())),
-            self.arguments()
-        )
+            self.arguments("PRESENT")
+        );
+        if self.is_exact {
+            let flags = FROM_ETCD.join(" ");
+            let most = MEMORY_BYTES_MAX >> 30;
+            let _ = write!(
+                text,
+                ", with {flags}: it reads these lists from etcd, as it read lists without resourceVersion before 1.31; killed \
+                 once it and etcd have {most} GiB"
+            );
+        }
+        text
     }
 
-    fn rows(&self, cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
-        let (alone, with_us) = (self.measure(cluster, false)?, self.measure(cluster, true)?);
+    pub(super) fn rows(&self, cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
+        // First with us: etcd keeps the memory that the other side makes it take.
+        let (with_us, alone) = (self.measure(cluster, true)?, self.measure(cluster, false)?);
         let both = |what: &str, unit, of: fn(&ListCosts) -> f64| SideRow::new(what, unit, of(&with_us), of(&alone));
         let optional =
             |what: &str, unit, of: fn(&ListCosts) -> Option<f64>| SideRow::new(what, unit, of(&with_us), of(&alone));
@@ -124,15 +140,16 @@ impl ListLoad {
 
     /// Runs the lists against a new kube-apiserver, directly or through this server.
     fn measure(&self, cluster: &Cluster, is_through: bool) -> Result<ListCosts, Failure> {
-        let stock = cluster.serve_with(self.flags)?;
+        let stock = cluster.serve_with(if self.is_exact { FROM_ETCD } else { &[] })?;
         let front = if is_through { Some(FrontServer::start(&stock, "pods")?) } else { None };
         let server = front.as_ref().map_or_else(|| stock.endpoint(), FrontServer::endpoint);
         let (pid, etcd) = (stock.endpoint().pid, cluster.etcd());
+        let position = runtime()?.block_on(front::position(&server.target()?, "/api/v1/pods?"))?;
+        let arguments = run::words(&self.arguments(&position));
         settle(pid)?;
         let (sampler, etcd_sampler) = (Sampler::without_sockets(pid)?, Sampler::without_sockets(etcd.pid)?);
         let (before, bytes_before) = (sampler.sample()?, metrics::read(&etcd, ETCD_BYTES)?);
-        let (found, problem, is_killed) =
-            guarded([pid, etcd.pid], || run::try_load(server, &run::words(&self.arguments())))?;
+        let (found, problem, is_killed) = guarded([pid, etcd.pid], || run::try_load(server, &arguments))?;
         let peak = sampler.peaks().rss_bytes;
         let cpu = sampler.cpu().ok().filter(|_| !is_killed);
         if let Some(problem) = problem.as_ref().filter(|_| !is_killed) {

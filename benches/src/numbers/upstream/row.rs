@@ -48,7 +48,7 @@ impl SideRow {
         let measured = if self.holds() { optional(*with_us) } else { format!("**{}** missed", optional(*with_us)) };
         // A quotient of differences around zero tells nothing.
         let times = alone.zip(*with_us).filter(|(alone, with_us)| *alone > 0.0 && *with_us > 0.0);
-        let times = optional(times.map(|(alone, with_us)| alone / with_us));
+        let times = times.map_or_else(|| "-".to_owned(), |(alone, with_us)| quotient(alone / with_us));
         [what.clone(), unit.label().to_owned(), target.text(), measured, optional(*alone), times]
     }
 
@@ -60,6 +60,14 @@ impl SideRow {
         (!self.holds()).then(|| format!("{what}: {found} where {} is asked", asked.trim()))
     }
 }
+
+/// Formats a quotient, a small one as a fraction.
+fn quotient(value: f64) -> String {
+    if value < FRACTION_BELOW { format!("1/{}", amount(value.recip().round())) } else { amount(value) }
+}
+
+/// Quotients below this have too few digits with two decimals.
+const FRACTION_BELOW: f64 = 0.1;
 
 /// The value that `percent` percent of the values do not exceed (nearest rank). Not a number without values.
 pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
@@ -92,6 +100,11 @@ mod tests {
         assert_eq!(row.cells(), ["read", "ms", "≤ 2", "**3** missed", "6", "2"]);
         assert_eq!(row.miss().as_deref(), Some("read: 3 where ≤ 2 ms is asked"));
         assert_eq!(SideRow::new("read", Unit::Millis, 0.003, None).at_most(4.0).miss(), None);
+    }
+
+    #[test]
+    fn small_quotients_are_fractions() {
+        assert_eq!([12.0, 0.5, 0.001].map(quotient), ["12", "0.50", "1/1,000"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::{
 /// Events per second.
 const RATE: f64 = 500.0;
 /// Connections that write.
-const LANES: usize = 16;
+const LANES: usize = 32;
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 3_000;
 const OPEN_WAIT: Duration = Duration::from_secs(60);

@@ -1,5 +1,7 @@
 //! `start`: time and memory of a start with many pods already in kube-apiserver.
 
+use std::{thread, time::Duration};
+
 use super::{
     Failure, LoadSizes,
     front::FrontServer,
@@ -15,6 +17,9 @@ use crate::{
         stock::{Cluster, Stock},
     },
 };
+
+/// Time in which this server returns the last free memory to the system.
+const REST: Duration = Duration::from_secs(12);
 
 pub(super) fn method(sizes: &LoadSizes) -> String {
     format!(
@@ -32,6 +37,7 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
     let (mut seconds, mut sizes_seen, mut read_through) = (Vec::new(), Vec::new(), f64::NAN);
     for _ in 0..sizes.starts {
         let front = FrontServer::start(&stock, "pods")?;
+        thread::sleep(REST);
         seconds.push(front.ready_after.as_secs_f64());
         sizes_seen.push(ProcessSize::of(front.endpoint())?);
         read_through = read(&stock, front.endpoint(), sizes.large.pods)?;

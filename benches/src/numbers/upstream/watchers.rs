@@ -38,7 +38,7 @@ const REST: Duration = Duration::from_secs(3);
 const SECONDS: u64 = 20;
 
 /// The watches and writes of a case.
-struct WatchLoad {
+pub(super) struct WatchLoad {
     watchers: u32,
     scope: Scope,
     /// Writes per second.
@@ -57,33 +57,24 @@ struct ProcessCosts {
     cpu: f64,
 }
 
-pub(super) fn node_method(sizes: &LoadSizes) -> String {
-    WatchLoad::by_node(sizes).method("each watches the pods of its own node, so an event concerns one of them")
-}
-
-pub(super) fn all_method(sizes: &LoadSizes) -> String {
-    WatchLoad::of_all(sizes).method("each watches all pods, so an event concerns all of them")
-}
-
-pub(super) fn run_node(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, Failure> {
-    WatchLoad::by_node(sizes).rows(cluster)
-}
-
-pub(super) fn run_all(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, Failure> {
-    WatchLoad::of_all(sizes).rows(cluster)
-}
-
 impl WatchLoad {
-    fn by_node(sizes: &LoadSizes) -> Self {
+    /// Watches of the pods of a node each, so that each event concerns one of them.
+    pub(super) fn by_node(sizes: &LoadSizes) -> Self {
         Self { watchers: sizes.watchers, scope: Scope::Node, rate: 100.0, seconds: sizes.seconds.min(SECONDS) }
     }
 
-    fn of_all(sizes: &LoadSizes) -> Self {
+    /// Watches of all pods.
+    pub(super) fn of_all(sizes: &LoadSizes) -> Self {
         Self { scope: Scope::All, rate: 10.0, ..Self::by_node(sizes) }
     }
 
-    fn method(&self, scope: &str) -> String {
+    pub(super) fn method(&self) -> String {
         let Self { watchers, rate, seconds, .. } = self;
+        let scope = if self.scope == Scope::Node {
+            "each watches the pods of its own node, so an event concerns one of them"
+        } else {
+            "each watches all pods, so an event concerns all of them"
+        };
         format!(
             "{} watches of pods over TLS, each on a connection of its own; {scope}; {} writes/s of pods of 3 KB for {seconds} s, \
              directly to kube-apiserver on both sides; CPU during the writes; each side with a kube-apiserver started anew",
@@ -92,7 +83,7 @@ impl WatchLoad {
         )
     }
 
-    fn rows(&self, cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
+    pub(super) fn rows(&self, cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
         let (alone, _) = self.measure(cluster, false)?;
         let (with_us, ours) = self.measure(cluster, true)?;
         let ours = ours.ok_or_else(|| Failure::Server("it was never started".to_owned()))?;
