@@ -131,6 +131,12 @@ impl Sampler {
         self.sockets
     }
 
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.shared.pid
+    }
+
     /// Takes a sample.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ struct ListCosts {
     /// `None` if kube-apiserver was killed.
     cpu: Option<f64>,
     etcd_bytes: f64,
-    etcd_peak: f64,
+    etcd_growth: f64,
     /// Time until all were answered; `None` if not all were.
     seconds: Option<f64>,
     answered: f64,
@@ -130,7 +130,7 @@ impl ListLoad {
             both("… growth", Unit::Mib, |costs| costs.growth),
             optional("… CPU", Unit::CpuSeconds, |costs| costs.cpu),
             both("read from etcd", Unit::Mib, |costs| costs.etcd_bytes),
-            both("peak memory of etcd", Unit::Mib, |costs| costs.etcd_peak),
+            both("memory growth of etcd", Unit::Mib, |costs| costs.etcd_growth),
             optional("until all lists are answered", Unit::Seconds, |costs| costs.seconds),
             both("lists answered", Unit::Count, |costs| costs.answered),
             SideRow::new("memory growth of this server", Unit::Mib, with_us.ours.map(|(growth, _)| growth), None),
@@ -148,7 +148,8 @@ impl ListLoad {
         let arguments = run::words(&self.arguments(&position));
         settle(pid)?;
         let (sampler, etcd_sampler) = (Sampler::without_sockets(pid)?, Sampler::without_sockets(etcd.pid)?);
-        let (before, bytes_before) = (sampler.sample()?, metrics::read(&etcd, ETCD_BYTES)?);
+        let (before, etcd_before) = (sampler.sample()?, etcd_sampler.sample()?.rss_bytes);
+        let bytes_before = metrics::read(&etcd, ETCD_BYTES)?;
         let (found, problem, is_killed) = guarded([pid, etcd.pid], || run::try_load(server, &arguments))?;
         let peak = sampler.peaks().rss_bytes;
         let cpu = sampler.cpu().ok().filter(|_| !is_killed);
@@ -164,7 +165,7 @@ impl ListLoad {
             growth: float(peak.saturating_sub(before.rss_bytes)),
             cpu: cpu.map(|cpu| cpu.as_secs_f64() - before.cpu_seconds),
             etcd_bytes: metrics::read(&etcd, ETCD_BYTES)? - bytes_before,
-            etcd_peak: float(etcd_sampler.peaks().rss_bytes),
+            etcd_growth: float(etcd_sampler.peaks().rss_bytes.saturating_sub(etcd_before)),
             seconds: if problem.is_none() { Some(run::number(&found, "seconds")?) } else { None },
             answered: f64::from(self.clients()) - failures(&found),
             ours: ours.transpose()?,

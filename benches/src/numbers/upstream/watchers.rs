@@ -9,13 +9,14 @@ use super::{
 };
 use crate::{
     load::{
+        client::Target,
         fanout::{
             concerned,
             crowd::{Crowd, Plan},
             subject::{Kind as ObjectKind, Scope},
         },
-        sampler::{Sample, Sampler},
-        writer::Writer,
+        sampler::Sampler,
+        writer::{Pace, Writer},
     },
     numbers::{
         amount,
@@ -53,8 +54,9 @@ struct ProcessCosts {
     before: f64,
     /// Peak memory with them.
     peak: f64,
-    /// CPU time during the writes.
+    /// CPU time during the writes, and during as many writes before the watches.
     cpu: f64,
+    cpu_without: f64,
 }
 
 impl WatchLoad {
@@ -84,88 +86,115 @@ impl WatchLoad {
     }
 
     pub(super) fn rows(&self, cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
-        let (alone, _) = self.measure(cluster, false)?;
-        let (with_us, ours) = self.measure(cluster, true)?;
-        let ours = ours.ok_or_else(|| Failure::Server("it was never started".to_owned()))?;
-        let both = |what: &str, unit, of: fn(&ProcessCosts) -> f64| SideRow::new(what, unit, of(&with_us), of(&alone));
+        let (alone, with_us) = (self.measure(cluster, false)?, self.measure(cluster, true)?);
+        let ([alone], [with_us, ours]) = (&*alone, &*with_us) else {
+            return Err(Failure::Server("a process was not sampled".to_owned()));
+        };
+        let both = |what: &str, unit, of: fn(&ProcessCosts) -> f64| SideRow::new(what, unit, of(with_us), of(alone));
         let watchers = amount(f64::from(self.watchers));
         Ok(vec![
             both(&format!("memory of kube-apiserver, peak with {watchers} watches"), Unit::Mib, |costs| costs.peak),
             both("… growth by them", Unit::Mib, |costs| costs.peak - costs.before),
             both("… CPU during the writes", Unit::CpuSeconds, |costs| costs.cpu),
+            both("… CPU during as many writes before the watches", Unit::CpuSeconds, |costs| costs.cpu_without),
             SideRow::new("memory of this server, peak with them", Unit::Mib, ours.peak, None),
             SideRow::new("… growth by them", Unit::Mib, ours.peak - ours.before, None),
             SideRow::new("… CPU during the writes", Unit::CpuSeconds, ours.cpu, None),
+            SideRow::new("… CPU during as many writes before the watches", Unit::CpuSeconds, ours.cpu_without, None),
         ])
     }
 
     /// Costs to a new kube-apiserver, and to this server if the watches are there.
-    fn measure(&self, cluster: &Cluster, is_through: bool) -> Result<(ProcessCosts, Option<ProcessCosts>), Failure> {
+    fn measure(&self, cluster: &Cluster, is_through: bool) -> Result<Vec<ProcessCosts>, Failure> {
         let stock = cluster.serve()?;
-        let direct = stock.endpoint().target()?;
         let groups = if self.scope == Scope::Node { self.watchers as usize } else { 1 };
         let subject = front::subject(ObjectKind::Pods, self.scope, groups.max(100), groups);
         let runtime = runtime()?;
-        let mut writer = runtime.block_on(Writer::prepare(&direct, subject, LANES, OBJECT_BYTES))?;
+        let mut writer = runtime.block_on(async {
+            let direct = stock.endpoint().target()?;
+            Ok::<_, Failure>(Writer::prepare(&direct, subject, LANES, OBJECT_BYTES).await?)
+        })?;
         let front = if is_through { Some(FrontServer::start(&stock, "pods")?) } else { None };
-        settle(stock.endpoint().pid)?;
-        let api = SampledProcess::start(stock.endpoint().pid)?;
-        let ours = front.as_ref().map(|front| SampledProcess::start(front.pid())).transpose()?;
+        let pids = std::iter::once(stock.endpoint().pid).chain(front.as_ref().map(FrontServer::pid));
+        let mut processes = pids.map(SampledProcess::start).collect::<Result<Vec<_>, _>>()?;
+        runtime.block_on(writer.write(self.pace(), 0));
+        for process in &mut processes {
+            process.begin_watches()?;
+        }
         let server = front.as_ref().map_or_else(|| stock.endpoint(), FrontServer::endpoint);
-        let position = runtime.block_on(front::position(&server.target()?, &writer.subject().watched(0)))?;
+        runtime.block_on(self.watch(server.target()?, &mut writer, &processes))
+    }
+
+    fn pace(&self) -> Pace {
+        front::pace(self.rate, self.seconds)
+    }
+
+    /// Opens the watches and writes. Every event must arrive.
+    async fn watch(
+        &self,
+        target: Target,
+        writer: &mut Writer,
+        processes: &[SampledProcess],
+    ) -> Result<Vec<ProcessCosts>, Failure> {
+        let position = front::position(&target, &writer.subject().watched(0)).await?;
         let path = |watcher| front::watch_path(&writer.subject().watched(watcher), &position);
-        let plan = Plan {
-            target: server.target()?,
-            paths: Arc::new((0..self.watchers as usize).map(path).collect()),
-            streams: 1,
-            connect_rate: CONNECT_RATE,
-            initial: false,
-        };
-        runtime.block_on(async {
-            let crowd = Crowd::start(&plan)?;
-            let closed = crowd.opened(self.watchers as usize, OPEN_WAIT).await;
-            tokio::time::sleep(REST).await;
-            let (api_begin, our_begin) = (api.sample()?, ours.as_ref().map(SampledProcess::sample).transpose()?);
-            let written = writer.write(front::pace(self.rate, self.seconds), 0).await;
-            let all = concerned(writer.subject(), self.watchers, &written.numbers);
-            let lost = crowd.delivered(all, LATE_WAIT).await;
-            let api_costs = api.costs(&api_begin)?;
-            let our_costs = ours.as_ref().zip(our_begin).map(|(ours, begin)| ours.costs(&begin)).transpose()?;
-            let mut failures = crowd.stop()?.failures;
-            failures.merge(written.failures);
-            writer.clean().await?;
-            if closed > 0 || lost > 0 || failures.total() > 0 {
-                let lines = failures.lines().collect::<Vec<_>>().join("; ");
-                return Err(Failure::Load(format!("{closed} watches did not open, {lost} events were lost; {lines}")));
-            }
-            Ok((api_costs, our_costs))
-        })
+        let paths = Arc::new((0..self.watchers as usize).map(path).collect());
+        let crowd = Crowd::start(&Plan { target, paths, streams: 1, connect_rate: CONNECT_RATE, initial: false })?;
+        let closed = crowd.opened(self.watchers as usize, OPEN_WAIT).await;
+        tokio::time::sleep(REST).await;
+        let begun = processes.iter().map(SampledProcess::cpu).collect::<Result<Vec<_>, _>>()?;
+        let written = writer.write(self.pace(), self.pace().writes()).await;
+        let all = concerned(writer.subject(), self.watchers, &written.numbers);
+        let lost = crowd.delivered(all, LATE_WAIT).await;
+        let costs = processes.iter().zip(begun).map(|(process, begun)| process.costs(begun)).collect();
+        let mut failures = crowd.stop()?.failures;
+        failures.merge(written.failures);
+        writer.clean().await?;
+        if closed > 0 || lost > 0 || failures.total() > 0 {
+            let lines = failures.lines().collect::<Vec<_>>().join("; ");
+            return Err(Failure::Load(format!("{closed} watches did not open, {lost} events were lost; {lines}")));
+        }
+        costs
     }
 }
 
-/// A process that is sampled from before the watches.
+/// A process whose costs are sampled.
 struct SampledProcess {
     sampler: Sampler,
-    before: Sample,
+    /// CPU seconds at the start.
+    started: f64,
+    /// Resident bytes before the watches.
+    before: u64,
+    /// CPU seconds during the writes before the watches.
+    cpu_without: f64,
 }
 
 impl SampledProcess {
     fn start(pid: u32) -> Result<Self, Failure> {
         let sampler = Sampler::without_sockets(pid)?;
-        let before = sampler.sample()?;
-        Ok(Self { sampler, before })
+        let started = sampler.cpu()?.as_secs_f64();
+        Ok(Self { sampler, started, before: 0, cpu_without: 0.0 })
     }
 
-    fn sample(&self) -> Result<Sample, Failure> {
-        Ok(self.sampler.sample()?)
+    /// Ends the period of the writes before the watches.
+    fn begin_watches(&mut self) -> Result<(), Failure> {
+        self.cpu_without = self.cpu()? - self.started;
+        self.before = settle(self.sampler.pid())?;
+        self.sampler.reset();
+        Ok(())
     }
 
-    /// Costs since the start; CPU time since `begin`.
-    fn costs(&self, begin: &Sample) -> Result<ProcessCosts, Failure> {
+    fn cpu(&self) -> Result<f64, Failure> {
+        Ok(self.sampler.cpu()?.as_secs_f64())
+    }
+
+    /// Costs of the watches; CPU time since `begun`.
+    fn costs(&self, begun: f64) -> Result<ProcessCosts, Failure> {
         Ok(ProcessCosts {
-            before: float(self.before.rss_bytes),
+            before: float(self.before),
             peak: float(self.sampler.peaks().rss_bytes),
-            cpu: self.sample()?.cpu_seconds - begin.cpu_seconds,
+            cpu: self.cpu()? - begun,
+            cpu_without: self.cpu_without,
         })
     }
 }
