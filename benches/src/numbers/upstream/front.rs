@@ -128,9 +128,24 @@ impl RequestPair {
         path: &str,
         body: Option<(&str, &str)>,
     ) -> Result<(), LoadFailure> {
+        self.send_after(|| Duration::ZERO, method, path, body).await
+    }
+
+    /// Like [`send`](Self::send), with a pause before each of the two.
+    pub(super) async fn send_after(
+        &mut self,
+        pause: impl Fn() -> Duration,
+        method: &Method,
+        path: &str,
+        body: Option<(&str, &str)>,
+    ) -> Result<(), LoadFailure> {
         for is_through in [self.is_turned, !self.is_turned] {
             let connection = if is_through { &mut self.through } else { &mut self.direct };
             let body = body.map(|(kind, text)| (kind, text.to_owned()));
+            let pause = pause();
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             let begun = Instant::now();
             let answer = writer::send(connection, method.clone(), path, body).await?;
             let seconds = begun.elapsed().as_secs_f64();

@@ -1,6 +1,6 @@
 //! `reads`: consistent reads with a small answer, while the cache is current.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, ops::Range, time::Duration};
 
 use http::Method;
 
@@ -23,8 +23,9 @@ use crate::{
 const LANES: usize = 32;
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 3_000;
-/// Pause between two pairs of reads, so that they do not take the cores from the writes.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Milliseconds of pause before each read, by chance: a read that waits for the newest state makes it known to the next
+/// one, so reads of both sides must not follow each other at once.
+const PAUSE_MILLIS: Range<u64> = 5..45;
 
 /// A kind of read, and what is written meanwhile.
 struct ReadLoad {
@@ -77,7 +78,8 @@ const LOADS: [ReadLoad; 6] = [
 
 pub(super) fn method(sizes: &LoadSizes) -> String {
     format!(
-        "{} pods; LISTs without resourceVersion, in turns directly and through us, for {} s each, one at a time; writes go to \
+        "{} pods; LISTs without resourceVersion, in turns directly and through us, for {} s each, one at a time, \
+         25 ms apart on average; writes go to \
          kube-apiserver directly; `--resources pods,namespaces`; medians",
         amount(f64::from(sizes.large.pods)),
         sizes.seconds
@@ -145,8 +147,8 @@ impl ReadLoad {
 
     async fn read(&self, pair: &mut RequestPair, is_over: &Cell<bool>) -> Result<(), LoadFailure> {
         while !is_over.get() {
-            pair.send(&Method::GET, self.path, None).await?;
-            tokio::time::sleep(PAUSE).await;
+            let pause = || Duration::from_millis(fastrand::u64(PAUSE_MILLIS));
+            pair.send_after(pause, &Method::GET, self.path, None).await?;
         }
         Ok(())
     }
