@@ -312,6 +312,7 @@ where
         (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => {}
         _ if target.ty.custom.is_none() => return Err(Status::generic_method_not_allowed()),
         _ if everywhere => return Ok(page_not_found()),
+        (&Method::PUT | &Method::PATCH, None) => return Err(Status::bad_request("name must be provided")),
         _ => return Err(status::method_not_supported(&target.ty, head.method)),
     }
     let format = AnswerFormat::read(head.headers, &head.query)?;

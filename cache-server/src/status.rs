@@ -63,9 +63,9 @@ pub(crate) fn not_that_form(form: &str, what_it_is: &str, go_type: &str) -> Stat
 }
 
 /// Error for a create while the type's definition is being deleted.
-pub(crate) fn terminating(ty: &ResourceType) -> Status {
-    let message = "create not allowed while custom resource definition is terminating".into();
-    Status { message, ..Status::method_not_supported(&ty.group, &ty.plural, "create") }
+pub(crate) fn terminating(ty: &ResourceType, name: &str) -> Status {
+    let why = "create not allowed while custom resource definition is terminating";
+    Status::forbidden(&ty.group, &ty.plural, name, why)
 }
 
 /// Error of custom resources for a method that a path does not support.

@@ -35,7 +35,6 @@ use crate::{
     registry::Registry,
     request::RequestHead,
     route::Target,
-    status,
 };
 
 /// Name of the scale subresource.
@@ -58,9 +57,6 @@ where
 {
     let body = intake::read(pin!(body), intake::Rooms { server: &app.room, connection: head.room }).await?;
     let target = &renewed(target, &app.registry.now()).ok_or_else(Status::generic_not_found)?;
-    if *head.method == Method::POST && target.ty.terminating {
-        return Err(status::terminating(&target.ty));
-    }
     let answer = carry_out(app, head, target, format, &body).await;
     // Wait (at most 3 s) until the definition is in effect, so that the client's next request sees it.
     if target.ty.defines_types {

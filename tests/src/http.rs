@@ -92,6 +92,11 @@ impl Client {
         Self { authorization: Some(format!("Bearer {token}").leak()), ..self }
     }
 
+    /// Header `authorization` that it sends.
+    pub const fn authorization(&self) -> Option<&'static str> {
+        self.authorization
+    }
+
     /// Gets `path`, which may carry a query.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Self::request(Method::GET, path, &[], Bytes::new())).await

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     app::LocalApp,
-    clock, ids,
+    clock, ids, status,
     storage::{Expect, Txn, WriteError},
 };
 
@@ -117,19 +117,23 @@ pub(super) async fn create_named(
     store(app, ty, &object, options).await
 }
 
-/// Refuses to create an object in a terminating namespace.
+/// Refuses to create an object of a terminating definition or in a terminating namespace.
 ///
 /// # Source
-/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
+/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes; apiextensions-apiserver
+/// `pkg/apiserver/customresource_handler.go`.
 fn refuse_ending(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
-    let namespace = metadata::text(object, "namespace");
-    if !ty.namespaced || !app.namespaces.is_ending(namespace) {
-        return Ok(());
-    }
     let name = match metadata::text(object, "name") {
         "" => metadata::text(object, "generateName"),
         name => name,
     };
+    if ty.terminating {
+        return Err(status::terminating(ty, name));
+    }
+    let namespace = metadata::text(object, "namespace");
+    if !ty.namespaced || !app.namespaces.is_ending(namespace) {
+        return Ok(());
+    }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut status = Status::forbidden(&ty.group, &ty.plural, name, &why);
     let text = format!("namespace {namespace} is being terminated");

@@ -1,14 +1,17 @@
-//! Sends equal random requests to this server and to a stock kube-apiserver. Each difference must be a row of
-//! `docs/guarantees.md`.
+//! Sends equal random requests to three servers: this one with objects of its own, a stock kube-apiserver, and this one
+//! in front of that kube-apiserver. Each difference must be a row of `docs/guarantees.md`.
 //!
-//! Runs where `benches/kube-apiserver/prepare` built the stock server, and passes with a line about it elsewhere. With
-//! `CONFORMANCE=upstream`, this server is in front of a second stock server. Each run starts
-//! from the seed `DIFFERENTIAL_SEED` and takes `DIFFERENTIAL_SECONDS`.
+//! The API server gets each write once, through the server in front of it. Both answer the same reads about the result,
+//! and at the end of a round the same watches of all its events.
+//!
+//! Runs where `benches/kube-apiserver/prepare` built the stock server, and passes with a line about it elsewhere. Each
+//! run starts from the seed `DIFFERENTIAL_SEED` and takes `DIFFERENTIAL_SECONDS`.
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
 mod allowed;
 mod compare;
+mod reads;
 mod script;
 
 use std::{
@@ -22,7 +25,8 @@ use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tests::{
-    genuine::{ADMIN, Genuine, GenuineSettings, token_of},
+    genuine::{ADMIN, CACHE, Genuine, GenuineSettings, token_of},
+    process::Server,
     ways::WITHOUT_PLUGINS,
 };
 use tokio::time::sleep;
@@ -30,22 +34,33 @@ use tokio::time::sleep;
 use self::{
     allowed::Case,
     compare::{Difference, Pairs},
+    reads::BothWays,
     script::{Kind, Request},
 };
-use crate::conformance;
+use crate::conformance::BINARY;
 
 const SEED: u64 = 1;
-const SECONDS: u64 = 10;
+const SECONDS: u64 = 6;
+/// Seconds of writes whose events are watched again: fewer than a new watch cache of the stock server keeps.
+const ROUND_SECONDS: u64 = 20;
 /// Number of differences that ends a run.
 const WRONG_MAX: usize = 20;
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// The types of [`script::kinds`], as the server in front of the stock server caches them: all from the start, Secrets too.
+const CACHED: &str = "configmaps,secrets,serviceaccounts,pods,services,nodes,deployments.apps,leases.coordination.k8s.io,\
+                      roles.rbac.authorization.k8s.io,widgets.example.com";
+/// Message of this server if the API server behind it ends a connection without a response.
+const BROKEN_OFF: &str = "the upstream API server broke off without an answer";
 
 /// A server's response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) warnings: Vec<String>,
-    /// Null if the body is not JSON.
+    pub(crate) content_type: String,
+    /// A text if the body is neither JSON nor YAML.
     pub(crate) body: Value,
 }
 
@@ -54,19 +69,25 @@ pub(crate) async fn send(
     client: &Client,
     method: &str,
     path: &str,
-    content_type: Option<&str>,
+    headers: &[(&str, &str)],
     body: &str,
 ) -> Option<Answer> {
     let mut request = http::Request::builder().method(method).uri(path);
-    if let Some(content_type) = content_type {
-        request = request.header("content-type", content_type);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
     }
     let response = client.send(request.body(Body::from(body.as_bytes().to_vec())).unwrap()).await.ok()?;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings.map(|value| value.to_str().unwrap().to_owned()).collect();
+    let content_type = response.headers().get("content-type").map_or("", |value| value.to_str().unwrap()).to_owned();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.ok()?.to_bytes();
-    Some(Answer { code, warnings, body: serde_json::from_slice(&body).unwrap_or_default() })
+    let text = String::from_utf8_lossy(&body);
+    let body = match content_type.as_str() {
+        "application/yaml" => serde_saphyr::from_str(&text).ok(),
+        _ => serde_json::from_str(&text).ok(),
+    };
+    Some(Answer { code, warnings, content_type, body: body.unwrap_or_else(|| text.into()) })
 }
 
 /// Positions and uids of an object, by the placeholder of a script.
@@ -92,27 +113,41 @@ impl Side {
         for (name, value) in &known {
             body = body.replace(name, value);
         }
-        let content_type = request.body.as_ref().map(|_| request.content_type);
-        let mut answer = send(&self.client, request.method, &request.path, content_type, &body).await?;
+        let content_type = [("content-type", request.content_type)];
+        let headers: &[_] = if request.body.is_some() { &content_type } else { &[] };
+        let answer = send(&self.client, request.method, &request.path, headers, &body).await?;
+        self.note(request, &answer);
+        let is_broken_off = answer.body["message"].as_str().is_some_and(|message| message.starts_with(BROKEN_OFF));
+        (!is_broken_off).then_some(answer)
+    }
+
+    /// Remembers position and uid of the object in an answer.
+    fn note(&mut self, request: &Request, answer: &Answer) {
         let metadata = &answer.body["metadata"];
         if let (Some(version), Some(uid)) = (metadata["resourceVersion"].as_str(), metadata["uid"].as_str()) {
-            self.known.insert(key, [("$RV", version.to_owned()), ("$UID", uid.to_owned())]);
+            let known = [("$RV", version.to_owned()), ("$UID", uid.to_owned())];
+            self.known.insert((request.kind, request.name.clone()), known);
         }
-        without_owners(&mut answer.body);
-        Some(answer)
     }
 
     /// Deletes an object, with or without finalizers.
     async fn forget(&mut self, path: &str) {
         let finalizers = json!({"metadata": {"finalizers": null}}).to_string();
-        send(&self.client, "PATCH", path, Some(MERGE_PATCH), &finalizers).await.unwrap();
-        send(&self.client, "DELETE", &format!("{path}?gracePeriodSeconds=0"), None, "").await.unwrap();
-        send(&self.client, "PATCH", path, Some(MERGE_PATCH), &finalizers).await.unwrap();
+        let patch = [("content-type", MERGE_PATCH)];
+        send(&self.client, "PATCH", path, &patch, &finalizers).await.unwrap();
+        send(&self.client, "DELETE", &format!("{path}?gracePeriodSeconds=0"), &[], "").await.unwrap();
+        send(&self.client, "PATCH", path, &patch, &finalizers).await.unwrap();
     }
 }
 
-/// Removes managedFields and the positions of lists: the row `managedFields` covers all of the former, and a write of
-/// any type advances the position of a stock server's lists.
+/// The answer without managedFields and the positions of lists: the row `managedFields` covers all of the former, and a
+/// write of any type advances the position of a stock server's lists.
+fn comparable(answer: &Answer) -> Answer {
+    let mut answer = answer.clone();
+    without_owners(&mut answer.body);
+    answer
+}
+
 fn without_owners(body: &mut Value) {
     if body.get("items").is_some() {
         body["metadata"]["resourceVersion"] = Value::Null;
@@ -135,9 +170,9 @@ async fn defaults(stock: &Client, kinds: &[Kind]) -> Vec<BTreeSet<String>> {
         sent["metadata"] = json!({"name": "minimal"});
         sent["kind"] = kind.kind.into();
         sent["apiVersion"] = kind.api_version.into();
-        let made = send(stock, "POST", kind.collection, Some("application/json"), &sent.to_string()).await.unwrap();
+        let made = send(stock, "POST", kind.collection, &[JSON], &sent.to_string()).await.unwrap();
         assert_eq!(made.code, 201, "{}", made.body);
-        send(stock, "DELETE", &format!("{}/minimal", kind.collection), None, "").await.unwrap();
+        send(stock, "DELETE", &format!("{}/minimal", kind.collection), &[], "").await.unwrap();
         let mut paths = BTreeSet::new();
         added("", &sent, &made.body, &mut paths);
         defaults.push(paths);
@@ -170,51 +205,77 @@ fn added(path: &str, sent: &Value, made: &Value, paths: &mut BTreeSet<String>) {
 /// Creates the namespace, defines the custom type and waits until it is served.
 async fn define(client: &Client, kinds: &[Kind]) {
     let namespace = json!({"metadata": {"name": "team"}}).to_string();
-    send(client, "POST", "/api/v1/namespaces", Some("application/json"), &namespace).await.unwrap();
+    send(client, "POST", "/api/v1/namespaces", &[JSON], &namespace).await.unwrap();
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let made = send(client, "POST", path, Some("application/json"), &script::definition().to_string()).await.unwrap();
+    let made = send(client, "POST", path, &[JSON], &script::definition().to_string()).await.unwrap();
     assert_eq!(made.code, 201, "{}", made.body);
     for kind in kinds {
-        while send(client, "GET", kind.collection, None, "").await.unwrap().code != 200 {
+        while send(client, "GET", kind.collection, &[], "").await.unwrap().code != 200 {
             sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-/// Goal: clients cannot distinguish the servers, except for documented differences. Method: random requests to both, in
-/// order; where a row allows different decisions, the object is deleted on both sides.
-#[tokio::test]
-async fn random_requests_are_answered_as_by_a_stock_server() {
-    let settings = GenuineSettings { without_plugins: WITHOUT_PLUGINS, ..GenuineSettings::default() };
-    let Some(genuine) = Genuine::start_with("differential", settings).await else { return };
-    let (seed, seconds) = (number("DIFFERENTIAL_SEED", SEED), number("DIFFERENTIAL_SECONDS", SECONDS));
-    let kinds = script::kinds();
-    let stock = genuine.kube_client(ADMIN).await;
-    let server = conformance::server(&[]).await;
+/// A client of a plain HTTP server, as the administrator.
+fn client_of(server: &Server) -> Client {
     let mut config = kube::Config::new(format!("http://{}", server.address()).parse().unwrap());
     config.auth_info.token = Some(token_of(ADMIN).into());
-    let ours = Client::try_from(config).unwrap();
-    for client in [&stock, &ours] {
-        define(client, &kinds).await;
+    Client::try_from(config).unwrap()
+}
+
+/// The three servers, and the differences so far.
+struct Comparison {
+    kinds: Vec<Kind>,
+    /// Paths that the stock server fills in, by type.
+    defaults: Vec<BTreeSet<String>>,
+    /// The stock server through the server in front of it.
+    stock: Side,
+    /// The stock server on both ways.
+    both: BothWays,
+    /// The server with objects of its own.
+    ours: Side,
+    pairs: Pairs,
+    requests: usize,
+    /// Number of allowed differences by row.
+    rows: BTreeMap<&'static str, usize>,
+    wrong: Vec<String>,
+}
+
+impl Comparison {
+    async fn new(genuine: &Genuine, ours: &Server, front: &Server) -> Self {
+        let (direct, cached, ours) = (genuine.kube_client(ADMIN).await, client_of(front), client_of(ours));
+        let kinds = script::kinds();
+        for client in [&cached, &ours] {
+            define(client, &kinds).await;
+        }
+        let defaults = defaults(&direct, &kinds).await;
+        let watches = [genuine.client(ADMIN), front.client().with_token(&token_of(ADMIN))];
+        let both = BothWays::new([direct, cached.clone()], watches, &kinds);
+        let (stock, ours) = (Side::new(cached), Side::new(ours));
+        let (pairs, requests, rows, wrong) = (Pairs::default(), 0, BTreeMap::new(), Vec::new());
+        Self { kinds, defaults, stock, both, ours, pairs, requests, rows, wrong }
     }
-    let defaults = defaults(&stock, &kinds).await;
-    let (mut stock, mut ours) = (Side::new(stock), Side::new(ours));
-    let (mut rng, mut pairs) = (Rng::with_seed(seed), Pairs::default());
-    let (mut requests, mut rows, mut wrong) = (0, BTreeMap::<&str, usize>::new(), Vec::new());
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < end && wrong.len() < WRONG_MAX {
-        let request = script::next(&mut rng, &kinds);
-        requests += 1;
-        // Some JSON patches make a stock server panic.
-        let Some(answer) = stock.ask(&request).await else { continue };
-        let answers = (answer, ours.ask(&request).await.unwrap());
-        let defaults = &defaults[request.kind];
-        let case = Case { request: &request, stock: &answers.0, ours: &answers.1, defaults };
+
+    /// Sends a request to all servers, and compares the answers.
+    async fn ask(&mut self, request: &Request) {
+        self.requests += 1;
+        let stock = if request.method == "GET" {
+            let answer = self.both.read(&request.path, "").await;
+            self.stock.note(request, &answer);
+            answer
+        } else {
+            // Some JSON patches make a stock server panic.
+            let Some(answer) = self.stock.ask(request).await else { return };
+            answer
+        };
+        self.both.note(request.kind, &stock);
+        let (stock, ours) = (comparable(&stock), comparable(&self.ours.ask(request).await.unwrap()));
+        let case = Case { request, stock: &stock, ours: &ours, defaults: &self.defaults[request.kind] };
         let (mut differ, mut unknown) = (false, Vec::new());
-        for difference in compare::differences(case.stock, case.ours, &mut pairs) {
+        for difference in compare::differences(case.stock, case.ours, &mut self.pairs) {
             match allowed::rule(&case, &difference) {
                 Some(allowed) => {
-                    *rows.entry(allowed.row).or_default() += 1;
+                    *self.rows.entry(allowed.row).or_default() += 1;
                     differ |= !allowed.is_presentation;
                 }
                 None => unknown.push(difference),
@@ -222,16 +283,50 @@ async fn random_requests_are_answered_as_by_a_stock_server() {
         }
         if differ || !unknown.is_empty() {
             for name in [&*request.name, script::OTHER_NAME] {
-                let path = format!("{}/{name}", kinds[request.kind].collection);
-                stock.forget(&path).await;
-                ours.forget(&path).await;
+                let path = format!("{}/{name}", self.kinds[request.kind].collection);
+                self.stock.forget(&path).await;
+                self.ours.forget(&path).await;
             }
         }
         if !unknown.is_empty() {
-            wrong.push(story(&case, &unknown));
+            self.wrong.push(story(&case, &unknown));
         }
     }
+
+    /// Sends random requests until `end`, and watches what they did.
+    async fn round(&mut self, rng: &mut Rng, end: Instant) {
+        self.both.begin_round(&self.kinds).await;
+        while Instant::now() < end && self.wrong.len() + self.both.wrong.len() < WRONG_MAX {
+            let request = script::next(rng, &self.kinds);
+            self.ask(&request).await;
+            self.both.read_any(rng, request.kind, &self.kinds[request.kind]).await;
+        }
+        self.both.end_round(&self.kinds).await;
+    }
+}
+
+/// Goal: clients cannot distinguish the servers, except for documented differences. Method: random requests to all, in
+/// order; where a row allows different decisions, the object is deleted on both sides. Random reads follow each request,
+/// directly and through the server in front of the stock one.
+#[tokio::test]
+async fn random_requests_are_answered_as_by_a_stock_server() {
+    let settings = GenuineSettings { without_plugins: WITHOUT_PLUGINS, ..GenuineSettings::default() };
+    let Some(genuine) = Genuine::start_with("differential", settings).await else { return };
+    let (seed, seconds) = (number("DIFFERENTIAL_SEED", SEED), number("DIFFERENTIAL_SECONDS", SECONDS));
+    println!("differential: seed {seed}");
+    let kubeconfig = genuine.kubeconfig(CACHE);
+    let upstream = ["--upstream", "--kubeconfig", kubeconfig.to_str().unwrap(), "--resources", CACHED];
+    let (ours, front) = (Server::start(BINARY, &[]).await, Server::start(BINARY, &upstream).await);
+    let mut comparison = Comparison::new(&genuine, &ours, &front).await;
+    let mut rng = Rng::with_seed(seed);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end && comparison.wrong.is_empty() && comparison.both.wrong.is_empty() {
+        comparison.round(&mut rng, end.min(Instant::now() + Duration::from_secs(ROUND_SECONDS))).await;
+    }
+    let Comparison { both, requests, rows, mut wrong, .. } = comparison;
     println!("differential: seed {seed}, {requests} requests, differences by row: {rows:?}");
+    println!("differential: {} reads on both ways, differences by row: {:?}", both.reads, both.rows);
+    wrong.extend(both.wrong);
     assert!(wrong.is_empty(), "seed {seed}, {} differences:\n{}", wrong.len(), wrong.join("\n"));
     allowed::assert_rows_exist();
 }

@@ -183,7 +183,11 @@ impl RawDeleteOptions {
     fn in_query(query: &[(String, String)]) -> Result<Self, Status> {
         let grace = first(query, "gracePeriodSeconds").map(|text| parse_int(text).map_err(Status::bad_request));
         let is_true = |text: &str| text != "0" && !text.eq_ignore_ascii_case("false");
+        // kube-apiserver reads them with deletecollection too, where `resourceVersion` is also an option of the list.
+        let condition = |name: &str| first(query, name).filter(|text| !text.is_empty()).map(str::to_owned);
         let options = DeleteOptions {
+            uid: condition("uid"),
+            resource_version: condition("resourceVersion"),
             grace_seconds: grace.transpose()?,
             orphan_dependents: first(query, "orphanDependents").map(is_true),
             ..DeleteOptions::default()
@@ -352,7 +356,8 @@ mod tests {
         let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}"#;
         let asked =
             DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()), ..DeleteOptions::default() };
-        assert_eq!(read(&[("dryRun", "All")], body), Ok(asked));
+        assert_eq!(read(&[("dryRun", "All")], body), Ok(asked.clone()));
+        assert_eq!(read(&[("uid", "u"), ("resourceVersion", "7")], ""), Ok(asked));
     }
 
     #[test]

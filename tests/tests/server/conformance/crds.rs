@@ -310,8 +310,9 @@ async fn custom_resources_are_written_as_kubernetes_has_it() {
     );
     let deleted = client.delete(&path).await.with_code(200).json();
     assert_eq!((&deleted["kind"], &deleted["details"]["kind"]), (&json!("Status"), &json!("widgets")));
-    let put = client.put(WIDGETS, &created).await.with_code(405);
-    assert_eq!(put.message(), "update is not supported on resources of kind \"widgets.example.com\"");
+    for unnamed in [client.put(WIDGETS, &created).await, client.patch(WIDGETS, MERGE_PATCH, &json!({})).await] {
+        assert_eq!(unnamed.with_code(400).message(), "name must be provided");
+    }
     let unknown = client.get(&format!("{path}/foo")).await.with_code(404);
     assert_eq!(unknown.message(), "widgets.example.com \"a\" not found");
 }
@@ -359,8 +360,15 @@ async fn objects_with_finalizers_keep_their_definition_until_they_are_gone() {
     client.get(&format!("{WIDGETS}/free")).await.with_code(404);
     let verbs = client.get("/apis/example.com/v1").await.json()["resources"][0]["verbs"].clone();
     assert_eq!(verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
-    let refused = client.post(WIDGETS, &widget("new", "red")).await.with_code(405);
-    assert_eq!(refused.message(), "create not allowed while custom resource definition is terminating");
+    let why =
+        "widgets.example.com \"new\" is forbidden: create not allowed while custom resource definition is terminating";
+    let apply = format!("{WIDGETS}/new?fieldManager=m");
+    for refused in [
+        client.post(WIDGETS, &widget("new", "red")).await,
+        client.patch(&apply, "application/apply-patch+yaml", &widget("new", "red")).await,
+    ] {
+        assert_eq!(refused.with_code(403).message(), why);
+    }
     client.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
     until(&client, DEFINITION, 404).await;
     assert!(is_plain_404(&client.get(ALL_WIDGETS).await));

@@ -367,8 +367,8 @@ async fn a_deleted_collection_answers_in_any_form() {
 }
 
 /// Goal: deletecollection deletes what a LIST with equal options returns, and deletes no object where that LIST is
-/// refused. Method: a table of query, code, and remaining objects, each on fresh objects; kube-apiserver 1.36 answers
-/// alike.
+/// refused. A `resourceVersion` in its query is also a precondition of each object. Method: a table of query, code, and
+/// remaining objects, each on fresh objects.
 #[tokio::test]
 async fn a_collection_is_deleted_as_it_is_listed() {
     let server = server(&[]).await;
@@ -376,10 +376,17 @@ async fn a_collection_is_deleted_as_it_is_listed() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     for (query, accept, code, left) in [
         ("", "", 200, ""),
-        ("?resourceVersion=0", "", 200, ""),
-        ("?resourceVersion={at}&resourceVersionMatch=NotOlderThan", "", 200, ""),
-        ("?resourceVersion={at}&resourceVersionMatch=Exact", "", 200, "default/late"),
-        ("?resourceVersion={at}&limit=1", "", 200, "default/b default/late"),
+        ("?resourceVersion=0", "", 409, "*"),
+        ("?resourceVersion={at}&resourceVersionMatch=NotOlderThan", "", 409, "*"),
+        ("?resourceVersion={at}&resourceVersionMatch=Exact", "", 409, "*"),
+        ("?resourceVersion={at}&limit=1", "", 409, "*"),
+        ("?resourceVersion={at}&fieldSelector=metadata.name=b", "", 200, "default/a default/late"),
+        (
+            "?resourceVersion={at}&resourceVersionMatch=Exact&fieldSelector=metadata.name=b",
+            "",
+            200,
+            "default/a default/late",
+        ),
         ("?continue={token}", "", 200, "default/a default/late"),
         ("?limit=1", "", 200, "default/b default/late"),
         ("?fieldSelector=metadata.name=b", "", 200, "default/a default/late"),

@@ -3,7 +3,7 @@
 //! INVARIANT: these tests read the socket byte by byte, without an HTTP library, except for HTTP/2.
 
 use tests::{
-    http::{LINE_WAIT, watch_list},
+    http::{Client, LINE_WAIT, watch_list},
     objects::configmap,
 };
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
@@ -14,6 +14,8 @@ use super::{
 };
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
+/// Those of a namespace in which kube-apiserver keeps none of its own.
+const DEFAULT_CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
 async fn the_head_of_a_watch_comes_before_its_first_event() {
@@ -102,7 +104,7 @@ async fn whoever_wants_the_connection_closed_gets_that() {
     server.client().create(&configmap("a")).await;
     for path in [CONFIGMAPS.to_owned(), format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1")] {
         let mut wire = Wire::to(&server).await;
-        wire.send(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")).await;
+        wire.send(&format!("GET {path} HTTP/1.1\r\n{}Connection: close\r\n\r\n", wire.needed)).await;
         let raw = wire.answer().await;
         assert!(raw.head.starts_with("HTTP/1.1 200 OK"), "{path}");
         let read = timeout(LINE_WAIT, wire.socket.read_buf(&mut wire.bytes)).await.expect("an end").unwrap();
@@ -115,8 +117,7 @@ async fn whoever_wants_the_connection_closed_gets_that() {
 async fn bodies_may_come_in_chunks_or_after_a_word() {
     let server = server(&[]).await;
     let mut wire = Wire::to(&server).await;
-    let post =
-        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n";
+    let post = format!("POST {DEFAULT_CONFIGMAPS} HTTP/1.1\r\n{}Content-Type: application/json\r\n", wire.needed);
     wire.send(&format!("{post}Transfer-Encoding: chunked\r\n\r\n")).await;
     for part in ["{\"metadata\":", "{\"name\":\"in-", "chunks\"}}"] {
         wire.send(&format!("{:x}\r\n{part}\r\n", part.len())).await;
@@ -129,7 +130,7 @@ async fn bodies_may_come_in_chunks_or_after_a_word() {
     assert!(word.starts_with("HTTP/1.1 100 Continue"), "{word}");
     wire.send(body).await;
     assert!(wire.answer().await.head.starts_with("HTTP/1.1 201 Created"));
-    assert_eq!(server.client().get(CONFIGMAPS).await.keys(), ["default/after-a-word", "default/in-chunks"]);
+    assert_eq!(server.client().get(DEFAULT_CONFIGMAPS).await.keys(), ["default/after-a-word", "default/in-chunks"]);
 }
 
 #[tokio::test]
@@ -190,6 +191,14 @@ async fn short_answers_say_their_length_and_long_ones_come_in_chunks() {
     assert_eq!(raw.body(), client.get(CONFIGMAPS).await.body);
 }
 
+/// The request with the client's header `authorization`, if it has one.
+fn authorized(request: http::request::Builder, client: &Client) -> http::request::Builder {
+    match client.authorization() {
+        Some(authorization) => request.header("authorization", authorization),
+        None => request,
+    }
+}
+
 /// Goal: HTTP/2 without TLS gives equal responses. Method: hyper's client with prior knowledge; a list and two streams
 /// on one connection.
 #[tokio::test]
@@ -206,7 +215,7 @@ async fn http_2_carries_lists_and_streams_beside_each_other() {
     tokio::spawn(connection);
     let ask = async |path: String| {
         let uri = format!("http://{}{path}", server.address());
-        let request = http::Request::get(uri).body(Empty::<bytes::Bytes>::new()).unwrap();
+        let request = authorized(http::Request::get(uri), &client).body(Empty::<bytes::Bytes>::new()).unwrap();
         sender.clone().send_request(request).await.unwrap()
     };
     let mut streams = [ask(watch_list(CONFIGMAPS)).await, ask(format!("{CONFIGMAPS}?watch=1")).await];
@@ -227,13 +236,12 @@ async fn an_answer_to_head_has_no_body() {
     use http::Method;
     use http_body_util::{BodyExt as _, Empty};
     use hyper_util::rt::{TokioExecutor, TokioIo};
-    use tests::http::Client;
 
     let server = server(&[]).await;
     let options = Client::request(Method::OPTIONS, CONFIGMAPS, &[], bytes::Bytes::new());
     let expected = server.client().send(options).await.body.len().to_string();
     let mut wire = Wire::to(&server).await;
-    wire.send(&format!("HEAD {CONFIGMAPS} HTTP/1.1\r\nHost: {}\r\n\r\n", server.address())).await;
+    wire.send(&format!("HEAD {CONFIGMAPS} HTTP/1.1\r\n{}\r\n", wire.needed)).await;
     let head = Raw { head: wire.head().await, chunks: Vec::new() };
     assert_eq!(head.header("content-length"), Some(&*expected), "{}", head.head);
     wire.get(CONFIGMAPS).await;
@@ -245,7 +253,8 @@ async fn an_answer_to_head_has_no_body() {
     tokio::spawn(connection);
     for (method, code) in [(Method::HEAD, 405), (Method::GET, 200)] {
         let uri = format!("http://{}{CONFIGMAPS}", server.address());
-        let request = http::Request::builder().method(&method).uri(uri).body(Empty::<bytes::Bytes>::new()).unwrap();
+        let request = authorized(http::Request::builder().method(&method).uri(uri), &server.client());
+        let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
         let answer = sender.send_request(request).await.unwrap();
         assert_eq!(answer.status(), code, "{method}");
         if method == Method::HEAD {

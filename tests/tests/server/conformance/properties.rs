@@ -251,7 +251,7 @@ async fn a_reader_that_history_overtakes_ends_cleanly_and_finds_back() {
     // A small receive buffer, so that the rest waits in the server.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
-    let mut slow = Wire { socket: socket.connect(server.address()).await.unwrap(), bytes: Vec::new() };
+    let mut slow = Wire::over(socket.connect(server.address()).await.unwrap(), &server);
     slow.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={begin}")).await;
     slow.head().await;
     let before = resident().await;

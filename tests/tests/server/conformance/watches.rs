@@ -212,10 +212,10 @@ async fn one_object_is_watched_as_kubectl_does() {
 async fn paths_below_watch_are_watches() {
     let server = server(&[]).await;
     let client = server.client();
-    client.create(&configmap("a")).await;
-    client.create(&configmap("b").namespace("other")).await;
-    client.create(&node("n1")).await;
-    client.create(&replica_set("rs")).await;
+    // A stock server keeps objects of its own.
+    for object in [configmap("a"), configmap("b").namespace("other"), node("n1"), replica_set("rs")] {
+        client.create(&object.label("mine", "yes")).await;
+    }
     let table = [
         ("/api/v1/watch/configmaps", &["ADDED default/a", "ADDED other/b"][..]),
         ("/api/v1/watch/namespaces/other/configmaps", &["ADDED other/b"]),
@@ -228,7 +228,7 @@ async fn paths_below_watch_are_watches() {
         ("/apis/apps/v1/watch/namespaces/default/replicasets", &["ADDED default/rs"]),
     ];
     join_all(table.map(|(path, expected)| async move {
-        let path = with_query(path, &[("timeoutSeconds", "1")]);
+        let path = with_query(path, &[("timeoutSeconds", "1"), ("labelSelector", "mine")]);
         let mut watch = client.watch(&path).await;
         assert_eq!(watch.code(), 200, "{path}");
         assert_eq!(briefs(&watch.rest(LINE_WAIT).await), expected, "{path}");

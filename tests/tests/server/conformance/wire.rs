@@ -13,6 +13,8 @@ use tokio::{
 pub(crate) struct Wire {
     pub(crate) socket: TcpStream,
     pub(crate) bytes: Vec<u8>,
+    /// Header lines that every request needs.
+    pub(crate) needed: String,
 }
 
 /// One parsed response.
@@ -36,7 +38,16 @@ impl Raw {
 
 impl Wire {
     pub(crate) async fn to(server: &Server) -> Self {
-        Self { socket: TcpStream::connect(server.address()).await.unwrap(), bytes: Vec::new() }
+        Self::over(TcpStream::connect(server.address()).await.unwrap(), server)
+    }
+
+    /// Like [`to`](Self::to), with a socket of the case.
+    pub(crate) fn over(socket: TcpStream, server: &Server) -> Self {
+        let mut needed = "Host: 127.0.0.1\r\n".to_owned();
+        if let Some(authorization) = server.client().authorization() {
+            needed.push_str(&format!("Authorization: {authorization}\r\n"));
+        }
+        Self { socket, bytes: Vec::new(), needed }
     }
 
     pub(crate) async fn send(&mut self, text: &str) {
@@ -44,7 +55,7 @@ impl Wire {
     }
 
     pub(crate) async fn get(&mut self, path: &str) {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).await;
+        self.send(&format!("GET {path} HTTP/1.1\r\n{}\r\n", self.needed)).await;
     }
 
     /// Reads up to `end`. Returns the bytes before it.

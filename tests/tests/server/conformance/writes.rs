@@ -132,7 +132,7 @@ async fn bodies_of_other_versions_and_kinds_are_refused() {
             assert_eq!(answer.json()["kind"], "Status");
         }
     }
-    assert_eq!(client.get("/api/v1/configmaps").await.keys(), ["default/a"]);
+    assert_eq!(client.get(CONFIGMAPS).await.keys(), ["default/a"]);
 }
 
 #[tokio::test]

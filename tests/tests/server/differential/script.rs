@@ -16,7 +16,7 @@ pub(crate) struct Kind {
     pub(crate) has_status: bool,
 }
 
-/// One request to both servers.
+/// One request to all servers.
 pub(crate) struct Request {
     pub(crate) kind: usize,
     pub(crate) name: String,
@@ -33,7 +33,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// Names of objects, for each type.
-const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A name in some bodies that differs from the name in the path.
 pub(crate) const OTHER_NAME: &str = "z";
@@ -161,7 +161,8 @@ fn with_options(rng: &mut Rng, path: String) -> String {
     format!("{path}{mark}{option}")
 }
 
-fn selector(rng: &mut Rng) -> &'static str {
+/// A query that selects objects, not always a valid one.
+pub(crate) fn selector(rng: &mut Rng) -> &'static str {
     rng.choice([
         "",
         "labelSelector=l%3Dv",
