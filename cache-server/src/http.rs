@@ -33,7 +33,7 @@ use crate::{
     read::{
         encode::{self, RequestedEncoding},
         get, list,
-        negotiate::AnswerFormat,
+        negotiate::{self, AnswerFormat},
         watch,
     },
     request::RequestHead,
@@ -315,7 +315,9 @@ where
         (&Method::PUT | &Method::PATCH, None) => return Err(Status::bad_request("name must be provided")),
         _ => return Err(status::method_not_supported(&target.ty, head.method)),
     }
-    let format = AnswerFormat::read(head.headers, &head.query)?;
+    let format = AnswerFormat::read(head.headers, &head.query);
+    // Built-in types have a router that looks at the header first.
+    let format = format.map_err(|refusal| if target.ty.custom.is_some() { negotiate::refusal() } else { refusal })?;
     if *head.method != Method::GET {
         return write::answer(&local(app)?, head, target, &format, body).await;
     }

@@ -273,6 +273,10 @@ pub const UPSTREAM_HTTP2_WINDOW_BYTES: u32 = 32 << 10;
 /// this many bytes in a round trip.
 pub const UPSTREAM_RECEIVE_BYTES: usize = 128 << 10;
 
+/// Headers of an answer of the upstream. kube-apiserver sends up to some 200 warnings, each a header: a smaller limit
+/// would lose the answer to a write that was carried out. Memory: some 40 bytes each while a head is read.
+pub const UPSTREAM_HEADERS_MAX: usize = 512;
+
 /// Bytes of one body on their way to a socket: two pieces, so that one is read while the other is sent.
 pub const UPSTREAM_UNSENT_BYTES_MAX: usize = 2 * UPSTREAM_PIECE_BYTES;
 

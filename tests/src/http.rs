@@ -34,6 +34,9 @@ pub const ANSWER_WAIT: Duration = Duration::from_secs(15);
 /// Maximum body size, in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
 
+/// Maximum number of headers of a response: kube-apiserver sends each warning as one.
+pub(crate) const HEADERS_MAX: usize = 512;
+
 /// Content type of a JSON merge patch.
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -225,7 +228,7 @@ impl Client {
                 tokio::spawn(connection);
                 return sender.send_request(self.absolute(request)).await.map_err(|error| error.to_string());
             }
-            let handshake = hyper::client::conn::http1::handshake(io);
+            let handshake = hyper::client::conn::http1::Builder::new().max_headers(HEADERS_MAX).handshake(io);
             let (mut sender, connection) = handshake.await.map_err(|error| error.to_string())?;
             tokio::spawn(connection);
             sender.send_request(self.named(request)).await.map_err(|error| error.to_string())

@@ -24,6 +24,15 @@ use crate::{
 /// controllers create.
 pub const WITHOUT_PLUGINS: &str =
     "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority,NamespaceLifecycle,PodSecurity";
+/// Types that are cached when a case begins; others from its first read.
+const FIRST_READ: [&str; 6] = [
+    "/api/v1/configmaps",
+    "/api/v1/pods",
+    "/api/v1/nodes",
+    "/api/v1/namespaces",
+    "/apis/apps/v1/deployments",
+    "/apis/coordination.k8s.io/v1/leases",
+];
 /// Time for the case before to give the cluster back: only a case that starts two servers waits for itself.
 const TURN_WAIT: Duration = Duration::from_secs(60);
 
@@ -48,7 +57,12 @@ pub async fn server(binary: &str, flags: &[&str]) -> Server {
             let (genuine, turn) = cluster().await;
             let kubeconfig = genuine.kubeconfig(CACHE);
             let upstream = ["--upstream", "--kubeconfig", kubeconfig.to_str().unwrap()];
-            Server::start(binary, &[&upstream, flags].concat()).await.with_token(&token_of(ADMIN)).keeping(turn)
+            let server = Server::start(binary, &[&upstream, flags].concat()).await.with_token(&token_of(ADMIN));
+            // A position before the first read of a type cannot be watched from.
+            for path in FIRST_READ {
+                server.client().get(&format!("{path}?limit=1")).await.with_code(200);
+            }
+            server.keeping(turn)
         }
         Ok(other) => panic!("CONFORMANCE={other}: known are embedded, genuine and upstream"),
     }

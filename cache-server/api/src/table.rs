@@ -20,6 +20,7 @@ mod row;
 mod access;
 mod autoscaling;
 mod cluster;
+mod devices;
 mod network;
 mod pods;
 mod storage;
@@ -127,8 +128,16 @@ impl Rows for Columns {
 }
 
 /// The built-in types with columns of their own.
-const FAMILIES: [&[TypeColumns]; 7] =
-    [pods::KINDS, workloads::KINDS, autoscaling::KINDS, network::KINDS, storage::KINDS, cluster::KINDS, access::KINDS];
+const FAMILIES: [&[TypeColumns]; 8] = [
+    pods::KINDS,
+    workloads::KINDS,
+    autoscaling::KINDS,
+    network::KINDS,
+    storage::KINDS,
+    cluster::KINDS,
+    access::KINDS,
+    devices::KINDS,
+];
 
 /// Columns of all other built-in types, such as roles, limit ranges and CustomResourceDefinitions.
 const OTHER: TypeColumns = TypeColumns {

@@ -21,8 +21,8 @@ use super::encode::RequestedEncoding;
 use crate::{registry::ResourceType, status};
 
 /// Media types of this server's answers, the preferred one first.
-const SERVED: &[(&str, AnswerEncoding)] =
-    &[("application/json", AnswerEncoding::Json), ("application/yaml", AnswerEncoding::Yaml)];
+const SERVED: [(&str, AnswerEncoding); 2] =
+    [("application/json", AnswerEncoding::Json), ("application/yaml", AnswerEncoding::Yaml)];
 
 /// Media types of this server's streams.
 const STREAMED: [&str; 1] = ["application/json;stream=watch"];
@@ -99,11 +99,11 @@ impl AnswerFormat {
             let (encoding, shape) = (clause.encoding()?, clause.shape()?);
             Some((clause, encoding, shape))
         }) else {
-            let served: Vec<_> = SERVED.iter().map(|&(name, _)| name).collect();
+            let served = SERVED.map(|(name, _)| name);
             let known = KNOWN.iter().any(|known| clauses.iter().any(|clause| clause.names(known)));
             let streamed = STREAMED.iter().copied();
             return Err(match known {
-                true => Status::not_acceptable(&served),
+                true => refusal(),
                 false => status::no_representation(&served.iter().copied().chain(streamed).collect::<Vec<_>>()),
             });
         };
@@ -156,6 +156,11 @@ impl AnswerFormat {
         form.without_managed_fields = self.without_managed_fields;
         Ok(form)
     }
+}
+
+/// 406 with the media types of answers.
+pub(crate) fn refusal() -> Status {
+    Status::not_acceptable(&SERVED.map(|(name, _)| name))
 }
 
 /// Returns Kubernetes' name of the Go type of `ty`'s objects, for its error messages.

@@ -36,8 +36,8 @@ use self::{
 };
 use super::connect::{CallerAddress, ConnectionUse, Dial};
 use crate::limits::{
-    UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_ASKS_MAX, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_IDLE_MAX,
-    UPSTREAM_IDLE_WAIT, UPSTREAM_REQUESTS_MAX, UPSTREAM_RETRY_AFTER_SECONDS,
+    UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_ASKS_MAX, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_HEADERS_MAX,
+    UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_WAIT, UPSTREAM_REQUESTS_MAX, UPSTREAM_RETRY_AFTER_SECONDS,
 };
 
 /// Passes requests of callers to the upstream. Shared as `Arc`.
@@ -196,7 +196,8 @@ impl Forwarder {
 impl ForwardEndpoint {
     fn new(address: CallerAddress) -> Self {
         let mut builder = Client::builder(TokioExecutor::new());
-        builder.pool_timer(TokioTimer::new()).timer(TokioTimer::new()).http1_max_buf_size(UPSTREAM_HEAD_BYTES_MAX);
+        builder.pool_timer(TokioTimer::new()).timer(TokioTimer::new());
+        builder.http1_max_buf_size(UPSTREAM_HEAD_BYTES_MAX).http1_max_headers(UPSTREAM_HEADERS_MAX);
         let single = builder.pool_max_idle_per_host(0).build(address.dial.clone());
         let pooled = builder
             .pool_max_idle_per_host(UPSTREAM_IDLE_MAX)

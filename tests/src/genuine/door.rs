@@ -10,7 +10,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::tls::Trust;
+use crate::{http::HEADERS_MAX, tls::Trust};
 
 /// An open door. Closed with its connections when dropped.
 pub struct Door {
@@ -60,7 +60,8 @@ async fn pass(
     authorization: HeaderValue,
 ) -> Result<Response<Incoming>, Box<dyn std::error::Error + Send + Sync>> {
     let stream = trust.connect(server, &["http/1.1"]).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let client = hyper::client::conn::http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = client.await?;
     tokio::spawn(connection);
     request.headers_mut().insert(header::HOST, HeaderValue::from_str(&server.to_string())?);
     request.headers_mut().entry(header::AUTHORIZATION).or_insert(authorization);

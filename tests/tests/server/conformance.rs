@@ -31,7 +31,11 @@ mod watches;
 mod wire;
 mod writes;
 
-use tests::{process::Server, ways};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tests::{http::Client, process::Server, ways};
+use tokio::time::sleep;
 
 /// The server binary of all cases.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
@@ -39,4 +43,28 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 /// Starts a server with these flags, or the one that `CONFORMANCE` selects.
 pub(crate) async fn server(flags: &[&str]) -> Server {
     ways::server(BINARY, flags).await
+}
+
+/// Timeout for the types of a definition to be served, and the pause between two checks.
+const DEFINED_WAIT: Duration = Duration::from_secs(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// Creates a definition, and waits until its types are served and announced: this server acknowledges it no sooner,
+/// kube-apiserver and a server in front of one need a moment more.
+pub(crate) async fn define(client: &Client, definition: &Value) {
+    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await.with_code(201);
+    let spec = &definition["spec"];
+    let (group, plural) = (spec["group"].as_str().unwrap(), spec["names"]["plural"].as_str().unwrap());
+    let begun = Instant::now();
+    for version in spec["versions"].as_array().unwrap() {
+        let document = format!("/apis/{group}/{}", version["name"].as_str().unwrap());
+        let is_announced = format!("\"name\":\"{plural}\"");
+        while client.get(&format!("{document}/{plural}")).await.code != 200
+            || !client.get(&document).await.text().contains(&is_announced)
+            || !client.get("/apis").await.text().contains(&document["/apis/".len()..])
+        {
+            assert!(begun.elapsed() < DEFINED_WAIT, "{document}/{plural} is not served");
+            sleep(CHECK_EVERY).await;
+        }
+    }
 }

@@ -216,6 +216,17 @@ async fn define(client: &Client, kinds: &[Kind]) {
     }
 }
 
+/// Paths of all group versions but the first.
+async fn groups(client: &Client) -> Vec<String> {
+    let groups = send(client, "GET", "/apis", &[], "").await.unwrap().body;
+    let versions = groups["groups"].as_array().unwrap().iter().flat_map(|group| group["versions"].as_array().unwrap());
+    versions.map(|version| format!("/apis/{}", version["groupVersion"].as_str().unwrap())).collect()
+}
+
+fn is_listed(ty: &Value) -> bool {
+    ty["verbs"].as_array().is_some_and(|verbs| verbs.contains(&"list".into()))
+}
+
 /// A client of a plain HTTP server, as the administrator.
 fn client_of(server: &Server) -> Client {
     let mut config = kube::Config::new(format!("http://{}", server.address()).parse().unwrap());
@@ -254,6 +265,29 @@ impl Comparison {
         let (stock, ours) = (Side::new(cached), Side::new(ours));
         let (pairs, requests, rows, wrong) = (Pairs::default(), 0, BTreeMap::new(), Vec::new());
         Self { kinds, defaults, stock, both, ours, pairs, requests, rows, wrong }
+    }
+
+    /// Compares the columns of the tables of every type that this server has.
+    async fn columns(&mut self) {
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        for group in ["/api/v1"].into_iter().map(str::to_owned).chain(groups(&self.ours.client).await) {
+            let types = send(&self.ours.client, "GET", &group, &[], "").await.unwrap().body;
+            for name in types["resources"].as_array().into_iter().flatten().filter(|ty| is_listed(ty)) {
+                let path = format!("{group}/{}", name["name"].as_str().unwrap());
+                let columns = |client: Client| async move {
+                    let answer = send(&client, "GET", &path, &table, "").await.unwrap();
+                    let columns = answer.body["columnDefinitions"].as_array().cloned().unwrap_or_default();
+                    let shown = |column: Value| ["name", "type", "format", "priority"].map(|name| column[name].clone());
+                    (path, columns.into_iter().map(shown).collect::<Vec<_>>())
+                };
+                let (path, stock) = columns.clone()(self.both.direct.clone()).await;
+                let (_, ours) = columns(self.ours.client.clone()).await;
+                // The row `columns of tables`.
+                if stock != ours && !path.ends_with("/ipaddresses") {
+                    self.wrong.push(format!("columns of {path}\n  stock: {stock:?}\n  ours: {ours:?}"));
+                }
+            }
+        }
     }
 
     /// Sends a request to all servers, and compares the answers.
@@ -318,6 +352,7 @@ async fn random_requests_are_answered_as_by_a_stock_server() {
     let upstream = ["--upstream", "--kubeconfig", kubeconfig.to_str().unwrap(), "--resources", CACHED];
     let (ours, front) = (Server::start(BINARY, &[]).await, Server::start(BINARY, &upstream).await);
     let mut comparison = Comparison::new(&genuine, &ours, &front).await;
+    comparison.columns().await;
     let mut rng = Rng::with_seed(seed);
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end && comparison.wrong.is_empty() && comparison.both.wrong.is_empty() {

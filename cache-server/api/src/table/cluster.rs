@@ -72,9 +72,9 @@ pub(crate) const KINDS: &[TypeColumns] = &[
     },
     TypeColumns {
         id: "serviceaccounts",
-        columns: &[NAME, text("Secrets", "Number of usable secrets."), AGE],
+        columns: &[NAME, AGE],
         print: |object, row| {
-            row.text(name(object)).integer(count(object.get("secrets"))).age(created(object));
+            row.text(name(object)).age(created(object));
         },
     },
     TypeColumns {
@@ -101,7 +101,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
             integer("Value", "Priority; pods with higher values are scheduled first."),
             boolean("Global-Default", "True if it is the default of pods without a priority class."),
             AGE,
-            text("PreemptionPolicy", "Policy for the preemption of pods with lower priority.").wide(),
+            text("PreemptionPolicy", "Policy for the preemption of pods with lower priority."),
         ],
         print: |object, row| {
             row.text(name(object)).integer(object.get("value").integer());

@@ -106,18 +106,6 @@ pub(crate) const KINDS: &[TypeColumns] = &[
             row.text(name(object)).integer(count(object.at("spec.drivers"))).age(created(object));
         },
     },
-    TypeColumns {
-        id: "csistoragecapacities.storage.k8s.io",
-        columns: &[
-            NAME,
-            text("StorageClassName", "Storage class of the capacity."),
-            text("Capacity", "Available capacity."),
-        ],
-        print: |object, row| {
-            row.text(name(object)).text(object.get("storageClassName").text());
-            row.text(&object.get("capacity").plain_or("<unset>"));
-        },
-    },
 ];
 
 /// Annotations that mark a class as the default.

@@ -131,6 +131,25 @@ async fn a_request_and_its_answer_pass_unchanged() {
     assert_eq!(head.headers["cache-control"], "max-age=5");
 }
 
+/// Goal: the answer to a write with many warnings arrives. Method: more headers than most clients read by default.
+#[tokio::test]
+async fn every_warning_of_an_answer_passes() {
+    const WARNINGS: usize = 200;
+    let api = Api::start(|_| {
+        Box::pin(async {
+            let warnings = (0..WARNINGS).map(|number| format!("299 - \"unknown field x{number}\""));
+            let builder =
+                warnings.fold(Response::builder().status(201), |builder, warning| builder.header("warning", warning));
+            builder.body(full("made")).unwrap()
+        })
+    })
+    .await;
+    let forwarder = forwarder(&[api.url()]).await;
+    let (head, body) = send(&forwarder, &parts("POST", "/", &[]), Full::from("{}")).await.unwrap();
+    assert_eq!((head.status.as_u16(), &*body), (201, &b"made"[..]));
+    assert_eq!(head.headers.get_all("warning").iter().count(), WARNINGS);
+}
+
 #[tokio::test]
 async fn lengths_are_kept_and_streams_stay_streams() {
     let api = Api::start(echo).await;

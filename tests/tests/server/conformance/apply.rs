@@ -8,7 +8,7 @@ use tests::{
     process::Server,
 };
 
-use super::{merges::send, server};
+use super::{define, merges::send, server};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -314,7 +314,7 @@ async fn custom_resources_are_applied_as_their_schema_says() {
         "metadata": {"name": "foos.cr.bar.com"}, "spec": {"group": "cr.bar.com", "scope": "Namespaced",
             "names": {"plural": "foos", "kind": "Foo"}, "versions": [{"name": "v1", "served": true, "storage": true, "schema":
                 {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    define(&client, &definition).await;
     let path = "/apis/cr.bar.com/v1/namespaces/default/foos/f";
     let foo =
         |spec: Value| json!({"apiVersion": "cr.bar.com/v1", "kind": "Foo", "metadata": {"name": "f"}, "spec": spec});
@@ -353,7 +353,7 @@ async fn nothing_is_stored_that_cannot_be_read_again() {
         "names": {"plural": "deeps", "kind": "Deep"}, "versions": [{"name": "v1", "served": true, "storage": true,
             "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    client.post(definitions, &widgets).await.with_code(201);
+    define(&client, &widgets).await;
     let collection = "/apis/example.com/v1/namespaces/default/deeps";
     let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
     let mut refused = 0;

@@ -8,7 +8,7 @@ use tests::{
     process::Server,
 };
 
-use super::server;
+use super::{define, server};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
@@ -58,7 +58,7 @@ fn with_spec(change: impl FnOnce(&mut Value)) -> Value {
 async fn defined() -> (Server, Client) {
     let server = server(&[]).await;
     let client = server.client();
-    client.post(DEFINITIONS, &definition()).await.with_code(201);
+    define(&client, &definition()).await;
     (server, client)
 }
 
@@ -86,7 +86,9 @@ fn is_plain_404(answer: &Answer) -> bool {
 
 #[tokio::test]
 async fn a_definition_is_in_effect_when_its_creation_is_acknowledged() {
-    let (_server, client) = defined().await;
+    let server = server(&[]).await;
+    let client = server.client();
+    client.post(DEFINITIONS, &definition()).await.with_code(201);
     let stored = client.get(DEFINITION).await.with_code(200).json();
     assert_eq!(condition(&stored, "NamesAccepted")["reason"], "NoConflicts");
     assert_eq!(condition(&stored, "Established")["status"], "True");
@@ -108,7 +110,7 @@ async fn types_of_both_scopes_live_where_they_say() {
         spec["names"] = json!({"plural": "gears", "kind": "Gear"});
     });
     cluster["metadata"]["name"] = json!("gears.example.com");
-    client.post(DEFINITIONS, &cluster).await.with_code(201);
+    define(&client, &cluster).await;
     let gear = json!({"apiVersion": "example.com/v1", "kind": "Gear", "metadata": {"name": "g"}});
     client.post("/apis/example.com/v1/gears", &gear).await.with_code(201);
     client.get("/apis/example.com/v1/gears/g").await.with_code(200);
@@ -490,7 +492,7 @@ async fn tables_and_metadata_of_custom_resources_are_there_too() {
     let client = server.client();
     let columns = json!([{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]);
     let definition = with_spec(|spec| spec["versions"][0]["additionalPrinterColumns"] = columns);
-    client.post(DEFINITIONS, &definition).await.with_code(201);
+    define(&client, &definition).await;
     client.post(WIDGETS, &widget("a", "red")).await.with_code(201);
     let table = client.get_with(ALL_WIDGETS, &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]).await;
     let table = table.with_code(200).json();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::http::{Answer, Client, MERGE_PATCH};
 
-use super::server;
+use super::{define, server};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -34,7 +34,7 @@ async fn groups_stand_in_the_order_of_kube_apiserver() {
     let server = server(&[]).await;
     let client = server.client();
     for group in ["zoo.example.com", "ant.example.com"] {
-        client.post(DEFINITIONS, &definition("things", group, &["v1"])).await.with_code(201);
+        define(&client, &definition("things", group, &["v1"])).await;
     }
     let expected = [
         "apiregistration.k8s.io",
@@ -66,7 +66,7 @@ async fn versions_stand_in_the_order_of_preference() {
     let server = server(&[]).await;
     let client = server.client();
     let versions = ["v1alpha1", "v2", "v1beta2", "v1", "v1beta10", "v10"];
-    client.post(DEFINITIONS, &definition("things", "example.com", &versions)).await.with_code(201);
+    define(&client, &definition("things", "example.com", &versions)).await;
     let group = client.get("/apis/example.com").await.with_code(200).json();
     let listed: Vec<_> = group["versions"].as_array().unwrap().iter().map(|one| one["version"].clone()).collect();
     assert_eq!(listed, ["v10", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1"]);
@@ -102,7 +102,7 @@ async fn an_etag_says_whether_anything_changed() {
 async fn both_forms_name_subresources() {
     let server = server(&[]).await;
     let client = server.client();
-    client.post(DEFINITIONS, &definition("things", "example.com", &["v1"])).await.with_code(201);
+    define(&client, &definition("things", "example.com", &["v1"])).await;
     let legacy = async |path: &str| client.get(path).await.with_code(200).json()["resources"].clone();
     let find = |resources: &Value, name: &str| {
         resources
@@ -170,7 +170,7 @@ async fn stable_types_of_this_release_are_announced_and_served() {
 async fn the_root_lists_paths_that_answer() {
     let server = server(&[]).await;
     let client = server.client();
-    client.post(DEFINITIONS, &definition("things", "example.com", &["v1"])).await.with_code(201);
+    define(&client, &definition("things", "example.com", &["v1"])).await;
     let root = client.get("/").await.with_code(200);
     let paths = root.json()["paths"].as_array().unwrap().clone();
     assert!(paths.contains(&json!("/apis/example.com/v1")) && paths.contains(&json!("/version")), "{paths:?}");

@@ -9,7 +9,7 @@ use tests::{
     process::Server,
 };
 
-use super::server;
+use super::{define, server};
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
@@ -332,7 +332,7 @@ async fn strategic_patches_are_for_types_with_a_schema() {
         "metadata": {"name": "foos.cr.bar.com"}, "spec": {"group": "cr.bar.com", "scope": "Namespaced",
             "names": {"plural": "foos", "kind": "Foo"}, "versions": [{"name": "v1", "served": true, "storage": true, "schema":
                 {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    define(&client, &definition).await;
     let foos = "/apis/cr.bar.com/v1/namespaces/default/foos";
     client.post(foos, &json!({"metadata": {"name": "f"}, "spec": {"a": [1]}})).await.with_code(201);
     let answer = client.patch(&format!("{foos}/f"), STRATEGIC_PATCH, &json!({"spec": {"a": [2]}})).await.with_code(415);

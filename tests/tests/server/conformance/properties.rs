@@ -286,7 +286,7 @@ async fn a_reader_that_history_overtakes_ends_cleanly_and_finds_back() {
     let mut again = client.watch(&format!("{CONFIGMAPS}?watch=1&resourceVersion={at}")).await;
     assert_eq!(again.event().await.brief(), "ERROR 410");
     assert!(matches!(again.step(LINE_WAIT).await, Step::End));
-    let list = client.get(CONFIGMAPS).await.with_code(200);
+    let list = client.get("/api/v1/namespaces/default/configmaps").await.with_code(200);
     assert_eq!((list.resource_version(), list.keys().len()), (last, 1));
     let mut live = client.watch(&format!("{CONFIGMAPS}?watch=1&resourceVersion={last}")).await;
     let next = client.update(&configmap("a").data("end")).await;

@@ -19,7 +19,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tests::http::{Answer, Client};
 
-use super::server;
+use super::{define, server};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -477,7 +477,7 @@ async fn custom_types_take_no_protobuf() {
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}}}]},
     });
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    define(&client, &definition).await;
     let path = "/apis/example.com/v1/namespaces/default/things";
     let configmap = core::ConfigMap { metadata: named("a"), ..Default::default() };
     let refused = send(&client, Method::POST, path, body("example.com/v1", "Thing", &configmap)).await.with_code(415);

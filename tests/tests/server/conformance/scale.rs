@@ -9,7 +9,7 @@ use tests::{
     process::Server,
 };
 
-use super::server;
+use super::{define, server};
 
 const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 const SCALE: &str = "/apis/apps/v1/namespaces/default/deployments/web/scale";
@@ -60,7 +60,7 @@ async fn everything_that_counts_has_a_scale() {
             "subresources": {"scale": {"specReplicasPath": ".spec.size.wanted", "statusReplicasPath": ".status.size",
                 "labelSelectorPath": ".status.labels"}}}],
     }});
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    define(&client, &definition).await;
     let mut set = set;
     set["apiVersion"] = json!("example.com/v1");
     set["kind"] = json!("Set");

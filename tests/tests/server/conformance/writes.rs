@@ -9,7 +9,7 @@ use tests::{
     objects::{configmap, namespace, node, pod, replica_set},
 };
 
-use super::server;
+use super::{define, server};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -475,7 +475,7 @@ async fn what_is_written_is_what_is_read() {
     let definition = json!({"metadata": {"name": "foos.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
         "names": {"plural": "foos", "kind": "Foo"}, "versions": [{"name": "v1", "served": true, "storage": true,
             "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    define(&client, &definition).await;
     let raw = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"n"},"spec":{"b":1234567890123456789,"c":-0.5}}"#;
     send(&client, Method::POST, "/apis/example.com/v1/foos", "application/json", raw).await.with_code(201);
     let read = client.get("/apis/example.com/v1/foos/n").await.with_code(200);

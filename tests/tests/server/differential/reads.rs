@@ -173,9 +173,14 @@ impl BothWays {
         let differences = compare::differences_of_same(&without_position(&direct), &without_position(&cached));
         let unknown: Vec<_> = differences.into_iter().filter(|difference| !self.is_allowed(difference)).collect();
         if !unknown.is_empty() {
-            let story = format!(
-                "GET {cached_path} accept {accept:?}, API server and cache\n  {unknown:#?}\n  {direct:?}\n  {cached:?}"
-            );
+            let mut story = format!("GET {cached_path} accept {accept:?}\n");
+            for Difference { path, stock, ours } in unknown {
+                let text = |value: Option<Value>| value.map_or_else(|| "nothing".to_owned(), |value| value.to_string());
+                story.push_str(&format!("  {path}: API server {} cache {}\n", text(stock), text(ours)));
+            }
+            for (name, answer) in [("API server", &direct), ("cache", &cached)] {
+                story.push_str(&format!("  {name}: {} {}\n", answer.code, answer.body["message"]));
+            }
             self.wrong.push(story);
         }
         (direct, cached)

@@ -172,9 +172,23 @@ fn other_storage_types() {
     check(id, driver, &["a", "false", "true", "false", "x,y", "true", "Persistent,Ephemeral", "5m"]);
     check(id, json!({"spec": {}}), &["a", "true", "false", "false", "<unset>", "false", "Persistent", "5m"]);
     check("csinodes.storage.k8s.io", json!({"spec": {"drivers": [{}, {}]}}), &["a", "2", "5m"]);
-    let capacity = json!({"storageClassName": "c", "capacity": "1Gi"});
-    check("csistoragecapacities.storage.k8s.io", capacity, &["a", "c", "1Gi"]);
-    check("csistoragecapacities.storage.k8s.io", json!({}), &["a", "", "<unset>"]);
+}
+
+#[test]
+fn devices_and_claims() {
+    check("deviceclasses.resource.k8s.io", json!({}), &["a", "5m"]);
+    check("resourceclaimtemplates.resource.k8s.io", json!({}), &["a", "5m"]);
+    let slice = json!({"spec": {"nodeName": "n", "driver": "d", "pool": {"name": "p"}}});
+    check("resourceslices.resource.k8s.io", slice, &["a", "n", "d", "p", "5m"]);
+    let claims = [
+        (json!({}), "pending"),
+        (json!({"allocation": {"devices": {}}}), "allocated"),
+        (json!({"allocation": {"devices": {}}, "reservedFor": [{"name": "p"}]}), "allocated,reserved"),
+        (json!({"reservedFor": [{"name": "p"}]}), "pending"),
+    ];
+    for (status, state) in claims {
+        check("resourceclaims.resource.k8s.io", json!({ "status": status }), &["a", state, "5m"]);
+    }
 }
 
 #[test]
@@ -204,7 +218,7 @@ fn what_a_cluster_keeps_about_itself() {
     check("configmaps", json!({"data": {"x": "1", "y": "2"}, "binaryData": {"z": ""}}), &["a", "3", "5m"]);
     check("secrets", json!({"data": {"x": ""}}), &["a", "Opaque", "1", "5m"]);
     check("secrets", json!({"type": "kubernetes.io/tls"}), &["a", "kubernetes.io/tls", "0", "5m"]);
-    check("serviceaccounts", json!({"secrets": [{}]}), &["a", "1", "5m"]);
+    check("serviceaccounts", json!({"secrets": [{}]}), &["a", "5m"]);
     let quota = json!({"status": {
         "hard": {"pods": "10", "limits.cpu": 4, "cpu": "2", "limits": "1"}, "used": {"pods": "3", "limits.cpu": "500m"},
     }});
