@@ -26,10 +26,11 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tests::{
     genuine::{ADMIN, CACHE, Genuine, GenuineSettings, token_of},
+    http::ANSWER_WAIT,
     process::Server,
     ways::WITHOUT_PLUGINS,
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use self::{
     allowed::Case,
@@ -76,7 +77,9 @@ pub(crate) async fn send(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = client.send(request.body(Body::from(body.as_bytes().to_vec())).unwrap()).await.ok()?;
+    let sent = client.send(request.body(Body::from(body.as_bytes().to_vec())).unwrap());
+    let response = timeout(ANSWER_WAIT, sent).await;
+    let response = response.unwrap_or_else(|_| panic!("no answer to {method} {path} {headers:?}\n{body}")).ok()?;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings.map(|value| value.to_str().unwrap().to_owned()).collect();
     let content_type = response.headers().get("content-type").map_or("", |value| value.to_str().unwrap()).to_owned();
@@ -231,6 +234,8 @@ fn is_listed(ty: &Value) -> bool {
 fn client_of(server: &Server) -> Client {
     let mut config = kube::Config::new(format!("http://{}", server.address()).parse().unwrap());
     config.auth_info.token = Some(token_of(ADMIN).into());
+    // A 504 says that the stock server ended the connection; it would do so again.
+    config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 
