@@ -127,7 +127,9 @@ impl Side {
     /// Remembers position and uid of the object in an answer.
     fn note(&mut self, request: &Request, answer: &Answer) {
         let metadata = &answer.body["metadata"];
-        if let (Some(version), Some(uid)) = (metadata["resourceVersion"].as_str(), metadata["uid"].as_str()) {
+        // A dry run may return the version that was sent.
+        let version = metadata["resourceVersion"].as_str().filter(|version| *version != "0");
+        if let (Some(version), Some(uid)) = (version, metadata["uid"].as_str()) {
             let known = [("$RV", version.to_owned()), ("$UID", uid.to_owned())];
             self.known.insert((request.kind, request.name.clone()), known);
         }

@@ -81,7 +81,17 @@ impl AppliedConfiguration {
         check_type(place.ty, &config)?;
         let shape = shape(place.ty);
         let is_nameless = config.get("metadata").and_then(|metadata| metadata.get("name")).is_some_and(Value::is_null);
-        without_nulls(&mut config, Some(&shape).filter(|_| place.ty.schema.builtin));
+        if place.ty.schema.builtin {
+            without_nulls(&mut config, Some(&shape));
+        } else {
+            let metadata = config.remove("metadata").filter(|metadata| !metadata.is_null());
+            without_nulls(&mut config, None);
+            // Only metadata has a schema.
+            if let Some(mut metadata) = metadata {
+                metadata.as_object_mut().into_iter().for_each(|it| without_nulls(it, schemas::object_meta().as_ref()));
+                config.insert("metadata".to_owned(), metadata);
+            }
+        }
         if config.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }

@@ -324,6 +324,12 @@ async fn custom_resources_are_applied_as_their_schema_says() {
     assert_eq!(merged["spec"], json!({"a": 1, "b": {"c": 2}, "l": [{"name": "x"}]}));
     let left = apply(&client, path, "one", &foo(json!({"l": []}))).await.with_code(200).json();
     assert_eq!(left["spec"], json!({"b": {"c": 2}, "l": []}));
+    let mut annotated = foo(json!({"l": []}));
+    for (sent, stored) in [(json!("b"), "b"), (json!(null), "")] {
+        annotated["metadata"]["annotations"] = json!({ "a": sent });
+        let object = apply(&client, path, "one", &annotated).await.with_code(200).json();
+        assert_eq!(object["metadata"]["annotations"], json!({ "a": stored }), "as for built-in types");
+    }
 }
 
 #[tokio::test]

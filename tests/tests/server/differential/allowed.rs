@@ -71,8 +71,10 @@ const SHOWN: [(&str, Rule); 11] = [
         difference.path == "message" && has(&difference.stock, &parts)
     }),
     ("causes of a refusal", |_, difference| {
+        // A uid may be part of it.
+        let text = |cause: &Value| cause.to_string().replace(|letter: char| letter.is_ascii_hexdigit(), "");
         let set = |causes: &Option<Value>| -> BTreeSet<String> {
-            causes.iter().filter_map(Value::as_array).flatten().map(ToString::to_string).collect()
+            causes.iter().filter_map(Value::as_array).flatten().map(text).collect()
         };
         difference.path == "details.causes" && set(&difference.stock) == set(&difference.ours)
     }),
@@ -121,7 +123,8 @@ const DECIDED: [(&str, Rule); 8] = [
         // The stock server also writes changes of field ownership with equal values; and an apply keeps fields of other
         // managers.
         let is_other = difference.stock.is_some() && difference.ours.is_some();
-        let is_kept = case.request.content_type == script::APPLY && difference.ours.is_none();
+        let is_shorter = difference.ours.is_none() || difference.path == "metadata.generation";
+        let is_kept = case.request.content_type == script::APPLY && is_shorter;
         difference.path == "metadata.resourceVersion" && is_other || is_kept
     }),
     ("times of deletion in new objects", |_, difference| {
