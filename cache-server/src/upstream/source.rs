@@ -139,9 +139,17 @@ impl UpstreamSource {
 
     /// Returns the newest revision, and sees to it that the type's stream reaches it.
     async fn reach_newest(&self, ty: &ResourceType) -> Result<u64, SourceError> {
-        let newest = probe::list(&self.clients, ty, self.scope(ty), 1).await?.revision;
+        let newest = self.list(ty, 1).await?.revision;
         self.reach(ty, newest).await?;
         Ok(newest)
+    }
+
+    /// Lists the type's objects without their bodies, at most `limit`. An answer also ends the delay of a stream that has
+    /// failed: the API server is back, and this read waits for the stream.
+    async fn list(&self, ty: &ResourceType, limit: usize) -> Result<probe::ListedVersions, SourceError> {
+        let listed = probe::list(&self.clients, ty, self.scope(ty), limit).await?;
+        self.followed(ty).answered();
+        Ok(listed)
     }
 
     /// Waits until the type's stream is complete at `newest`, or proves that it is. Returns false if the API server tells
@@ -163,7 +171,7 @@ impl UpstreamSource {
             return self.compare(ty, &followed, &cache, COMPARED_MAX).await;
         }
         if !followed.is_mute() {
-            let newest = probe::list(&self.clients, ty, self.scope(ty), 1).await?.revision;
+            let newest = self.list(ty, 1).await?.revision;
             if self.reach(ty, newest).await? {
                 return Ok(newest);
             }
@@ -181,7 +189,7 @@ impl UpstreamSource {
         cache: &Reader,
         most: usize,
     ) -> Result<u64, SourceError> {
-        let listed = probe::list(&self.clients, ty, self.scope(ty), most + 1).await?;
+        let listed = self.list(ty, most + 1).await?;
         // Changes that only the list has are on their way.
         for _ in 0..COMPARISONS {
             if listed.revision <= followed.position() {

@@ -1,6 +1,12 @@
 //! One followed type: the stream's position, the proofs of completeness that wait for it, and whether it can be cached.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::StreamExt as _;
 use informer::{
@@ -36,6 +42,10 @@ pub(super) struct FollowedType {
     passed: watch::Sender<u64>,
     proofs: Mutex<Vec<CompletenessProof>>,
     proved: Notify,
+    /// Time of the API server's last answer to a question about the type.
+    answered: Mutex<Option<Instant>>,
+    /// Number of delays that were ended early since the stream last moved or was confirmed.
+    ended_delays: AtomicU32,
     fitness: watch::Sender<Fitness>,
     unfit_since: Mutex<Option<Instant>>,
     /// The cache that the stream fills.
@@ -83,6 +93,11 @@ impl FollowedType {
         self.proved.notify_one();
     }
 
+    /// Reports that the API server answered a question about the type: a stream that failed need not wait any longer.
+    pub(super) fn answered(&self) {
+        *self.answered.lock() = Some(Instant::now());
+    }
+
     /// Takes the proofs that hold at the stream's position; returns the newest one's, if it is ahead of the stream.
     fn take_proven(&self) -> Option<u64> {
         let passed = self.position();
@@ -92,11 +107,14 @@ impl FollowedType {
     }
 
     fn pass(&self, revision: u64) {
-        self.passed.send_if_modified(|passed| {
+        let has_moved = self.passed.send_if_modified(|passed| {
             let is_new = *passed < revision;
             *passed = revision.max(*passed);
             is_new
         });
+        if has_moved {
+            self.ended_delays.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Starts over: a state is read anew, perhaps of another history.
@@ -149,9 +167,17 @@ pub(super) struct FollowedEvents {
     is_initial: bool,
     /// True if the cache has a state already.
     had_state: bool,
-    /// Time of the last error, until the server has confirmed the state again.
-    trouble: Option<Instant>,
+    /// The last error, until the server has confirmed the state again.
+    trouble: Option<Trouble>,
     is_over: bool,
+}
+
+/// An error of a stream.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    since: Instant,
+    /// True if the API server said when to come back.
+    is_told_to_wait: bool,
 }
 
 impl FollowedEvents {
@@ -200,10 +226,17 @@ impl FollowedEvents {
                 self.followed.pass(complete);
                 return Some(Ok(Update::Progress(complete)));
             }
-            if self.trouble.is_some_and(|since| self.events.age().is_some_and(|age| age < since.elapsed())) {
+            if self.trouble.is_some_and(|trouble| self.events.age().is_some_and(|age| age < trouble.since.elapsed())) {
                 // A watch was accepted: the state is up to date again, though nothing has changed.
                 self.trouble = None;
+                self.followed.ended_delays.store(0, Ordering::Relaxed);
                 return Some(Ok(Update::Progress(self.followed.position())));
+            }
+            if self.waits_in_vain() {
+                // The cacher opens another stream at once, which resumes where this one was.
+                self.followed.ended_delays.fetch_add(1, Ordering::Relaxed);
+                self.is_over = true;
+                return None;
             }
             let event = tokio::select! {
                 event = self.events.next() => event?,
@@ -213,7 +246,8 @@ impl FollowedEvents {
             let update = match event {
                 Ok(event) => self.update(event),
                 Err(error) => {
-                    self.trouble = Some(Instant::now());
+                    self.trouble =
+                        Some(Trouble { since: Instant::now(), is_told_to_wait: error.retry_after().is_some() });
                     Err(self.classify(&error))
                 }
             };
@@ -223,6 +257,16 @@ impl FollowedEvents {
             }
             return Some(update);
         }
+    }
+
+    /// True if the API server has answered since the stream failed, and the stream may be in a long delay all the same: its
+    /// delays grow with each failure, up to a minute.
+    fn waits_in_vain(&self) -> bool {
+        let Some(trouble) = self.trouble.filter(|trouble| !trouble.is_told_to_wait) else { return false };
+        let is_answered = self.followed.answered.lock().is_some_and(|answered| trouble.since < answered);
+        let doublings = self.followed.ended_delays.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
+        let is_due = RETRY_PAUSE * (1 << doublings) < trouble.since.elapsed();
+        self.had_state && !self.is_initial && is_answered && is_due
     }
 
     fn update(&mut self, event: Event) -> Result<Update, SourceError> {
@@ -302,8 +346,15 @@ pub(super) fn no_number() -> SourceError {
 /// Proofs that wait for the stream. A stream that does not move leaves one for each probe; only late ones matter.
 const PROOFS_MAX: usize = 16;
 
-/// Pause between two looks whether the server has accepted a watch again.
+/// Pause between two looks whether the server has accepted a watch again, or answers at least.
 const RECOVERY_CHECK: Duration = Duration::from_millis(100);
+
+/// Least time from a failure of a stream to the end of its delay, however often the API server answers questions
+/// meanwhile. Doubles with each delay that was ended in vain, as an API server may answer questions and no watches.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Largest number of doublings: a stream's own delays are not longer.
+const DOUBLINGS_MAX: u32 = 6;
 
 /// Time until a type that cannot be cached is tried again: a definition or a role may have been added.
 const UNFIT_PAUSE: Duration = Duration::from_secs(30);
@@ -313,7 +364,38 @@ const MUTE_WITHIN: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
 mod tests {
+    use informer::{Cluster, testing::FakeApiServer};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use serde_json::json;
+    use tokio::time::timeout;
+
     use super::*;
+
+    /// Goal: a stream that failed for a while does not wait for the rest of a long delay if the API server is back. Method:
+    /// an API server that refuses connections until the delays are long, and an answer to a question about the type.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_the_api_server_ends_the_delay_of_a_stream_that_failed() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+        let server = FakeApiServer::new().put(map);
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let events = Cluster::new(server.client()).raw(&resource).start().unwrap();
+        let followed = Arc::new(FollowedType::default());
+        let mut following = FollowedEvents::new(Arc::clone(&followed), events, FollowFrom::Start);
+        while !matches!(following.next().await, Some(Ok(Update::StateComplete(_)))) {}
+        followed.answered();
+        server.refuse_connections().close_watches();
+        let mut failures = 0;
+        while failures < 8 {
+            failures += u32::from(following.next().await.expect("the stream goes on by itself").is_err());
+        }
+        server.recover();
+        assert!(timeout(RETRY_PAUSE * 2, following.next()).await.is_err(), "it waits for half a minute");
+        followed.answered();
+        let ended = timeout(RETRY_PAUSE, following.next()).await;
+        assert!(matches!(ended, Ok(None)), "{ended:?}");
+        followed.pass(followed.position());
+        assert_eq!(followed.ended_delays.load(Ordering::Relaxed), 1, "the next stream has not moved yet");
+    }
 
     /// Goal: a stream counts as complete only where a second watch proves it. Method: proofs before and after the stream
     /// has passed what the second watch saw, overtaken ones, and a state that begins again.
