@@ -4,6 +4,7 @@
 //! INVARIANT: nothing but clients of the test and kube-apiserver itself writes objects: no controllers run. So
 //! namespaces have no service accounts, and deleted namespaces stay until a test finalizes them.
 
+mod audit;
 mod counters;
 mod door;
 mod etcd;
@@ -21,6 +22,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::sleep};
 
+pub use audit::RecordedRead;
 pub use counters::Counters;
 pub use door::Door;
 pub use etcd::EtcdState;
@@ -61,11 +63,19 @@ pub struct GenuineSettings {
     pub flags: Vec<String>,
     /// Number of kube-apiservers on the one etcd, 1 or 2.
     pub servers: usize,
+    /// True to record lists and watches, for [`Genuine::reads`].
+    pub records_reads: bool,
 }
 
 impl Default for GenuineSettings {
     fn default() -> Self {
-        Self { identities: Vec::new(), without_plugins: "ServiceAccount", flags: Vec::new(), servers: 1 }
+        Self {
+            identities: Vec::new(),
+            without_plugins: "ServiceAccount",
+            flags: Vec::new(),
+            servers: 1,
+            records_reads: false,
+        }
     }
 }
 
@@ -213,6 +223,9 @@ impl Genuine {
         ]
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
+        if self.settings.records_reads {
+            flags.extend(audit::flags(self.processes.folder()));
+        }
         flags.extend(self.settings.flags.iter().cloned());
         flags
     }
@@ -263,6 +276,11 @@ impl Genuine {
     /// Path of a kubeconfig with a user's token: [`ADMIN`], [`CACHE`] or a user of the settings.
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.files.kubeconfig(user)
+    }
+
+    /// Writes a kubeconfig with a user's token and another address of the server, such as a relay's. Returns its path.
+    pub fn kubeconfig_at(&self, user: &str, address: SocketAddr) -> PathBuf {
+        self.files.kubeconfig_at(user, address)
     }
 
     /// Path of the authority's certificate, as PEM.
@@ -317,6 +335,12 @@ impl Genuine {
 
     fn etcd(&self) -> Client {
         Client::new(SocketAddr::from(([127, 0, 0, 1], self.ports.etcd)))
+    }
+
+    /// The lists and watches that reached the server so far, also before its restarts. None if the settings do not
+    /// request the record.
+    pub fn reads(&self) -> Vec<RecordedRead> {
+        audit::reads(self.processes.folder())
     }
 
     /// Counters of the first kube-apiserver now.

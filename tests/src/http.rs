@@ -181,12 +181,20 @@ impl Client {
     /// # Errors
     /// Returns the reason if there is no whole response.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        self.try_send(Self::request(Method::GET, path, &[], Bytes::new())).await
+    }
+
+    /// Like [`send`](Self::send), for connections that may fail.
+    ///
+    /// # Errors
+    /// Returns the reason if there is no whole response. The server may have carried out the request all the same.
+    pub async fn try_send(&self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
         let begun = Instant::now();
-        let (head, body) = self.try_exchange(Self::request(Method::GET, path, &[], Bytes::new())).await?.into_parts();
+        let asked = format!("{} {}", request.method(), request.uri());
+        let (head, body) = self.try_exchange(request).await?.into_parts();
         let body = timeout(ANSWER_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
         let body = body.map_err(|_| "the answer does not end".to_owned())?.map_err(|error| error.to_string())?;
-        let (code, headers, body) = (head.status, head.headers, body.to_bytes());
-        Ok(Answer { code, headers, body, took: begun.elapsed(), asked: format!("GET {path}") })
+        Ok(Answer { code: head.status, headers: head.headers, body: body.to_bytes(), took: begun.elapsed(), asked })
     }
 
     /// Sends any request and reads the whole response.

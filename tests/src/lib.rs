@@ -15,6 +15,7 @@ pub mod http;
 pub mod objects;
 pub mod partition;
 pub mod process;
+pub mod relay;
 pub mod rights;
 pub mod slow;
 pub mod table;

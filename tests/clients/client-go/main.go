@@ -4,7 +4,8 @@
 //	client-go typed|dynamic|metadata|retry-watcher SERVER SELECTOR
 //
 // The first three are shared informers. client-go's feature gate selects their initial list strategy:
-// KUBE_FEATURE_WatchListClient=true streams the initial state, false lists it.
+// KUBE_FEATURE_WatchListClient=true streams the initial state, false lists it. TOKEN is a bearer token, which client-go
+// sends over TLS only, and CA_FILE the certificates to trust.
 package main
 
 import (
@@ -23,7 +24,8 @@ func main() {
 		fail(fmt.Errorf("usage: %s typed|dynamic|metadata|retry-watcher SERVER SELECTOR", os.Args[0]))
 	}
 	mode, selector := os.Args[1], os.Args[3]
-	config := &rest.Config{Host: os.Args[2], QPS: -1}
+	config := &rest.Config{Host: os.Args[2], QPS: -1, BearerToken: os.Getenv("TOKEN")}
+	config.CAFile = os.Getenv("CA_FILE")
 	if mode == "retry-watcher" {
 		watchAgain(config, selector)
 	} else {

@@ -4,11 +4,13 @@ contains an object named "sentinel".
     follow.py LIMIT SERVER SELECTOR
 
 It lists, in pages of LIMIT unless that is 0, and watches from there. The library's Watch resumes by itself when a watch
-ends. When its connection breaks, the caller resumes from Watch.resource_version; after a 410, the caller lists again.
+ends. When its connection breaks, the caller resumes from Watch.resource_version; after a 410, the caller lists again. A
+server that is not available says when to come back.
 """
 
 import json
 import sys
+import time
 
 import urllib3
 from kubernetes import client, watch
@@ -22,9 +24,12 @@ def main(limit, server, selector):
         try:
             follow(watching, maps, selector, held, version)
         except client.ApiException as error:
-            if error.status != 410:
+            if error.status in (503, 504):
+                time.sleep(float(error.headers["Retry-After"]))
+            elif error.status == 410:
+                held, version = relist(maps, selector, limit)
+            else:
                 raise
-            held, version = relist(maps, selector, limit)
         except urllib3.exceptions.HTTPError:
             version = watching.resource_version
     say(cache=held)
@@ -35,7 +40,16 @@ def relist(maps, selector, limit):
     pages = {"limit": limit} if limit else {}
     held = {}
     while True:
-        page = maps.list_config_map_for_all_namespaces(label_selector=selector, **pages)
+        try:
+            page = maps.list_config_map_for_all_namespaces(label_selector=selector, **pages)
+        except client.ApiException as error:
+            if error.status not in (503, 504):
+                raise
+            time.sleep(float(error.headers["Retry-After"]))
+            continue
+        except urllib3.exceptions.HTTPError:
+            time.sleep(0.02)
+            continue
         held.update((key_of(item), item.metadata.resource_version) for item in page.items)
         pages["_continue"] = page.metadata._continue
         if not page.metadata._continue:

@@ -70,6 +70,13 @@ impl IdentityFiles {
         config.to_string()
     }
 
+    /// Writes a kubeconfig with another address of the server.
+    pub(super) fn kubeconfig_at(&self, user: &str, address: SocketAddr) -> PathBuf {
+        let path = self.folder.join(format!("{user}-{}.kubeconfig", address.port()));
+        fs::write(&path, self.kubeconfig_for(user, address)).unwrap();
+        path
+    }
+
     pub(super) fn kubeconfig(&self, user: &str) -> PathBuf {
         self.folder.join(format!("{user}.kubeconfig"))
     }

@@ -20,12 +20,10 @@ use std::{
 };
 
 use fastrand::Rng;
+use tests::tls::Trust;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
+    net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
     sync::watch,
 };
 
@@ -67,7 +65,21 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
     /// True to replace requests for aggregated discovery by requests for the older form.
     pub(crate) legacy_discovery: bool,
+    /// For a server that requires them; like `kubectl proxy`, for clients that have neither.
+    pub(crate) credentials: Option<Credentials>,
 }
+
+/// TLS to the server, and the token of every request.
+#[derive(Clone, Debug)]
+pub(crate) struct Credentials {
+    pub(crate) trust: Trust,
+    pub(crate) token: String,
+}
+
+/// A connection to the server.
+trait ServerStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ServerStream for S {}
 
 /// The proxy. It lives as long as the runtime.
 #[derive(Clone, Debug)]
@@ -81,7 +93,10 @@ struct Shared {
     server: SocketAddr,
     collection: String,
     legacy_discovery: bool,
+    credentials: Option<Credentials>,
     log: Mutex<Log>,
+    /// True once no further watch gets a fault.
+    is_calm: AtomicBool,
     /// Number of faults that took effect.
     done: watch::Sender<usize>,
     /// Number of initial states forwarded whole.
@@ -118,7 +133,9 @@ impl Proxy {
             server,
             collection: plan.collection,
             legacy_discovery: plan.legacy_discovery,
+            credentials: plan.credentials,
             log: Mutex::new(Log { faults: plan.faults.into(), ..Log::default() }),
+            is_calm: AtomicBool::new(false),
             done: watch::Sender::default(),
             synced: watch::Sender::default(),
         });
@@ -164,6 +181,11 @@ impl Proxy {
         self.done().iter().filter(|fault| **fault == Fault::Expire).count()
     }
 
+    /// Gives no faults to further watches. Open ones keep theirs.
+    pub(crate) fn calm(&self) {
+        self.shared.is_calm.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until `count` faults took effect.
     pub(crate) async fn broke(&self, count: usize) {
         self.shared.done.subscribe().wait_for(|done| *done >= count).await.unwrap();
@@ -192,6 +214,19 @@ impl Shared {
         passed.map(drop)
     }
 
+    async fn connect(&self) -> std::io::Result<Box<dyn ServerStream>> {
+        Ok(match &self.credentials {
+            Some(credentials) => Box::new(credentials.trust.connect(self.server, &["http/1.1"]).await?),
+            None => Box::new(TcpStream::connect(self.server).await?),
+        })
+    }
+
+    /// The head to send to the server.
+    fn head(&self, asked: &ProxiedRequest, ends_soon: bool) -> String {
+        let token = self.credentials.as_ref().map(|credentials| &*credentials.token);
+        asked.forwarded(self.legacy_discovery, ends_soon, token)
+    }
+
     /// Counts a fault that took effect, or keeps it for the next watch.
     fn settle(&self, fault: Fault, ending: Option<Ending>) {
         let due = if fault == Fault::End { Ending::Whole } else { Ending::Cut };
@@ -212,8 +247,9 @@ impl Shared {
             return client.write_all(format!("{head}{EXPIRED}\r\n0\r\n\r\n").as_bytes()).await;
         }
         // `Sec-WebSocket-Accept` depends on the client's key, so the handshake response comes from the server.
-        let mut server = TcpStream::connect(self.server).await?;
-        server.write_all(asked.forwarded(self.legacy_discovery, false).as_bytes()).await?;
+        let mut server = self.connect().await?;
+        server.write_all(self.head(asked, false).as_bytes()).await?;
+        server.flush().await?;
         let Some((head, _)) = read_head(&mut server).await? else { return Ok(()) };
         let length = u16::try_from(EXPIRED.len()).expect("a short text").to_be_bytes();
         let frames = [head.as_bytes(), &[0x81, 126], &length, EXPIRED.as_bytes(), &[0x88, 2], &1000_u16.to_be_bytes()];
@@ -227,11 +263,11 @@ impl Shared {
         rest: &[u8],
         fault: Option<Fault>,
     ) -> std::io::Result<Ending> {
-        let mut server = TcpStream::connect(self.server).await?;
-        let head = asked.forwarded(self.legacy_discovery, fault == Some(Fault::End));
-        server.write_all(head.as_bytes()).await?;
+        let mut server = self.connect().await?;
+        server.write_all(self.head(asked, fault == Some(Fault::End)).as_bytes()).await?;
         server.write_all(rest).await?;
-        let (from_server, mut to_server) = server.into_split();
+        server.flush().await?;
+        let (from_server, mut to_server) = split(server);
         let (mut from_client, mut to_client) = client.into_split();
         let closed = AtomicBool::new(false);
         let ending = tokio::select! {
@@ -252,7 +288,7 @@ impl Shared {
     /// Forwards a response.
     async fn answer(
         &self,
-        mut server: OwnedReadHalf,
+        mut server: impl AsyncRead + Unpin,
         client: &mut OwnedWriteHalf,
         asked: &ProxiedRequest,
         fault: Option<Fault>,
@@ -297,12 +333,12 @@ impl Shared {
             Read::InitialWatch => matches!(log.faults.front(), Some(Fault::Cut { .. } | Fault::End)),
             Read::List | Read::Page | Read::Other => false,
         };
-        if fits { log.faults.pop_front() } else { None }
+        if fits && !self.is_calm.load(Ordering::Relaxed) { log.faults.pop_front() } else { None }
     }
 }
 
 /// Reads the head of a request and the bytes after it. `None` if the connection ends first or the head is too large.
-async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(String, Vec<u8>)>> {
+async fn read_head(client: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<(String, Vec<u8>)>> {
     let (mut head, mut chunk) = (Vec::new(), [0; 4 << 10]);
     loop {
         let bytes = client.read(&mut chunk).await?;

@@ -9,10 +9,10 @@
 //!
 //! A program that cannot be built or installed here is skipped with one line, except under `CI`.
 
-mod check;
+pub(crate) mod check;
 mod follow;
-mod history;
-mod kube_rs;
+pub(crate) mod history;
+pub(crate) mod kube_rs;
 
 use fastrand::Rng;
 
@@ -33,7 +33,7 @@ fn all_but_refusals(seed: u64, expired: usize) -> Vec<Fault> {
 
 /// Cuts and other faults in random order. The first fault and the one after each 410 are cuts, because a stream that
 /// begins with initial state can only be cut.
-fn faults(seed: u64, others: &[Fault], expiring: &[Vec<Fault>]) -> Vec<Fault> {
+pub(crate) fn faults(seed: u64, others: &[Fault], expiring: &[Vec<Fault>]) -> Vec<Fault> {
     let mut random = Rng::with_seed(seed);
     let mut units: Vec<Vec<Fault>> = (0..6).map(|_| vec![Fault::cut(&mut random)]).collect();
     units.extend(others.iter().map(|fault| vec![*fault]));

@@ -8,6 +8,8 @@ mod kubectl;
 mod libraries;
 mod origins;
 mod programs;
+mod running;
+mod upstream;
 
 /// The server binary of all cases.
 const SERVER: &str = env!("CARGO_BIN_EXE_tests-cache-server");

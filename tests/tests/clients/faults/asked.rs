@@ -39,8 +39,8 @@ impl ProxiedRequest {
     }
 
     /// The head to send to the server: one request per connection (a WebSocket is that already). `legacy_discovery`
-    /// requests the older discovery form, `ends_soon` a watch of two seconds.
-    pub(super) fn forwarded(&self, legacy_discovery: bool, ends_soon: bool) -> String {
+    /// requests the older discovery form, `ends_soon` a watch of two seconds. Adds the token.
+    pub(super) fn forwarded(&self, legacy_discovery: bool, ends_soon: bool, token: Option<&str>) -> String {
         let mut head = if ends_soon { ending_soon(&self.line) } else { self.line.clone() };
         head.push_str(" HTTP/1.1\r\n");
         for header in &self.headers {
@@ -51,6 +51,11 @@ impl ProxiedRequest {
                 head.push_str(header);
                 head.push_str("\r\n");
             }
+        }
+        if let Some(token) = token {
+            head.push_str("Authorization: Bearer ");
+            head.push_str(token);
+            head.push_str("\r\n");
         }
         head.push_str(if self.upgrades { "\r\n" } else { "Connection: close\r\n\r\n" });
         head
@@ -111,10 +116,12 @@ mod tests {
         let head = "GET /a?watch=1&timeoutSeconds=300 HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\n\r\n";
         let asked = ProxiedRequest::parse(head, "a");
         let expected = "GET /a?watch=1&timeoutSeconds=2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        assert_eq!(asked.forwarded(false, true), expected);
+        assert_eq!(asked.forwarded(false, true, None), expected);
         let upgrade = "GET /a?watch=1 HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         let asked = ProxiedRequest::parse(upgrade, "a");
         assert!(asked.upgrades);
-        assert_eq!(asked.forwarded(false, false), upgrade);
+        let with_token = upgrade.replace("\r\n\r\n", "\r\nAuthorization: Bearer t\r\n\r\n");
+        assert_eq!(asked.forwarded(false, false, Some("t")), with_token);
+        assert_eq!(asked.forwarded(false, false, None), upgrade);
     }
 }

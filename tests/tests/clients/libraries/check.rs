@@ -3,7 +3,7 @@
 //! INVARIANT: a broken connection excuses no deviation. A library may deviate from one event per change, in order, only
 //! by its [`Rule`], and only for reads of initial state that the proxy saw.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Deserialize;
 
@@ -73,18 +73,38 @@ pub(crate) fn check(rule: Rule, lines: &[Line], history: &History, positions: &[
     reader.end()
 }
 
-/// Checks that every reported state of an object existed, and that its versions never decrease.
-fn check_each_object(lines: &[Line], history: &History) -> Result<(), String> {
+/// Checks that every reported state of an object existed, that its versions never decrease, and that the last one is the
+/// history's.
+///
+/// # Errors
+/// Returns the first unexpected line, or the final state.
+pub(crate) fn check_each_object(lines: &[Line], history: &History) -> Result<(), String> {
+    let states: BTreeSet<(&str, u64)> = history
+        .told()
+        .iter()
+        .filter(|told| told.kind != Kind::Deleted)
+        .map(|told| (told.key.as_str(), told.version))
+        .collect();
     let mut held = State::new();
     for line in lines.iter().filter(|line| !line.event.is_empty()) {
+        if line.event == "RELIST" {
+            let items = state(&line.items);
+            let fits = |(key, version): (&String, &u64)| {
+                states.contains(&(key, *version)) && held.get(key).is_none_or(|before| before <= version)
+            };
+            if let Some(item) = items.iter().find(|item| !fits(*item)) {
+                return Err(format!("a relist with {item:?} after {:?}", held.get(item.0)));
+            }
+            held = items;
+            continue;
+        }
         let version: u64 = line.rv.parse().map_err(|error| format!("{line:?}: {error}"))?;
         let before = held.get(&line.key).copied();
-        let is_state = |told: &&Told| told.key == line.key && told.version == version && told.kind != Kind::Deleted;
+        let is_state = states.contains(&(&line.key, version));
         let fits = match &*line.event {
-            "ADDED" => before.is_none() && history.told().iter().any(|told| is_state(&told)),
-            "MODIFIED" => {
-                before.is_some_and(|before| before <= version) && history.told().iter().any(|told| is_state(&told))
-            }
+            "ADDED" => before.is_none() && is_state,
+            "MODIFIED" => before.is_some_and(|before| before <= version) && is_state,
+            "APPLIED" => before.is_none_or(|before| before <= version) && is_state,
             // If the object was deleted before the client listed again, the client knows only its last state.
             "DELETED" => before.is_some_and(|before| before <= version),
             _ => false,

@@ -1,22 +1,13 @@
 //! Follows one client through writes and broken connections to its end.
 
-use std::{
-    pin::pin,
-    process::Stdio,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{pin::pin, time::Duration};
 
 use fastrand::Rng;
 use tests::{
     http::{Client as Http, key, resource_version, with_query},
     process::Server,
 };
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::{
     check::{Line, Rule, check, state},
@@ -26,6 +17,7 @@ use crate::{
     SERVER,
     faults::{Fault, Plan, Proxy},
     programs::Program,
+    running::RunningProgram,
 };
 
 /// Writes to the server, and the bursts they are divided into. The faults are spread over the bursts.
@@ -53,33 +45,15 @@ pub(crate) struct Summary {
     pub(crate) pages: usize,
 }
 
-/// A client's output so far.
-pub(crate) type Printed = Arc<Mutex<Vec<Line>>>;
-
 /// Runs the client to its end and checks its output.
 pub(crate) async fn follow(client: Client) -> Summary {
     let scene = Scene::set(&client.faults).await;
-    let mut command = client.program.process();
-    command.args([scene.url(), SELECTOR.to_owned()]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it was made ready");
-    let printed = Printed::default();
-    let lines = read_lines(child.stdout.take().expect("is piped"), Arc::clone(&printed));
-    let complaints = read_all(child.stderr.take().expect("is piped"));
-    let ended = async {
-        let status = child.wait().await.unwrap();
-        lines.await.unwrap();
-        status.success()
-    };
-    let tell = async || format!("it complained:\n{}", complaints.await.unwrap_or_default());
-    match scene.play(client.seed, ended).await {
-        (history, Some(true)) => {
-            let lines = printed.lock().unwrap().clone();
-            scene.check(client.rule, &lines, &history).await
-        }
-        (_, Some(false)) => panic!("the client failed; {}", tell().await),
+    let mut program = RunningProgram::start(&client.program, &scene.url(), SELECTOR);
+    match scene.play(client.seed, program.ended()).await {
+        (history, Some(true)) => scene.check(client.rule, &program.lines(), &history).await,
+        (_, Some(false)) => panic!("the client failed; it complained:\n{}", program.complaints().await),
         (_, None) => {
-            child.kill().await.unwrap();
-            panic!("the client hangs after {:?}; {}", scene.proxy.take(), tell().await)
+            panic!("the client hangs after {:?}; it complained:\n{}", scene.proxy.take(), program.complaints().await)
         }
     }
 }
@@ -190,23 +164,4 @@ impl Scene {
         let items = list["items"].as_array().expect("a list has items");
         items.iter().map(|item| (key(item), resource_version(item))).collect()
     }
-}
-
-fn read_lines(stream: impl AsyncRead + Unpin + Send + 'static, printed: Printed) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let mut lines = BufReader::new(stream).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            let line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"));
-            printed.lock().unwrap().push(line);
-        }
-    })
-}
-
-fn read_all(mut stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<String> {
-    tokio::spawn(async move {
-        let mut text = Vec::new();
-        // A broken stream still leaves the text read so far.
-        let _ = stream.read_to_end(&mut text).await;
-        String::from_utf8_lossy(&text).into_owned()
-    })
 }

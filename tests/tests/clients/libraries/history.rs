@@ -13,8 +13,9 @@ pub(crate) const SELECTOR: &str = "followed=yes";
 /// Name of the last object that is written. A program that receives it prints its copy and exits.
 pub(crate) const SENTINEL: &str = "sentinel";
 
-const NAMES: u8 = 40;
-const NAMESPACES: u8 = 3;
+/// Names in each namespace, and namespaces, of the objects that are written.
+pub(crate) const NAMES: u8 = 40;
+pub(crate) const NAMESPACES: u8 = 3;
 
 /// A state: resourceVersions by key.
 pub(crate) type State = BTreeMap<String, u64>;
@@ -110,12 +111,12 @@ impl History {
     }
 }
 
-fn key_of(object: &Object) -> String {
+pub(crate) fn key_of(object: &Object) -> String {
     tests::http::key(object.body())
 }
 
 /// Fills in random data, because a write that changes nothing is not a change.
-fn filled(object: Object, matches: bool, random: &mut Rng) -> Object {
+pub(crate) fn filled(object: Object, matches: bool, random: &mut Rng) -> Object {
     object.label("followed", if matches { "yes" } else { "no" }).data(&format!("{:x}", random.u128(..)))
 }
 

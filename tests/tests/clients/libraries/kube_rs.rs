@@ -16,15 +16,16 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     check::{Line, Rule},
     every_fault,
-    follow::{Printed, Scene, Summary},
+    follow::{Scene, Summary},
     history::{SELECTOR, SENTINEL, State},
 };
+use crate::running::Printed;
 
 /// Timeout of every step, with a margin for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn maps(scene: &Scene) -> Api<ConfigMap> {
-    Api::all(Client::try_from(kube::Config::new(scene.url().parse().unwrap())).unwrap())
+pub(crate) fn maps(url: &str) -> Api<ConfigMap> {
+    Api::all(Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap())
 }
 
 fn described(object: &ConfigMap) -> (String, String) {
@@ -33,7 +34,7 @@ fn described(object: &ConfigMap) -> (String, String) {
 }
 
 /// A backoff of 20 ms: kube's starts at 0.8 s and grows to 30 s, which is too slow for tests.
-struct Soon;
+pub(crate) struct Soon;
 
 impl Iterator for Soon {
     type Item = Duration;
@@ -62,14 +63,14 @@ async fn kubes_watcher_that_streams_its_state() {
 async fn follow_watcher(config: watcher::Config, seed: u64) -> Summary {
     let scene = Scene::set(&every_fault(seed, 3)).await;
     let printed = Printed::default();
-    let (history, ended) = scene.play(seed, keep_copy(maps(&scene), config.labels(SELECTOR), &printed)).await;
+    let (history, ended) = scene.play(seed, keep_copy(maps(&scene.url()), config.labels(SELECTOR), &printed)).await;
     let lines = printed.lock().unwrap().clone();
     assert!(ended.is_some(), "the watcher hangs after {:#?}", lines.last());
     scene.check(Rule::States, &lines, &history).await
 }
 
 /// The program: keeps a copy as kube's documentation describes, until it contains the sentinel.
-async fn keep_copy(api: Api<ConfigMap>, config: watcher::Config, printed: &Printed) {
+pub(crate) async fn keep_copy(api: Api<ConfigMap>, config: watcher::Config, printed: &Printed) {
     let say = |line| printed.lock().unwrap().push(line);
     let (mut held, mut stage) = (BTreeMap::new(), BTreeMap::new());
     let mut events = watcher(api, config).backoff(Soon).boxed();
@@ -112,7 +113,7 @@ async fn kubes_controller() {
     let scene = Scene::set(&every_fault(13, 3)).await;
     let reconciled = Arc::new(Reconciled::default());
     let config = watcher::Config::default().labels(SELECTOR);
-    let controller = Controller::new(maps(&scene), config).trigger_backoff(Soon);
+    let controller = Controller::new(maps(&scene.url()), config).trigger_backoff(Soon);
     let store = controller.store();
     let running = controller.run(
         |object: Arc<ConfigMap>, reconciled: Arc<Reconciled>| {

@@ -1,0 +1,78 @@
+//! The lists and watches that reached a kube-apiserver, from its audit log: each with its caller and its query, which
+//! counters do not have.
+
+use std::{fs, path::Path};
+
+use serde::Deserialize;
+
+/// Records a list or watch when it arrives, and nothing else.
+const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+    "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
+    "rules": [{"level": "Metadata", "verbs": ["list", "watch"]}, {"level": "None"}]}"#;
+const LOG: &str = "audit.log";
+
+/// A list or watch that reached the API server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "AuditEvent")]
+pub struct RecordedRead {
+    /// Name of its caller.
+    pub user: String,
+    /// `list` or `watch`.
+    pub verb: String,
+    /// Path and query.
+    pub uri: String,
+}
+
+/// The part of an event of `audit.k8s.io/v1` that is used.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AuditEvent {
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: AuditUser,
+}
+
+#[derive(Deserialize)]
+struct AuditUser {
+    username: String,
+}
+
+impl From<AuditEvent> for RecordedRead {
+    fn from(event: AuditEvent) -> Self {
+        Self { user: event.user.username, verb: event.verb, uri: event.request_uri }
+    }
+}
+
+impl RecordedRead {
+    /// True if it reads the collection at `path`, or a part of it, in all namespaces.
+    pub fn is_of(&self, path: &str) -> bool {
+        self.uri.split('?').next() == Some(path)
+    }
+
+    /// True if it reads the whole state: a list, or a stream that begins with it. Lists of one name or of at most `few`
+    /// objects only prove something.
+    pub fn is_initial(&self, few: u32) -> bool {
+        let query = self.uri.split_once('?').map_or("", |(_, query)| query);
+        let of = |name: &str| query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
+        match &*self.verb {
+            "watch" => of("sendInitialEvents").is_some_and(|(_, value)| value == "true" || value == "1"),
+            _ if query.contains("metadata.name%3D") => false,
+            _ => of("limit").and_then(|(_, limit)| limit.parse().ok()).is_none_or(|limit: u32| limit > few),
+        }
+    }
+}
+
+/// The flags of kube-apiserver that request the record. Writes the policy into `folder`.
+pub(super) fn flags(folder: &Path) -> [String; 2] {
+    let policy = folder.join("audit-policy.json");
+    fs::write(&policy, POLICY).unwrap();
+    let log = folder.join(LOG);
+    [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())]
+}
+
+/// The reads so far. A line that a killed server did not finish is skipped.
+pub(super) fn reads(folder: &Path) -> Vec<RecordedRead> {
+    let log = fs::read_to_string(folder.join(LOG)).unwrap_or_default();
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
