@@ -272,8 +272,8 @@ impl Shared {
         let closed = AtomicBool::new(false);
         let ending = tokio::select! {
             ending = self.answer(from_server, &mut to_client, asked, fault, &closed) => ending?,
-            // The client closed its side, so close the request. A client may close a WebSocket first after the server's
-            // close frame.
+            // The client closed its side, so close the request. It may close first after the server's last chunk or close
+            // frame.
             _ = tokio::io::copy(&mut from_client, &mut to_server) => {
                 if closed.load(Ordering::Relaxed) { Ending::Whole } else { Ending::Left }
             }

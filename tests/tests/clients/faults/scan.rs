@@ -36,7 +36,7 @@ impl Scan {
         Self { body: Body::new(), read, line: Vec::new(), is_live, cut_after, counting: false }
     }
 
-    /// True once the server sent the close frame of a WebSocket.
+    /// True once the server has ended the response: by its last chunk, or by the close frame of a WebSocket.
     pub(super) const fn is_closed(&self) -> bool {
         matches!(self.body, Body::Closed)
     }
@@ -80,7 +80,7 @@ impl Scan {
         }
         let line = std::mem::take(&mut self.line);
         if self.is_live {
-            self.counting = true;
+            self.counting = self.cut_after.is_some();
             return None;
         }
         let ends =
@@ -112,7 +112,7 @@ enum Body {
     FrameHead(Vec<u8>),
     /// In a frame, with this many bytes left; true if it holds text.
     Frame(u64, bool),
-    /// After the head of a close frame.
+    /// After the size of the last chunk, or the head of a close frame.
     Closed,
 }
 
@@ -142,8 +142,7 @@ impl Body {
             Self::Size(size) => {
                 match char::from(byte).to_digit(16) {
                     Some(digit) => *size = *size * 16 + digit as usize,
-                    // A size of zero ends the body: stay in this state.
-                    None if byte == b'\n' && *size > 0 => *self = Self::Chunk(*size),
+                    None if byte == b'\n' => *self = if *size > 0 { Self::Chunk(*size) } else { Self::Closed },
                     None => {}
                 }
                 false
@@ -235,8 +234,16 @@ mod tests {
         assert_eq!(scan.feed(&answer), Found { pass: first + 7, position: None, cut: true });
         let mut scan = Scan::new(Read::Watch, None);
         assert!(!scan.feed(&answer[..first]).cut && !scan.is_closed());
-        scan = Scan::new(Read::List, None);
-        scan.feed(&[&answer[..], b"\x88\x02\x03\xe8"].concat());
+        scan.feed(&[&answer[first..], b"\x88\x02\x03\xe8"].concat());
+        assert!(scan.is_closed());
+    }
+
+    #[test]
+    fn the_last_chunk_ends_a_stream() {
+        let mut scan = Scan::new(Read::Watch, None);
+        scan.feed(chunks(&["{\"type\":\"ADDED\"}\n", "{\"type\":\"ADDED\"}\n"]).as_bytes());
+        assert!(!scan.is_closed());
+        scan.feed(b"0\r\n\r\n");
         assert!(scan.is_closed());
     }
 

@@ -52,8 +52,11 @@ pub(crate) async fn follow(client: Client) -> Summary {
     match scene.play(client.seed, program.ended()).await {
         (history, Some(true)) => scene.check(client.rule, &program.lines(), &history).await,
         (_, Some(false)) => panic!("the client failed; it complained:\n{}", program.complaints().await),
-        (_, None) => {
-            panic!("the client hangs after {:?}; it complained:\n{}", scene.proxy.take(), program.complaints().await)
+        (history, None) => {
+            let (lines, due, done) = (program.lines(), history.told().last(), scene.proxy.done());
+            let asked = scene.proxy.take();
+            let story = format!("{asked:#?}, {done:?} and {:?}; due was {due:?}", lines.last());
+            panic!("the client hangs after {story}; it complained:\n{}", program.complaints().await)
         }
     }
 }
