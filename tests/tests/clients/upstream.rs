@@ -73,11 +73,14 @@ async fn play(scene: &mut Scene, writer: &mut Writer, writes: usize) {
     writer.write(2 * step, Way::Either).await;
     writer.write_others().await;
 
-    // The API server dies while a write is on its way, and the writes wait for it.
-    let genuine = &mut scene.genuine;
+    // The API server dies while a write is on its way, and the writes wait for it. As behind a load balancer, it gets no
+    // requests before it is ready: for some hundred milliseconds it knows no roles and refuses everyone.
+    let (genuine, above) = (&mut scene.genuine, &scene.above);
     let outage = async {
         genuine.kill();
+        above.part();
         genuine.restart().await;
+        above.rejoin();
     };
     tokio::join!(writer.write(2 * step, Way::Either), outage);
     writer.write_others().await;
