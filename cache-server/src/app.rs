@@ -3,19 +3,26 @@
 
 use std::{
     ops::Deref,
+    path::PathBuf,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use crate::{
     budget::{Crowd, Room, Work},
-    cacher::{Caches, StateFolder, StateFolderError, StateOrigin},
+    cacher::{Caches, StateFolder, StateOrigin},
     config::{Config, UpstreamConfig},
-    controllers::{definitions::DefinitionsHandle, namespaces::Namespaces},
+    controllers::{definitions::DefinitionsHandle, leftovers, namespaces::Namespaces},
     limits,
     metrics::Metrics,
     registry::{Live, Registry, ResourceType},
-    storage::{Store, embedded::EmbeddedStorage},
+    storage::{
+        Store,
+        durable::{DataFolderError, DurableStorage},
+        embedded::EmbeddedStorage,
+        folder::FolderError,
+    },
+    stored::removal::DeleteContext,
     upstream::{connect::UpstreamAddresses, gateway::Upstream},
 };
 
@@ -55,6 +62,8 @@ pub(crate) struct LocalWrites {
     pub(crate) store: Arc<dyn Store>,
     /// Finishes the deletion of namespaces.
     pub(crate) namespaces: Namespaces,
+    /// Types with objects whose deletion an earlier process began.
+    terminating: Vec<String>,
 }
 
 /// An [`App`] whose writes are local. Cheap to copy.
@@ -92,22 +101,38 @@ impl App {
     /// objects are compared, and no-op updates would be written.
     #[must_use]
     pub fn with_storage(config: Config, store: Arc<dyn Store>) -> Self {
+        Self::local_on(config, store, Vec::new())
+    }
+
+    /// Builds the parts of a server whose objects are in the file of a folder.
+    ///
+    /// # Errors
+    /// [`DataFolderError`] if the folder cannot be used.
+    pub(crate) async fn durable(config: Config, folder: PathBuf) -> Result<Self, DataFolderError> {
+        let first = config.first_revision;
+        let opened = tokio::task::spawn_blocking(move || DurableStorage::open(&folder, first)).await;
+        let store = opened.expect("opening catches panics")?;
+        let terminating = store.terminating().to_vec();
+        Ok(Self::local_on(config, Arc::new(store), terminating))
+    }
+
+    fn local_on(config: Config, store: Arc<dyn Store>, terminating: Vec<String>) -> Self {
         let caches = Caches::new(store.clone(), config.limits.clone());
         Self::assemble(config, caches, |caches, registry| {
             let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry));
-            Writes::Local(LocalWrites { store, namespaces })
+            Writes::Local(LocalWrites { store, namespaces, terminating })
         })
     }
 
     /// Builds the parts of a server in front of an API server, which answers whatever the caches do not.
     ///
     /// # Errors
-    /// [`StateFolderError`] if the caches cannot be saved in the folder.
+    /// [`FolderError`] if the caches cannot be saved in the folder.
     pub(crate) fn with_upstream(
         config: Config,
         addresses: UpstreamAddresses,
         upstream: &UpstreamConfig,
-    ) -> Result<Self, StateFolderError> {
+    ) -> Result<Self, FolderError> {
         let origin = StateOrigin { server: addresses.origin(), scopes: upstream.scopes.iter().cloned().collect() };
         let folder = upstream.state_dir.as_ref();
         let folder = folder.map(|path| StateFolder::open(path, origin, upstream.saves_secrets)).transpose()?;
@@ -139,7 +164,7 @@ impl App {
     /// Returns the app with its store; `None` if writes are not local.
     pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
-            Writes::Local(LocalWrites { store, namespaces }) => Some(LocalApp { app: self, store, namespaces }),
+            Writes::Local(LocalWrites { store, namespaces, .. }) => Some(LocalApp { app: self, store, namespaces }),
             Writes::Forward(_) => None,
         }
     }
@@ -173,10 +198,14 @@ impl App {
         }
     }
 
-    /// Reads the stored definitions and follows them from now on, and starts the caches of named types. Call before
-    /// serving requests.
+    /// Reads the stored definitions and follows them from now on, finishes what an earlier process began, and starts the
+    /// caches of named types. Call before serving requests.
     pub async fn start(&self) {
         self.definitions.settle().await;
+        if let Writes::Local(LocalWrites { store, namespaces, terminating }) = &self.writes {
+            let stored = DeleteContext { caches: &self.caches, storage: &**store };
+            leftovers::finish(stored, namespaces, &self.registry.now(), terminating).await;
+        }
         let Some(upstream) = self.upstream() else { return };
         upstream.report_unknown(&self.registry.now());
         self.named();

@@ -21,7 +21,6 @@ use tokio::{
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
 use self::health::StreamHealth;
-pub use self::saved::StateFolderError;
 pub(crate) use self::saved::{StateFolder, StateOrigin};
 use crate::{
     limits::FRESH_WAIT,
@@ -233,6 +232,11 @@ impl Caches {
                 Err(_) => return Err(FreshnessError::TooLarge { asked: resource_version, current: reader.applied() }),
             }
         }
+    }
+
+    /// Returns false for positions of another history, although later ones of this history exist.
+    pub(crate) fn knows(&self, position: u64) -> bool {
+        self.source.is_known(position)
     }
 
     /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.

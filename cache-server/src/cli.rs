@@ -1,11 +1,12 @@
 //! The command line: the only place that turns arguments and environment into settings.
 //!
 //! INVARIANT: bad arguments, and bad files or addresses they name, are one line on stderr and exit code 2, before
-//! anything is served or sent. A later failure is one line and exit code 1.
+//! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
 
 mod client;
 mod files;
 mod serve;
+mod storage;
 mod units;
 mod upstream;
 
@@ -34,6 +35,8 @@ enum Command {
     Populate(client::Populate),
     /// Update, create and delete pods of a running server at a steady rate, then print a summary.
     Churn(client::Churn),
+    /// Check or compact the folder of serve --data-dir.
+    Storage(storage::Storage),
 }
 
 /// Exit code for unusable arguments, and for unusable files or addresses they name.
@@ -64,6 +67,7 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Serve(serve) => serve::run(*serve, &runtime),
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
+        Command::Storage(storage) => storage::run(&storage),
     };
     // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();
@@ -78,7 +82,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        return fail_input("say what to do: serve, populate or churn; --help tells more");
+        return fail_input("say what to do: serve, populate, churn or storage; --help tells more");
     }
     // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);

@@ -48,6 +48,8 @@ pub struct Config {
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
     pub populate: Option<PopulateSpec>,
+    /// Folder in which the objects are stored. Default `None`: they are in memory, and lost when the process ends.
+    pub data_dir: Option<PathBuf>,
     /// API server that answers the requests. Default `None`: this server keeps the objects itself.
     pub upstream: Option<UpstreamConfig>,
     /// Certificate files for TLS. Default `None`: plain HTTP.
@@ -88,6 +90,7 @@ impl Default for Config {
             connections_max: limits::CONNECTIONS_MAX,
             load: Vec::new(),
             populate: None,
+            data_dir: None,
             upstream: None,
             tls: None,
         }

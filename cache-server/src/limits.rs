@@ -343,6 +343,41 @@ pub const REVIEW_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a caller's name and of a reason that appear in the text of a denial.
 pub const REVIEW_TEXT_BYTES_MAX: usize = 1 << 10;
 
+/// Writes that wait for the disk with `--data-dir`. Further ones wait before it. Memory: their objects.
+pub const DURABLE_QUEUE_MAX: usize = 1_024;
+
+/// Writes that share one commit to the disk.
+pub const DURABLE_BATCH_MAX: usize = 512;
+
+/// Bytes of objects that share one commit to the disk; the last one may exceed it.
+pub const DURABLE_BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// Age of the oldest change in the data file. Longer than the default age of the window, so that restarts cost no
+/// position. Disk: the versions that were superseded in this time.
+pub const HISTORY_AGE: Duration = Duration::from_secs(600);
+
+/// Bytes in the data file of superseded versions and deletions. Disk: this much, besides the objects.
+pub const HISTORY_BYTES_MAX: u64 = 256 << 20;
+
+/// Changes in the data file. Memory: 40 bytes each.
+pub const HISTORY_CHANGES_MAX: usize = 500_000;
+
+/// Changes that leave the history with one commit to the disk. Twice the largest batch, so that it catches up.
+pub const HISTORY_TRIMMED_MAX: usize = 2 * DURABLE_BATCH_MAX;
+
+/// Changes of one type that may follow those of an earlier process before its first reader comes. With more, this
+/// reader begins at the newest state. Memory: one reference each.
+pub const RECOVERED_CHANGES_MAX: usize = 65_536;
+
+/// Gaps between the positions of processes that used one data file. Disk and memory: 16 bytes each.
+pub const POSITION_GAPS_MAX: usize = 64;
+
+/// Memory of the data file's pages.
+pub const DISK_CACHE_BYTES: usize = 32 << 20;
+
+/// Time for which writes are refused after the data file has failed, before it is tried again.
+pub const DISK_REOPEN_PAUSE: Duration = Duration::from_secs(1);
+
 const _: () = assert!(MIRROR_DOCUMENT_BYTES_MAX <= MIRROR_BYTES_MAX, "every document can be kept");
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");

@@ -33,9 +33,9 @@ use self::{connection::AcceptedConnection, tls::Acceptor};
 use crate::{
     allocator,
     app::App,
-    cacher::StateFolderError,
     config::Config,
     limits,
+    storage::{durable::DataFolderError, folder::FolderError},
     upstream::connect::{UpstreamAddresses, UpstreamError},
     workload::{
         manifests::{self, LoadError},
@@ -65,7 +65,10 @@ pub enum StartError {
     Upstream(#[from] UpstreamError),
     /// The caches cannot be saved.
     #[error("cannot use the state folder: {0}")]
-    State(#[from] StateFolderError),
+    State(#[from] FolderError),
+    /// The folder of the objects cannot be used.
+    #[error("cannot use the data folder: {0}")]
+    Data(#[from] DataFolderError),
     /// A manifest cannot be used.
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
@@ -108,9 +111,10 @@ impl Server {
             Some(files) => Some(Arc::new(Acceptor::load(files.clone()).await?)),
             None => None,
         };
-        let app = Arc::new(match config.upstream.clone() {
-            Some(upstream) => App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream)?,
-            None => App::new(config),
+        let app = Arc::new(match (config.upstream.clone(), config.data_dir.clone()) {
+            (Some(upstream), _) => App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream)?,
+            (None, Some(folder)) => App::durable(config, folder).await?,
+            (None, None) => App::new(config),
         });
         app.start().await;
         manifests::into_storage(&app, &app.config.load).await?;

@@ -136,6 +136,9 @@ impl From<SourceError> for Status {
         tracing::warn!(%error, "storage request failed");
         match error {
             SourceError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
+            // The code that says it; Kubernetes has no reason for it.
+            SourceError::Full(_) => Self::insufficient_storage("storage is full: nothing was written"),
+            SourceError::Undecided(_) => Self::timeout("the write may have happened or not", SOURCE_RETRY_SECONDS),
             SourceError::Unavailable(_) | SourceError::Forbidden(_) | SourceError::Unsupported(_) => {
                 let details = Some(Details { retry_after_seconds: SOURCE_RETRY_SECONDS, ..Details::default() });
                 Self { details, ..Self::unavailable("storage is not available") }

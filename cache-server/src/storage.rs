@@ -4,9 +4,11 @@
 //! stream, and is then acknowledged. A stream yields its changes in that order and without a gap.
 
 pub mod coalesced;
+pub mod durable;
 pub mod embedded;
 #[cfg(test)]
 pub(crate) mod faulty;
+pub mod folder;
 
 use std::{sync::Arc, time::Duration};
 
@@ -68,6 +70,13 @@ pub trait Source: Send + Sync + 'static {
     /// Time that a read without a position waits for [`confirmed`](Self::confirmed), and for the cache to get there.
     fn confirmed_within(&self) -> Duration {
         FRESH_WAIT
+    }
+
+    /// Returns false if no state of this history was ever at this position, although later ones are known: it belongs to
+    /// another history.
+    fn is_known(&self, position: u64) -> bool {
+        let _ = position;
+        true
     }
 }
 
@@ -248,6 +257,12 @@ pub enum SourceError {
     /// The source is not reachable.
     #[error("storage is not available: {0}")]
     Unavailable(String),
+    /// The disk has no room; nothing was written.
+    #[error("storage is full: {0}")]
+    Full(String),
+    /// The storage failed during a write, which may have happened or not.
+    #[error("the outcome of a write is not known: {0}")]
+    Undecided(String),
     /// The source refuses to serve this type to us.
     #[error("storage refuses access: {0}")]
     Forbidden(String),

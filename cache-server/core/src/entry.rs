@@ -212,6 +212,12 @@ impl Entry {
         self.slice(self.object_at(), self.object_end())
     }
 
+    /// Returns the object, as [`Self::object`] does, without a reference count.
+    #[must_use]
+    pub fn object_text(&self) -> &[u8] {
+        &self.text[self.object_at() as usize..self.object_end() as usize]
+    }
+
     /// Pushes the ADDED line: one slice, or two if the entry is an update.
     pub fn added(&self, out: &mut Slices) {
         self.push_line(&SentEvent::Added, false, out);

@@ -14,8 +14,6 @@ mod saver;
 
 use std::{
     collections::HashMap,
-    fs::{DirBuilder, File, TryLockError},
-    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -32,27 +30,15 @@ use watch_cache::{Reader, Writer};
 
 pub(super) use self::saver::Saver;
 use self::{
-    files::{DiskRoom, StateFiles, private},
+    files::{DiskRoom, StateFiles},
     log::{LoadedState, StateLog},
     saver::SaveTask,
 };
-use crate::{limits::SAVED_FILE_WAIT, registry::ResourceType};
-
-/// Reason why a folder of saved states cannot be used, in one line.
-#[derive(Debug, thiserror::Error)]
-pub enum StateFolderError {
-    /// Another process, or another server of this one, uses the folder.
-    #[error("{}: another server uses it", .0.display())]
-    InUse(PathBuf),
-    /// The file system refuses an operation.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-}
+use crate::{
+    limits::SAVED_FILE_WAIT,
+    registry::ResourceType,
+    storage::folder::{FolderError, FolderLock},
+};
 
 /// A folder of saved states, locked by this process.
 #[derive(Debug)]
@@ -64,8 +50,7 @@ pub(crate) struct StateFolder {
     /// By type id: held by the cache that uses the type's file. One entry per type that was ever cached.
     turns: Mutex<HashMap<String, Arc<sync::Mutex<()>>>>,
     room: DiskRoom,
-    /// Its lock lasts as long as the file is open.
-    _lock: File,
+    _lock: FolderLock,
 }
 
 /// Source of saved states. A state of another one is not used.
@@ -101,23 +86,13 @@ impl StateFolder {
     /// Blocks, shortly.
     ///
     /// # Errors
-    /// [`StateFolderError`].
-    pub(crate) fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, StateFolderError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| StateFolderError::Io { path, source }
-        };
-        create(path).map_err(failed(path))?;
-        let at = path.join("lock");
-        let lock = private().create(true).truncate(false).open(&at).map_err(failed(&at))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StateFolderError::InUse(path.to_owned()),
-            TryLockError::Error(error) => failed(&at)(error),
-        })?;
+    /// [`FolderError`].
+    pub(crate) fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, FolderError> {
+        let lock = FolderLock::take(path)?;
         let (path, turns, room) = (path.to_owned(), Mutex::default(), DiskRoom::default());
         let folder = Self { path, origin, saves_secrets, turns, room, _lock: lock };
         if !saves_secrets && let Some(files) = StateFiles::new(&folder.path, SECRETS, folder.room.clone()) {
-            files.remove().map_err(failed(&folder.path))?;
+            files.remove().map_err(FolderError::of(&folder.path))?;
         }
         Ok(folder)
     }
@@ -205,15 +180,6 @@ fn report(ty: &ResourceType, writer: &Writer, loaded: LoadedState) -> LoadedCach
 
 fn ignored(ty: &ResourceType, reason: &dyn std::fmt::Display) {
     tracing::warn!(resource = ty.id(), %reason, "saved state ignored");
-}
-
-/// Creates `folder` and its parents with mode 0700.
-fn create(folder: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }
 
 #[cfg(test)]

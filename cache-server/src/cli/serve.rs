@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{FAILED, StopSignals, fail, fail_input, files, units, upstream::UpstreamFlags};
 use crate::{
-    Server,
+    Server, StartError,
     config::{Config, ListEncoding, PopulateSpec, TlsFiles},
 };
 
@@ -32,16 +32,21 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
     listen: SocketAddr,
 
-    /// Storage of the objects. embedded: in memory, lost when the process ends.
+    /// Storage of the objects. embedded: in memory, and in the file of --data-dir if there is one.
     #[arg(long, env = "CACHE_SERVER_STORAGE", value_name = "KIND", default_value = "embedded", value_parser = storage)]
     storage: StorageKind,
 
-    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start. May be repeated. Left
-    /// out: none.
+    /// Folder in which the objects are stored, so that they outlive the process and clients resume. Created if it is
+    /// missing. Only one server may use it. Left out: the objects are in memory only.
+    #[arg(long, env = "CACHE_SERVER_DATA_DIR", value_name = "FOLDER", conflicts_with = "upstream")]
+    data_dir: Option<PathBuf>,
+
+    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start; with --data-dir, those that
+    /// exist already stay as they are. May be repeated. Left out: none.
     #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH")]
     load: Vec<PathBuf>,
 
-    /// Synthetic objects created at start; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
+    /// Synthetic objects created at start, as --load does; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
     /// out: none.
     #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
     populate: Option<PopulateSpec>,
@@ -155,6 +160,7 @@ impl From<Serve> for Config {
             grace: serve.grace,
             load: serve.load,
             populate: serve.populate,
+            data_dir: serve.data_dir,
             upstream: serve.upstream.into_config(),
             // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
@@ -230,6 +236,8 @@ async fn serve_until(config: Config, told: oneshot::Receiver<()>) -> ExitCode {
     };
     let server = match server {
         Ok(server) => server,
+        // The arguments are right, but what the folder has is not.
+        Err(error @ StartError::Data(_)) => return fail(FAILED, &error.to_string()),
         Err(error) => return fail_input(&error.to_string()),
     };
     // Serve even if stdout is closed: the parent process may not read the address.
@@ -304,6 +312,7 @@ mod tests {
             "--first-revision=100",
             "--load=a.yaml",
             "--load=folder",
+            "--data-dir=data",
             "--grace=0s",
             "--unsent-bytes=32KiB",
             "--object-bytes-max=3MiB",
@@ -320,6 +329,7 @@ mod tests {
         assert_eq!((config.first_revision, config.grace), (Some(100), Duration::ZERO));
         assert_eq!((config.unsent_bytes, config.object_bytes_max), (32 << 10, 3 << 20));
         assert_eq!(config.tls, Some(TlsFiles { cert: "tls.crt".into(), key: "tls.key".into() }));
+        assert_eq!(config.data_dir, Some(PathBuf::from("data")));
         assert_eq!(config.load, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
     }
 
@@ -349,6 +359,7 @@ mod tests {
             "--unsent-bytes=2GiB",
             "--tls-cert=without.key",
             "--tls-key=without.crt",
+            "--upstream=https://a --data-dir=data",
             "--state-dir=without-upstream",
             "--state-secrets",
             "--max-staleness=5s",

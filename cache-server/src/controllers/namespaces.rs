@@ -136,7 +136,7 @@ impl Controller for Ender {
     const READ_AT_ONCE: usize = 16;
 
     fn learn(&mut self, entry: &Arc<Entry>, _: u64) {
-        let Some(Mark { is_held }) = Mark::of(entry) else { return self.forget(entry) };
+        let Some(DeletionMark { is_held }) = DeletionMark::of(entry) else { return self.forget(entry) };
         let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
         self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, told });
         self.known.ending.write().insert(entry.name().to_owned());
@@ -282,14 +282,15 @@ async fn remove(storage: &dyn Store, ty: &Arc<ResourceType>, entry: &Entry) -> R
 }
 
 /// The deletion mark of a namespace.
-struct Mark {
-    /// True if the namespace has finalizers in its metadata.
-    is_held: bool,
+/// The deletion mark of an object.
+pub(super) struct DeletionMark {
+    /// True if the object has finalizers in its metadata.
+    pub(super) is_held: bool,
 }
 
-impl Mark {
-    /// Reads the deletion mark of a namespace; `None` if it has none. Cost: a scan of its metadata.
-    fn of(entry: &Entry) -> Option<Self> {
+impl DeletionMark {
+    /// Reads the deletion mark of an object; `None` if it has none. Cost: a scan of its metadata.
+    pub(super) fn of(entry: &Entry) -> Option<Self> {
         let metadata = entry.metadata();
         let (mut is_marked, mut is_held) = (false, false);
         for member in json::members(&metadata) {

@@ -161,6 +161,7 @@ async fn state(
     };
     let snapshot = match read.which {
         RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
+        RequestedState::Exact { at, .. } if !app.caches.knows(at) => return Err(read.expired()),
         RequestedState::Exact { at, .. } => {
             let exact = if reader.events_after(at) > limits::UNDO_INLINE_MAX {
                 let reader = reader.clone();

@@ -80,6 +80,11 @@ pub(crate) async fn watch(
         return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
     }
     let from = WatchStart::of(options)?;
+    if let WatchStart::After(position) = from
+        && !app.caches.knows(position)
+    {
+        return Ok(refused(&Status::foreign_position(position)));
+    }
     let form = answer.form(&target.ty, AnswerSubject::Events)?;
     answer.check_stream()?;
     let asked = ResumeRequest::read(headers, target, options, &form);

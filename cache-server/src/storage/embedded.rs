@@ -7,6 +7,7 @@
 //! a type without objects and readers uses no memory.
 
 mod recast;
+mod type_store;
 
 use std::{
     collections::HashMap,
@@ -17,12 +18,16 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use informer_core::Objects;
 use parking_lot::Mutex;
-use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
+use tokio::sync::mpsc::{self, Receiver};
 use watch_cache::{Change, Entry, Reader};
 
-use self::recast::SchemaVersion;
+pub(super) use self::type_store::{CheckedWrite, QueuePermits, RecoveredHistory};
+use self::{
+    recast::SchemaVersion,
+    type_store::{Queue, TypeStore},
+};
 use super::{
-    Expect, FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
+    FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
 };
 use crate::registry::ResourceType;
 
@@ -42,34 +47,6 @@ struct StoreState {
     numbers: u64,
 }
 
-/// The objects and readers of one type.
-#[derive(Debug, Default)]
-struct TypeStore {
-    objects: Objects<Entry>,
-    /// The schema of `objects`; `None` until the first write or reader.
-    defined: Option<SchemaVersion>,
-    /// True while some of `objects` may be entries of an earlier schema.
-    is_mixed: bool,
-    queues: Vec<Queue>,
-    /// Changes whenever `queues` gains or loses a queue. Zero before the first.
-    version: u64,
-}
-
-/// The sending end of one reader's change queue.
-#[derive(Debug)]
-struct Queue {
-    number: u64,
-    /// All changes at or below it were queued or listed.
-    told: u64,
-    sender: Sender<Change>,
-}
-
-/// Reserved capacity in every queue of a type, for one version of its list of queues.
-struct QueuePermits {
-    version: u64,
-    permits: Vec<(u64, OwnedPermit<Change>)>,
-}
-
 /// Returns the first revision of a store that starts `since` the Unix epoch.
 ///
 /// Milliseconds times 2^20, plus 19 random bits. Two stores that start in different milliseconds are at least 2^19
@@ -81,20 +58,24 @@ fn first_revision(since: Duration) -> u64 {
     milliseconds << REVISION_BITS | fastrand::u64(..1 << RANDOM_BITS)
 }
 
+/// Returns the first revision of a store that starts now.
+pub(super) fn revision_now() -> u64 {
+    first_revision(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 impl EmbeddedStorage {
     /// Creates an empty store at `first_revision`; its first write gets the next one. `None` derives it from the clock
     /// and random bits, so that positions of an earlier store are not valid in this one.
     #[must_use]
     pub fn new(first_revision: Option<u64>) -> Self {
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let revision = first_revision.unwrap_or_else(|| self::first_revision(now()));
+        let revision = first_revision.unwrap_or_else(revision_now);
         // Revision zero is a request mode, not a position.
         let store = StoreState { revision: revision.max(1), types: HashMap::new(), numbers: 0 };
         Self { store: Arc::new(Mutex::new(store)) }
     }
 
     /// Waits until every queue of `ty` has capacity for one change. Cancel safe: dropping it releases the capacity.
-    async fn reserve(&self, ty: &str) -> QueuePermits {
+    pub(super) async fn reserve(&self, ty: &str) -> QueuePermits {
         let (version, senders) = {
             let store = &*self.store.lock();
             let Some(kept) = store.types.get(ty) else { return QueuePermits { version: 0, permits: Vec::new() } };
@@ -127,14 +108,49 @@ impl EmbeddedStorage {
         outcome
     }
 
-    /// Lists all objects of one type as entries of its schema, and streams every change after them.
+    /// Returns the current version of an object.
+    pub(super) fn get(&self, ty: &str, key: &str) -> Option<Arc<Entry>> {
+        self.store.lock().types.get(ty)?.objects.get(key).cloned()
+    }
+
+    /// Returns the revision of the newest write.
+    pub(super) fn revision(&self) -> u64 {
+        self.store.lock().revision
+    }
+
+    /// Makes a write that was checked against [`get`](Self::get), which no other write has changed since. Never waits: a
+    /// queue that was opened after `room` was reserved and is full already is closed, and its reader begins anew.
+    pub(super) fn apply(&self, write: CheckedWrite, ty: &ResourceType, room: QueuePermits) -> WriteResult {
+        let StoreState { revision, types, .. } = &mut *self.store.lock();
+        let kept = types.entry(ty.id().to_owned()).or_default();
+        *revision = write.resource_version;
+        let written = kept.apply(write, ty, room.permits);
+        if kept.is_unused() {
+            types.remove(ty.id());
+        }
+        written
+    }
+
+    /// Gives a type that has no objects yet those of an earlier process, as entries of the schema of `ty`.
+    pub(super) fn fill(&self, ty: &ResourceType, objects: Objects<Entry>, history: RecoveredHistory) {
+        let kept = TypeStore::recovered(ty, objects, history);
+        self.store.lock().types.insert(ty.id().to_owned(), kept);
+    }
+
+    /// Lists all objects of one type as entries of its schema, and streams every change after them. The first listing
+    /// after a start is that of the oldest position of the recovered history, if there is one.
     pub(crate) async fn list_and_watch(&self, ty: &ResourceType) -> Result<ListAndWatch, SourceError> {
-        let OpenedType { revision, objects, subscribed } = self.open(ty).await?;
+        let OpenedType { revision, objects, history, subscribed } = self.open(ty).await?;
         let changes = stream::unfold(subscribed, |mut subscribed| async {
             let change = subscribed.receiver.recv().await?;
             Some((Ok(change), subscribed))
         });
-        Ok(ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() })
+        let Some(history) = history else {
+            return Ok(ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() });
+        };
+        let before = history.changes.into_iter().chain([Change::Progress(revision)]);
+        let changes = stream::iter(before.map(Ok)).chain(changes);
+        Ok(ListAndWatch { listed: listed(history.from, history.objects), changes: changes.boxed() })
     }
 
     /// Opens a queue together with the state, so that no change after the state is missed.
@@ -165,7 +181,8 @@ impl EmbeddedStorage {
         // A weak reference: a dropped store must not be kept alive by its readers.
         let store = Arc::downgrade(&self.store);
         let subscribed = QueueReceiver { receiver, number, ty: ty.id().to_owned(), store };
-        Ok(OpenedType { revision, objects: kept.objects.clone(), subscribed })
+        let history = kept.take_history(ty);
+        Ok(OpenedType { revision, objects: kept.objects.clone(), history, subscribed })
     }
 
     /// Returns the revision: `Ok` if every reader of the type was sent it, otherwise `Err`.
@@ -205,6 +222,8 @@ impl StoreState {
 struct OpenedType {
     revision: u64,
     objects: Objects<Entry>,
+    /// How the type got there, if that was recovered and no reader has taken it yet.
+    history: Option<RecoveredHistory>,
     subscribed: QueueReceiver,
 }
 
@@ -224,81 +243,6 @@ impl Drop for QueueReceiver {
         if let Some(store) = self.store.upgrade() {
             store.lock().close(&self.ty, self.number);
         }
-    }
-}
-
-impl TypeStore {
-    fn check(&self, key: &str, expect: Expect) -> Result<(), WriteError> {
-        match (expect, self.objects.get(key)) {
-            (Expect::Absent, None) => Ok(()),
-            (Expect::Absent, Some(_)) => Err(WriteError::Exists),
-            (Expect::At(_), None) => Err(WriteError::NotFound),
-            (Expect::At(wanted), Some(entry)) if entry.resource_version() == wanted => Ok(()),
-            (Expect::At(_), Some(entry)) => Err(WriteError::Conflict { current: entry.resource_version() }),
-        }
-    }
-
-    /// Writes one object at the revision after `revision`, advances `revision` to it, and sends the change to every
-    /// reader.
-    fn commit(
-        &mut self,
-        revision: &mut u64,
-        txn: &mut Txn,
-        permits: Vec<(u64, OwnedPermit<Change>)>,
-    ) -> Result<WriteResult, WriteError> {
-        self.check(&txn.key, txn.expect)?;
-        let resource_version = *revision + 1;
-        let (change, entry) = match txn.put.take() {
-            Some(draft) => {
-                let entry = match txn.expect {
-                    Expect::Absent => draft.commit(resource_version),
-                    Expect::At(_) => draft.commit_update(resource_version),
-                };
-                let entry = self.cast(entry, &txn.ty);
-                self.objects.insert(Arc::clone(&entry));
-                (Change::Put(Arc::clone(&entry)), entry)
-            }
-            None => {
-                let last = self.objects.remove(&txn.key).ok_or(WriteError::NotFound)?;
-                (Change::Deleted { key: txn.key.clone(), resource_version }, last)
-            }
-        };
-        *revision = resource_version;
-        self.tell(&change, resource_version, permits);
-        Ok(WriteResult { resource_version, entry })
-    }
-
-    /// Adopts the definition of `ty`: later writes become entries of its schema. Returns the objects as an error if
-    /// some of them are entries of an earlier schema. A definition older than the adopted one is ignored.
-    fn adopt(&mut self, ty: &ResourceType) -> Result<(), Objects<Entry>> {
-        let known = self.defined.get_or_insert_with(|| SchemaVersion::of(ty));
-        if ty.defined_at < known.at {
-            return Ok(());
-        }
-        self.is_mixed |= !known.is_same(&ty.schema) && !self.objects.is_empty();
-        *known = SchemaVersion::of(ty);
-        if self.is_mixed { Err(self.objects.clone()) } else { Ok(()) }
-    }
-
-    /// Returns `entry`, which was made for `ty`, as an entry of the adopted schema.
-    fn cast(&mut self, entry: Arc<Entry>, ty: &ResourceType) -> Arc<Entry> {
-        let known = self.defined.get_or_insert_with(|| SchemaVersion::of(ty));
-        if known.is_same(&ty.schema) { entry } else { recast::one(&entry, &known.schema) }
-    }
-
-    /// Sends `change` to every queue. Never waits.
-    fn tell(&mut self, change: &Change, revision: u64, mut permits: Vec<(u64, OwnedPermit<Change>)>) {
-        for queue in &mut self.queues {
-            queue.told = revision;
-            if let Some(at) = permits.iter().position(|(number, _)| *number == queue.number) {
-                permits.swap_remove(at).1.send(change.clone());
-            }
-        }
-    }
-
-    /// Returns true if removing it loses no state.
-    fn is_unused(&self) -> bool {
-        self.objects.is_empty() && self.queues.is_empty()
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use informer_serving::status::{Reason, Status};
 use serde_json::Value;
 
 use crate::{
@@ -195,7 +196,11 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
     if ty.defines_types {
         app.definitions.settle().await;
     }
-    created.map_err(|status| status.message.lines().collect::<Vec<_>>().join(" "))
+    let stays = |status: &Status| app.config.data_dir.is_some() && status.reason == Reason::AlreadyExists;
+    match created {
+        Err(status) if !stays(&status) => Err(status.message.lines().collect::<Vec<_>>().join(" ")),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use std::{
     sync::Arc,
 };
 
+use futures::{FutureExt as _, future::try_join_all};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use watch_cache::{Draft, EntryError};
@@ -138,6 +139,7 @@ pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, Popul
     let mut types = TypeCache { app, known: Vec::new() };
     let mut stored = 0;
     while let Some(batch) = to_store.recv().await {
+        let mut writes = Vec::with_capacity(batch.len());
         for object in batch {
             let ty = types.find(&object)?;
             let draft = Draft::new(&ty.schema, &object.json)?;
@@ -146,9 +148,14 @@ pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, Popul
             }
             let key = draft.key().to_owned();
             let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
-            store.write(txn).await.map_err(|source| PopulateError::Write { key, source })?;
-            stored += 1;
+            writes.push(store.write(txn).map(|written| match written {
+                // Another process has stored it in the same folder.
+                Err(WriteError::Exists) if app.config.data_dir.is_some() => Ok(0),
+                written => written.map(|_| 1).map_err(|source| PopulateError::Write { key, source }),
+            }));
         }
+        // At once: a store on a disk makes them durable together.
+        stored += try_join_all(writes).await?.iter().sum::<usize>();
     }
     making.await.expect("the generator does not panic");
     Ok(stored)

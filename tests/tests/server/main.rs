@@ -4,6 +4,7 @@
 mod cli;
 mod conformance;
 mod differential;
+mod durable;
 mod http2;
 mod list_semantics;
 mod process;

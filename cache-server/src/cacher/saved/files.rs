@@ -3,10 +3,12 @@
 //! Files: `<type>.state`, and `<type>.state.new` while a whole state is written. Both have mode 0600.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
+
+use crate::storage::folder::{private, sync};
 
 /// The files of one type. Only one value per type may exist in the process that holds the folder's lock.
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ impl StateFiles {
         self.room.pay()?;
         fs::rename(&self.beside, &self.log)?;
         self.room.pay()?;
-        if cfg!(unix) { File::open(&self.folder)?.sync_all() } else { Ok(()) }
+        sync(&self.folder)
     }
 
     /// Removes the file beside the log, to free its space on a full disk.
@@ -81,15 +83,6 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-/// Options for reading and writing; created files have mode 0600.
-pub(super) fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 /// Room on the disk. Tests limit it: a byte costs one unit, and so does each other operation.

@@ -219,7 +219,7 @@ async fn server(upstream: &Arc<Upstream>, folder: &Path) -> Caches {
         loop {
             match StateFolder::open(folder, origin(), false) {
                 Ok(folder) => return folder,
-                Err(StateFolderError::InUse(_)) => tokio::task::yield_now().await,
+                Err(FolderError::InUse(_)) => tokio::task::yield_now().await,
                 Err(other) => panic!("{other}"),
             }
         }

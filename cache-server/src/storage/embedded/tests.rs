@@ -7,7 +7,7 @@ use informer_core::KeyedObject;
 use watch_cache::{Draft, Schema};
 
 use super::*;
-use crate::registry::Registry;
+use crate::{registry::Registry, storage::Expect};
 
 fn ty(plural: &str) -> Arc<ResourceType> {
     Registry::builtin().find("", "v1", plural).expect("a built-in type")

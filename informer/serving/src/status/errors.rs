@@ -206,6 +206,12 @@ pub trait StatusExt: From<Status> {
         Self::expired(format!("unknown resource version: {asked}, current: {current}"))
     }
 
+    /// 410 for a watch from a resourceVersion that the server's history has passed without ever being there.
+    #[must_use]
+    fn foreign_position(asked: u64) -> Self {
+        Self::expired(format!("unknown resource version: {asked}"))
+    }
+
     /// 410 for a list at an exact resourceVersion that is no longer available.
     #[must_use]
     fn expired_list() -> Self {
@@ -273,6 +279,12 @@ pub trait StatusExt: From<Status> {
     #[must_use]
     fn unavailable(text: impl Into<String>) -> Self {
         Status::failure(503, Reason::ServiceUnavailable, text).into()
+    }
+
+    /// 507 with `text`. Kubernetes has no reason for it: a full etcd gets a 500.
+    #[must_use]
+    fn insufficient_storage(text: impl Into<String>) -> Self {
+        Status::failure(507, Reason::Unknown, text).into()
     }
 
     /// 413: `Request entity too large: text`.

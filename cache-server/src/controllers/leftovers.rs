@@ -1,0 +1,79 @@
+//! Finishes at the start the deletions that an earlier process began: it may have ended between the mark of an object
+//! and its removal.
+//!
+//! INVARIANT: an object is removed only if it has a deletion mark and no finalizers. While the server runs, no such object
+//! stays: the request that wrote the mark, or that removed the last finalizer, removes it.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt as _;
+
+use super::namespaces::{DeletionMark, Namespaces};
+use crate::{
+    registry::{Registry, ResourceType},
+    stored::removal::{DeleteContext, DeleteError, delete_listed},
+};
+
+/// Finishes the deletions of objects of the types with these ids. Failures are logged: the objects stay until a client
+/// deletes them again, or until the next start.
+pub(crate) async fn finish(stored: DeleteContext<'_>, namespaces: &Namespaces, registry: &Registry, types: &[String]) {
+    // Types that are gone have no objects that a client could see.
+    for ty in types.iter().filter_map(|id| registry.by_id(id)) {
+        if ty.holds_objects {
+            namespaces.settle().await;
+        } else if !ty.defines_types
+            && let Err(error) = finish_type(stored, &ty).await
+        {
+            tracing::warn!(resource = ty.id(), %error, "interrupted deletion failed");
+        }
+    }
+}
+
+async fn finish_type(stored: DeleteContext<'_>, ty: &Arc<ResourceType>) -> Result<(), DeleteError> {
+    let mut entries = stored.storage.list(ty).await?.entries;
+    while let Some(entry) = entries.try_next().await? {
+        if DeletionMark::of(&entry).is_some_and(|mark| !mark.is_held) {
+            delete_listed(stored, ty, &entry).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use api_rules::registry::Registry;
+    use serde_json::json;
+    use watch_cache::Draft;
+
+    use crate::{
+        app::App,
+        config::Config,
+        storage::{Expect, Store as _, Txn, durable::DurableStorage},
+    };
+
+    /// Goal: a process that ended between the mark and the removal of an object leaves nothing half done. Method: objects
+    /// as they are between the two, in the file of a start.
+    #[tokio::test]
+    async fn marked_objects_are_removed_at_the_start_unless_finalizers_hold_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
+        let store = DurableStorage::open(folder.path(), None).expect("opens");
+        let marked = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
+        for (name, mark, finalizers) in
+            [("whole", json!({}), json!([])), ("half", marked.clone(), json!([])), ("held", marked, json!(["a.b/c"]))]
+        {
+            let mut metadata = json!({"name": name, "namespace": "a", "uid": name, "finalizers": finalizers});
+            metadata.as_object_mut().expect("a map").extend(mark.as_object().expect("a map").clone());
+            let text = json!({"metadata": metadata}).to_string();
+            let draft = Draft::new(&ty.schema, text.as_bytes()).expect("a pod");
+            let txn = Txn { ty: ty.clone(), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
+            store.write(txn).await.expect("absent");
+        }
+        drop(store);
+        let app = App::durable(Config::default(), folder.path().to_owned()).await.expect("opens");
+        app.start().await;
+        let snapshot = app.caches.fresh(&ty).await.expect("a cache").snapshot();
+        let left: Vec<_> = snapshot.objects.iter().map(|entry| entry.name().to_owned()).collect();
+        assert_eq!(left, ["held", "whole"]);
+    }
+}

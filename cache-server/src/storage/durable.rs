@@ -1,0 +1,203 @@
+//! The durable store: the embedded store, whose writes are in a file before they are told and acknowledged.
+//!
+//! INVARIANT: reads come from memory; only the writing thread uses the disk after the start. INVARIANT: an acknowledged
+//! write survives a crash of the process and of the machine. INVARIANT: no position means two things: each process begins
+//! above all that an earlier one has given out, and positions between the two are unknown to all of them.
+//!
+//! `docs/storage.md` describes the file, `docs/adr/0032-keep-objects-and-history-in-one-ordered-table.md` the reasons.
+
+mod disk;
+mod journal;
+mod ledger;
+mod record;
+mod recovery;
+pub(crate) mod upkeep;
+mod writer;
+
+use std::{collections::HashMap, panic, path::Path, sync::Arc, thread::JoinHandle};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use informer_core::Objects;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{self, mpsc::Sender, oneshot},
+    task::spawn_blocking,
+};
+use watch_cache::Reader;
+
+pub use self::disk::DataFolderError;
+use self::{
+    disk::{DataDisk, DataFile, DiskError},
+    journal::{Journal, PositionGap, RawChange},
+    ledger::HistoryBounds,
+    recovery::RecordsByType,
+    writer::{CommitThread, QueuedWrite},
+};
+use super::{
+    FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
+    embedded::{self, EmbeddedStorage, RecoveredHistory},
+    folder::FolderLock,
+};
+use crate::registry::ResourceType;
+
+/// The durable store.
+#[derive(Debug)]
+pub struct DurableStorage {
+    store: Arc<EmbeddedStorage>,
+    /// The records of each type that was asked for, or has objects.
+    types: Arc<Mutex<HashMap<String, TypeRecords>>>,
+    /// The oldest position of the history at the start.
+    base: u64,
+    gaps: Vec<PositionGap>,
+    terminating: Vec<String>,
+    /// `None` while it is dropped.
+    writes: Option<Sender<QueuedWrite>>,
+    thread: Option<JoinHandle<()>>,
+    /// Held for as long as the file is open.
+    lock: Option<FolderLock>,
+}
+
+/// The records of one type. They become entries with its first use, because only then its schema is known.
+#[derive(Debug)]
+enum TypeRecords {
+    /// `None` while they are becoming entries, which the lock covers.
+    Raw(Arc<sync::Mutex<Option<Vec<RawChange>>>>),
+    /// They are in the store.
+    Loaded,
+}
+
+impl DurableStorage {
+    /// Opens the store in `folder`, which is created with mode 0700 if it is missing. Revisions begin at `first_revision`
+    /// at least; `None` derives that from the clock, as for a store in memory.
+    ///
+    /// Blocks. Cost: reads the file.
+    ///
+    /// # Errors
+    /// [`DataFolderError`].
+    pub fn open(folder: &Path, first_revision: Option<u64>) -> Result<Self, DataFolderError> {
+        let lock = FolderLock::take(folder)?;
+        let file = DataFile::new(folder);
+        let path = file.path().to_owned();
+        let mut opened = Self::on(file, first_revision, HistoryBounds::default()).map_err(|error| error.at(&path))?;
+        opened.lock = Some(lock);
+        Ok(opened)
+    }
+
+    fn on(disk: impl DataDisk, first_revision: Option<u64>, bounds: HistoryBounds) -> Result<Self, DiskError> {
+        let first = first_revision.unwrap_or_else(embedded::revision_now).max(1);
+        // redb may panic on a file that someone has changed.
+        let opened = panic::catch_unwind(panic::AssertUnwindSafe(|| Journal::open(disk, first, bounds)));
+        let (journal, mut content) =
+            opened.unwrap_or_else(|_| Err(DiskError::Damaged("it cannot be read".to_owned())))?;
+        let RecordsByType { types, terminating } = RecordsByType::of(&mut content);
+        let raw = |records| TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(records))));
+        let types = types.into_iter().map(|(id, records)| (id, raw(records))).collect();
+        let store = Arc::new(EmbeddedStorage::new(Some(content.revision)));
+        let (writes, thread) = CommitThread::start(journal, Arc::clone(&store))?;
+        Ok(Self {
+            store,
+            types: Arc::new(Mutex::new(types)),
+            base: content.base,
+            gaps: content.gaps,
+            terminating,
+            writes: Some(writes),
+            thread: Some(thread),
+            lock: None,
+        })
+    }
+
+    /// Returns the ids of the types that had objects at the start whose deletion was begun.
+    pub(crate) fn terminating(&self) -> &[String] {
+        &self.terminating
+    }
+
+    /// Waits until the objects of the type are in the store. Cost: nothing but a look-up after the first time.
+    async fn load(&self, ty: &Arc<ResourceType>) -> Result<(), SourceError> {
+        let records = match self.types.lock().entry(ty.id().to_owned()).or_insert_with(|| {
+            // Nothing of the type is in the file: its history is empty, but known.
+            self.store.fill(ty, Objects::new(), nothing(ty, self.base));
+            TypeRecords::Loaded
+        }) {
+            TypeRecords::Loaded => return Ok(()),
+            TypeRecords::Raw(records) => Arc::clone(records),
+        };
+        let mut records = records.lock_owned().await;
+        let (ty, base) = (Arc::clone(ty), self.base);
+        let (store, types) = (Arc::clone(&self.store), Arc::clone(&self.types));
+        // It goes on if the caller leaves; the next one waits for the lock.
+        let loading = spawn_blocking(move || {
+            let Some(raw) = records.take() else { return };
+            let (objects, history) = recovery::recover(&ty, base, raw);
+            store.fill(&ty, objects, history);
+            types.lock().insert(ty.id().to_owned(), TypeRecords::Loaded);
+        });
+        loading.await.map_err(|_| SourceError::Unavailable("stored objects could not be read".to_owned()))
+    }
+}
+
+fn nothing(ty: &ResourceType, from: u64) -> RecoveredHistory {
+    RecoveredHistory { objects: Objects::new(), from, changes: Vec::new(), schema: Arc::clone(&ty.schema) }
+}
+
+impl Drop for DurableStorage {
+    /// Waits until what was queued is written, so that the file can be opened again.
+    fn drop(&mut self) {
+        self.writes = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+        self.lock = None;
+    }
+}
+
+impl Source for DurableStorage {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.load(&ty).await?;
+            self.store.follow(&ty, from, cache).await
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.store.current(ty)
+    }
+
+    fn is_known(&self, position: u64) -> bool {
+        !self.gaps.iter().any(|gap| gap.contains(position))
+    }
+}
+
+impl Store for DurableStorage {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            self.load(&ty).await?;
+            self.store.list(&ty).await
+        }
+        .boxed()
+    }
+
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+        async move {
+            let stopped = || SourceError::Unavailable("the writing thread has ended".to_owned());
+            self.load(&txn.ty).await?;
+            let room = self.store.reserve(txn.ty.id()).await;
+            let (reply, written) = oneshot::channel();
+            let writes = self.writes.as_ref().ok_or_else(stopped)?;
+            writes.send(QueuedWrite { txn, room, reply }).await.map_err(|_| stopped())?;
+            written.await.map_err(|_| stopped())?
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! The data file's content: every change of the history, and the objects at its base, in one table by revision.
+//!
+//! INVARIANT: a batch is in the file whole or not at all, and once `append` returned, for good. INVARIANT: after a failed
+//! append nothing is appended before the file was opened again and has told whether the batch is in it.
+//!
+//! Table `changes`: revision to [`JournalRecord`]. Table `meta`: `format`, `history` (a random number for this file),
+//! `revision` (the newest that was ever given out), `base` (the oldest position of the history) and `gaps`
+//! ([`PositionGap`]).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+
+use super::{
+    disk::{DataDisk, DiskError},
+    ledger::{HistoryBounds, HistoryLedger, HistoryTrim, KeptChange},
+    record::{JournalRecord, RecordContent},
+};
+use crate::limits::POSITION_GAPS_MAX;
+
+/// Version of the format. Older ones are read.
+pub(super) const FORMAT: u32 = 1;
+
+const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+
+/// Random bits of the step from the newest revision of the file to the first one of the next process.
+const STEP_BITS: u32 = 19;
+
+/// Positions between two processes that used the file: no object of this history was ever at one of them. If the file is
+/// a copy of an older one, the history that went on without it may have used them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PositionGap {
+    /// The newest revision of the earlier process.
+    pub(super) after: u64,
+    /// The first revision of the later one.
+    pub(super) before: u64,
+}
+
+impl PositionGap {
+    pub(super) const fn contains(self, position: u64) -> bool {
+        self.after < position && position < self.before
+    }
+}
+
+/// One record, as it is in the file.
+#[derive(Clone, Debug)]
+pub(super) struct RawChange {
+    pub(super) revision: u64,
+    pub(super) bytes: Bytes,
+}
+
+/// The content of a file when it was opened.
+#[derive(Debug)]
+pub(super) struct JournalContent {
+    /// The oldest position of the history.
+    pub(super) base: u64,
+    /// The revision that this process begins at.
+    pub(super) revision: u64,
+    pub(super) gaps: Vec<PositionGap>,
+    /// In order of revisions: the objects at the base, then the changes.
+    pub(super) changes: Vec<RawChange>,
+}
+
+/// The open data file.
+pub(super) struct Journal<D> {
+    disk: D,
+    /// `None` after a failure.
+    database: Option<Database>,
+    ledger: HistoryLedger,
+    bounds: HistoryBounds,
+    /// The batch of which it is not known whether the file has it.
+    undecided: Option<AppendPlan>,
+}
+
+/// The effect of a batch on the ledger.
+struct AppendPlan {
+    newest: u64,
+    trim: HistoryTrim,
+    added: Vec<KeptChange>,
+}
+
+/// One change to append.
+pub(super) struct NewChange<'a> {
+    pub(super) revision: u64,
+    pub(super) superseded: u64,
+    /// Bytes of the superseded version.
+    pub(super) freed: usize,
+    pub(super) ty: &'a str,
+    pub(super) content: RecordContent<'a>,
+}
+
+impl<D: DataDisk> Journal<D> {
+    /// Opens the file and reads it whole. Its revisions go on above all that it has given out, at `first` at least.
+    ///
+    /// Blocks. Cost: reads the file twice, once for its checksums.
+    pub(super) fn open(disk: D, first: u64, bounds: HistoryBounds) -> Result<(Self, JournalContent), DiskError> {
+        let database = disk.open()?;
+        if is_empty(&database)? {
+            begin(&database)?;
+        }
+        let mut meta = read_meta(&database)?;
+        let (changes, ledger) = read_changes(&database, meta.base)?;
+        let stored = meta.revision;
+        meta.revision = if stored == 0 { first } else { first.max(stored + 1 + fastrand::u64(..1 << STEP_BITS)) };
+        if stored == 0 {
+            // Nothing was ever at an earlier position.
+            meta.base = meta.revision;
+        } else {
+            meta.gaps.retain(|gap| meta.base < gap.before);
+            meta.gaps.push(PositionGap { after: stored, before: meta.revision });
+            merge_oldest(&mut meta.gaps);
+        }
+        let ledger = if stored == 0 { HistoryLedger::new(meta.base) } else { ledger };
+        let transaction = write(&database, |transaction| meta.write(transaction))?;
+        transaction.commit().map_err(redb::Error::from)?;
+        let content = JournalContent { base: meta.base, revision: meta.revision, gaps: meta.gaps, changes };
+        let database = Some(database);
+        Ok((Self { disk, database, ledger, bounds, undecided: None }, content))
+    }
+
+    /// Appends a batch durably, and lets the oldest changes go. After an error, [`is_appended`](Self::is_appended) tells
+    /// whether the file has it.
+    ///
+    /// Blocks for as long as the disk needs.
+    pub(super) fn append(&mut self, batch: &[NewChange<'_>]) -> Result<(), DiskError> {
+        let Some(newest) = batch.last().map(|change| change.revision) else { return Ok(()) };
+        let unix_ms = unix_ms();
+        let (mut added, mut records) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for change in batch {
+            let &NewChange { revision, superseded, freed, ty, content } = change;
+            let freed = u32::try_from(freed).unwrap_or(u32::MAX);
+            let bytes = JournalRecord { unix_ms, superseded, freed, ty, content }.encode();
+            added.push(kept(revision, bytes.len(), &JournalRecord { unix_ms, superseded, freed, ty, content }));
+            records.push((revision, bytes));
+        }
+        let plan = AppendPlan { newest, trim: self.ledger.plan(unix_ms, self.bounds), added };
+        let database = self.database.as_ref().ok_or_else(|| std::io::Error::other("it is closed"))?;
+        let written = write(database, |transaction| put(transaction, &records, &plan))
+            .and_then(|transaction| Ok(transaction.commit().map_err(redb::Error::from)?));
+        match written {
+            Ok(()) => self.keep(plan),
+            Err(_) => self.undecided = Some(plan),
+        }
+        written.inspect_err(|_| self.database = None)
+    }
+
+    /// Opens the file again after a failed append. Returns whether the file has the batch; `None` if no append has failed.
+    ///
+    /// Blocks. Cost: reads the file for its checksums.
+    pub(super) fn is_appended(&mut self) -> Result<Option<bool>, DiskError> {
+        if self.database.is_none() {
+            self.database = Some(self.disk.open()?);
+        }
+        let (Some(database), Some(plan)) = (&self.database, &self.undecided) else { return Ok(None) };
+        let is_appended = match read_meta(database) {
+            Ok(meta) => meta.revision == plan.newest,
+            Err(error) => {
+                self.database = None;
+                return Err(error);
+            }
+        };
+        if let Some(plan) = self.undecided.take_if(|_| is_appended) {
+            self.keep(plan);
+        }
+        self.undecided = None;
+        Ok(Some(is_appended))
+    }
+
+    fn keep(&mut self, plan: AppendPlan) {
+        self.ledger.trimmed(&plan.trim);
+        plan.added.into_iter().for_each(|change| self.ledger.push(change));
+    }
+}
+
+/// Writes the first content of an empty database.
+pub(super) fn begin(database: &Database) -> Result<(), DiskError> {
+    let transaction = write(database, |transaction| {
+        transaction.open_table(CHANGES)?;
+        let mut meta = transaction.open_table(META)?;
+        meta.insert("format", &FORMAT.to_le_bytes()[..])?;
+        meta.insert("history", &fastrand::u128(..).to_le_bytes()[..])?;
+        drop(meta);
+        JournalMeta { base: 0, revision: 0, gaps: Vec::new() }.write(transaction)
+    })?;
+    Ok(transaction.commit().map_err(redb::Error::from)?)
+}
+
+fn is_empty(database: &Database) -> Result<bool, DiskError> {
+    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    let is_empty = transaction.list_tables().map_err(redb::Error::from)?.next().is_none();
+    Ok(is_empty)
+}
+
+/// Begins a transaction and fills it.
+fn write(
+    database: &Database,
+    fill: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+) -> Result<WriteTransaction, DiskError> {
+    let transaction = database.begin_write().map_err(redb::Error::from)?;
+    fill(&transaction)?;
+    Ok(transaction)
+}
+
+fn put(transaction: &WriteTransaction, records: &[(u64, Vec<u8>)], plan: &AppendPlan) -> Result<(), redb::Error> {
+    let mut changes = transaction.open_table(CHANGES)?;
+    for (revision, bytes) in records {
+        changes.insert(revision, &**bytes)?;
+    }
+    for revision in &plan.trim.records {
+        changes.remove(revision)?;
+    }
+    let mut meta = transaction.open_table(META)?;
+    meta.insert("revision", &plan.newest.to_le_bytes()[..])?;
+    meta.insert("base", &plan.trim.base.to_le_bytes()[..])?;
+    Ok(())
+}
+
+/// The part of the table `meta` that changes.
+pub(super) struct JournalMeta {
+    pub(super) base: u64,
+    pub(super) revision: u64,
+    gaps: Vec<PositionGap>,
+}
+
+impl JournalMeta {
+    fn write(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
+        let mut meta = transaction.open_table(META)?;
+        let gaps: Vec<u8> =
+            self.gaps.iter().flat_map(|gap| [gap.after.to_le_bytes(), gap.before.to_le_bytes()]).flatten().collect();
+        meta.insert("revision", &self.revision.to_le_bytes()[..])?;
+        meta.insert("base", &self.base.to_le_bytes()[..])?;
+        meta.insert("gaps", &*gaps)?;
+        Ok(())
+    }
+}
+
+pub(super) fn read_meta(database: &Database) -> Result<JournalMeta, DiskError> {
+    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    let meta = transaction.open_table(META).map_err(redb::Error::from)?;
+    let get = |key: &'static str| -> Result<Vec<u8>, DiskError> {
+        let found = meta.get(key).map_err(redb::Error::from)?;
+        Ok(found.ok_or(DiskError::Foreign)?.value().to_vec())
+    };
+    let damaged = |_| DiskError::Damaged("its description is too short".to_owned());
+    let format = u32::from_le_bytes(get("format")?.try_into().map_err(damaged)?);
+    if format != FORMAT {
+        return Err(DiskError::Newer(format));
+    }
+    let number = |key| Ok::<_, DiskError>(u64::from_le_bytes(get(key)?.try_into().map_err(damaged)?));
+    let gaps = get("gaps")?;
+    let gaps = gaps.as_chunks::<16>().0.iter().map(|gap| {
+        let (after, before) = gap.split_at(8);
+        let of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+        PositionGap { after: of(after), before: of(before) }
+    });
+    Ok(JournalMeta { base: number("base")?, revision: number("revision")?, gaps: gaps.collect() })
+}
+
+/// Returns every record, and the history after `base`.
+pub(super) fn read_changes(database: &Database, base: u64) -> Result<(Vec<RawChange>, HistoryLedger), DiskError> {
+    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    let table = transaction.open_table(CHANGES).map_err(redb::Error::from)?;
+    let (mut changes, mut ledger) = (Vec::new(), HistoryLedger::new(base));
+    for item in table.iter().map_err(redb::Error::from)? {
+        let (revision, bytes) = item.map_err(redb::Error::from)?;
+        let (revision, bytes) = (revision.value(), Bytes::copy_from_slice(bytes.value()));
+        let record = JournalRecord::decode(&bytes);
+        let record = record.ok_or_else(|| DiskError::Damaged(format!("change {revision} cannot be read")))?;
+        if base < revision {
+            ledger.push(kept(revision, bytes.len(), &record));
+        }
+        changes.push(RawChange { revision, bytes });
+    }
+    Ok((changes, ledger))
+}
+
+fn kept(revision: u64, bytes: usize, record: &JournalRecord<'_>) -> KeptChange {
+    let deletes = matches!(record.content, RecordContent::Deleted { .. });
+    let own = if deletes { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
+    let (unix_ms, superseded) = (record.unix_ms, record.superseded);
+    KeptChange { revision, unix_ms, superseded, bytes: record.freed.saturating_add(own), deletes }
+}
+
+/// Keeps the list of gaps short: the positions between the two oldest ones become unknown.
+fn merge_oldest(gaps: &mut Vec<PositionGap>) {
+    while POSITION_GAPS_MAX < gaps.len() {
+        let first = gaps.remove(0);
+        gaps[0].after = first.after;
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,258 @@
+//! The promises of a store on a disk that may be cut off, full or changed.
+
+mod disks;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::join_all};
+use informer_core::KeyedObject as _;
+use watch_cache::{Draft, Entry};
+
+use self::disks::{CutDisk, FakeDisk};
+use super::*;
+use crate::{
+    registry::Registry,
+    storage::{Expect, SourceRecord, Update, WriteError},
+};
+
+const BOUNDS: HistoryBounds = HistoryBounds { age: Duration::from_secs(600), bytes: 1 << 20, changes: 1_000 };
+
+fn ty(plural: &str) -> Arc<ResourceType> {
+    Registry::builtin().find("", "v1", plural).expect("a built-in type")
+}
+
+fn put(ty: &Arc<ResourceType>, name: &str, expect: Expect, content: &str) -> Txn {
+    let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"a"}},"data":{{"n":"{content}"}}}}"#);
+    let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
+    Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) }
+}
+
+fn delete(ty: &Arc<ResourceType>, name: &str, at: u64) -> Txn {
+    Txn { ty: Arc::clone(ty), key: format!("a/{name}"), expect: Expect::At(at), put: None }
+}
+
+fn open(disk: &FakeDisk) -> DurableStorage {
+    DurableStorage::on(disk.clone(), Some(10), BOUNDS).expect("a disk that works")
+}
+
+async fn create(store: &DurableStorage, ty: &Arc<ResourceType>, name: &str) -> Result<u64, WriteError> {
+    store.write(put(ty, name, Expect::Absent, "1")).await.map(|written| written.resource_version)
+}
+
+async fn state(store: &DurableStorage, ty: &Arc<ResourceType>) -> BTreeMap<String, u64> {
+    let entries: Vec<Arc<Entry>> =
+        store.list(ty).await.expect("lists").entries.try_collect().await.expect("lists to the end");
+    entries.iter().map(|entry| (entry.key().to_owned(), entry.resource_version())).collect()
+}
+
+/// Follows the type from the start; returns the steps that are there at once: `+a/x@7`, `-a/x@8`, `=9`, and the state
+/// before them as `a/x@6` … `|6`.
+async fn steps(store: &DurableStorage, ty: &Arc<ResourceType>) -> Vec<String> {
+    let (_, _, reader) = watch_cache::cache(Arc::clone(&ty.schema), watch_cache::Limits::default());
+    let mut updates = store.follow(ty, FollowFrom::Start, reader).await.expect("is followed");
+    let mut steps = Vec::new();
+    while let Some(Some(update)) = updates.next().now_or_never() {
+        let of = |record: SourceRecord| match record {
+            SourceRecord::Entry(entry) => format!("{}@{}", entry.key(), entry.resource_version()),
+            SourceRecord::Json { .. } => unreachable!("the store has entries"),
+        };
+        steps.push(match update.expect("no trouble") {
+            Update::StateBegins => continue,
+            Update::Object(record) => of(record),
+            Update::StateComplete(at) => format!("|{at}"),
+            Update::Put(record) => format!("+{}", of(record)),
+            Update::Deleted { key, revision } => format!("-{key}@{revision}"),
+            Update::Progress(at) => format!("={at}"),
+            Update::Removed(_) | Update::StateAbandoned => unreachable!("the store sends none"),
+        });
+    }
+    steps
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_again_with_its_history() {
+    let (disk, maps, pods) = (FakeDisk::default(), ty("configmaps"), ty("pods"));
+    let store = open(&disk);
+    assert_eq!(create(&store, &maps, "x").await.expect("absent"), 11);
+    assert_eq!(create(&store, &maps, "y").await.expect("absent"), 12);
+    store.write(put(&maps, "x", Expect::At(11), "2")).await.expect("as expected");
+    store.write(delete(&maps, "y", 12)).await.expect("as expected");
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(state(&store, &maps).await, BTreeMap::from([("a/x".to_owned(), 13)]));
+    let start = store.current(&maps).await.expect("answers");
+    assert!(14 < start, "{start} was never given out");
+    // A write before the first reader is part of what it gets.
+    let later = create(&store, &maps, "z").await.expect("absent");
+    let history = ["|10", "+a/x@11", "+a/y@12", "+a/x@13", "-a/y@14", &format!("+a/z@{later}"), &format!("={later}")];
+    assert_eq!(steps(&store, &maps).await, history);
+    assert_eq!(steps(&store, &maps).await.len(), 3, "the second reader gets the state alone");
+    assert_eq!(steps(&store, &pods).await, ["|10", &format!("={later}")], "a type without objects resumes too");
+    assert!(store.is_known(14) && store.is_known(start) && store.is_known(later) && !store.is_known(15));
+    assert!(matches!(create(&store, &maps, "x").await, Err(WriteError::Exists)));
+}
+
+#[tokio::test]
+async fn the_second_of_two_equal_creates_is_refused_within_a_batch() {
+    let (store, maps) = (open(&FakeDisk::default()), ty("configmaps"));
+    let written = join_all((0..200).map(|number| create(&store, &maps, if number % 2 == 0 { "x" } else { "y" }))).await;
+    let revisions: Vec<u64> = written.iter().filter_map(|written| written.as_ref().ok().copied()).collect();
+    assert_eq!(revisions, [11, 12]);
+    let refused = written.iter().filter(|written| matches!(written, Err(WriteError::Exists))).count();
+    assert_eq!(refused, 198);
+}
+
+/// Goal: heartbeats do not make the file grow. Method: a small bound of the history, and one object written many times,
+/// in six processes.
+#[tokio::test]
+async fn the_file_stops_growing() {
+    let (disk, maps) = (FakeDisk::default(), ty("configmaps"));
+    let bounds = HistoryBounds { bytes: 20_000, ..BOUNDS };
+    let (mut sizes, mut at, content) = (Vec::new(), None, "x".repeat(1_000));
+    for _ in 0..6 {
+        let store = DurableStorage::on(disk.clone(), Some(10), bounds).expect("a disk that works");
+        for _ in 0..300 {
+            let expect = at.map_or(Expect::Absent, Expect::At);
+            let written = store.write(put(&maps, "lease", expect, &content)).await.expect("as expected");
+            at = Some(written.resource_version);
+        }
+        let kept = steps(&store, &maps).await.len();
+        assert!(kept <= 330, "the history of one process and some of the one before: {kept}");
+        drop(store);
+        sizes.push(disk.len());
+    }
+    assert!(sizes.iter().all(|size| *size < 300_000), "less than one process wrote: {sizes:?}");
+}
+
+/// Goal: no acknowledged write is lost by a power cut, and the history is one. Method: a run of writes on a disk that
+/// loses or tears what was not synced, cut at every operation; then the store is opened on what is left.
+#[tokio::test]
+async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
+    let maps = ty("configmaps");
+    // A file appears under its name only when it is whole.
+    let begun = FakeDisk::default();
+    drop(open(&begun));
+    let mut cuts = 0;
+    for cut in 0.. {
+        let mut rng = fastrand::Rng::with_seed(cut);
+        let disk = CutDisk::new(&begun, usize::try_from(cut).expect("small"));
+        // Versions that were acknowledged, keys whose deletion was, and keys whose deletion may have happened.
+        let (mut told, mut gone, mut unsure) = (BTreeMap::<String, u64>::new(), Vec::new(), Vec::new());
+        if let Ok(store) = DurableStorage::on(disk.clone(), Some(10), BOUNDS) {
+            for round in 0..4 {
+                let names = ["p", "q", "r"];
+                let txns = names.map(|name| match told.get(&format!("a/{name}")) {
+                    Some(&at) if round == 3 => delete(&maps, name, at),
+                    Some(&at) => put(&maps, name, Expect::At(at), &round.to_string()),
+                    None => put(&maps, name, Expect::Absent, &round.to_string()),
+                });
+                for (name, written) in names.iter().zip(join_all(txns.map(|txn| store.write(txn))).await) {
+                    let key = format!("a/{name}");
+                    match written {
+                        Ok(_) if round == 3 && told.remove(&key).is_some() => gone.push(key),
+                        Err(_) if round == 3 => unsure.push(key),
+                        Ok(written) => drop(told.insert(key, written.resource_version)),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        let is_over = !disk.was_cut();
+        let left = disk.after_the_cut(&mut rng);
+        let store = match DurableStorage::on(left, Some(10), BOUNDS) {
+            Ok(store) => store,
+            Err(error) => panic!("cut at {cut}: {error}"),
+        };
+        let found = state(&store, &maps).await;
+        for (key, at) in &told {
+            let is_there = found.get(key).map_or_else(|| unsure.contains(key), |found| at <= found);
+            assert!(is_there, "cut at {cut}: {key} {at} {found:?}");
+        }
+        assert!(gone.iter().all(|key| !found.contains_key(key)), "cut at {cut}: {gone:?} {found:?}");
+        let newest = found.values().max().copied().unwrap_or_default();
+        let written = create(&store, &maps, "new").await.expect("the disk works again");
+        assert!(newest < written && told.values().all(|at| *at < written), "cut at {cut}");
+        cuts += 1;
+        if is_over {
+            break;
+        }
+    }
+    assert!(30 < cuts, "{cuts} cuts");
+}
+
+/// Goal: a full disk refuses writes, keeps reads, and loses nothing. Method: a disk with little room, then with more.
+#[tokio::test]
+async fn a_full_disk_refuses_writes_until_there_is_room() {
+    let (disk, maps) = (FakeDisk::default(), ty("configmaps"));
+    let store = open(&disk);
+    create(&store, &maps, "x").await.expect("absent");
+    disk.set_room(Some(0));
+    let error = create(&store, &maps, "full").await.expect_err("no room");
+    assert!(matches!(error, WriteError::Source(SourceError::Full(_) | SourceError::Undecided(_))), "{error:?}");
+    let error = create(&store, &maps, "full").await.expect_err("no room");
+    assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "refused without an attempt: {error:?}");
+    let before = state(&store, &maps).await;
+    assert_eq!(before.len(), 1, "reads go on");
+    disk.set_room(None);
+    let written = loop {
+        match create(&store, &maps, "again").await {
+            Ok(written) => break written,
+            Err(error) => assert!(matches!(error, WriteError::Source(_)), "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(before["a/x"] < written);
+    let found = state(&store, &maps).await;
+    drop(store);
+    assert_eq!(state(&open(&disk), &maps).await, found);
+}
+
+#[test]
+fn another_programs_file_a_newer_format_and_damage_are_told_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (at, file) = (folder.path().join("data"), folder.path().join("data/objects.redb"));
+    let refused = || DurableStorage::open(&at, Some(10)).expect_err("refused");
+    let store = DurableStorage::open(&at, Some(10)).expect("a new folder");
+    assert!(matches!(refused(), DataFolderError::Folder(_)), "it is in use");
+    drop(store);
+    let good = std::fs::read(&file).expect("the file");
+    for foreign in [&b""[..], b"text", &[0; 8_192]] {
+        std::fs::write(&file, foreign).expect("writes");
+        assert!(matches!(refused(), DataFolderError::Foreign(_)), "{}", refused());
+    }
+    let mut damaged = good.clone();
+    damaged[4_096..].fill(0x5a);
+    std::fs::write(&file, damaged).expect("writes");
+    assert!(matches!(refused(), DataFolderError::Damaged { .. }), "{}", refused());
+    std::fs::write(&file, good).expect("writes");
+    let database = redb::Database::open(&file).expect("the file");
+    let transaction = database.begin_write().expect("begins");
+    let meta = redb::TableDefinition::<&str, &[u8]>::new("meta");
+    transaction.open_table(meta).expect("opens").insert("format", &9_u32.to_le_bytes()[..]).expect("writes");
+    transaction.commit().expect("commits");
+    drop(database);
+    assert!(matches!(refused(), DataFolderError::Newer { found: 9, .. }), "{}", refused());
+    #[cfg(unix)]
+    for (path, mode) in [(&at, 0o700), (&file, 0o600)] {
+        let found = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).expect("is there").permissions());
+        assert_eq!(found & 0o777, mode);
+    }
+}
+
+/// Goal: positions of a history that went on without this copy of the file are refused. Method: a copy is opened after
+/// the original was written further.
+#[tokio::test]
+async fn a_restored_copy_knows_no_position_of_the_history_that_went_on() {
+    let (disk, maps) = (FakeDisk::default(), ty("configmaps"));
+    let store = open(&disk);
+    let saved = create(&store, &maps, "x").await.expect("absent");
+    drop(store);
+    let copy = disk.copy();
+    let store = open(&disk);
+    let lost = create(&store, &maps, "lost").await.expect("absent");
+    drop(store);
+    // The clock of the next start is far ahead, as clocks are.
+    let store = DurableStorage::on(copy, Some(1 << 40), BOUNDS).expect("a disk that works");
+    assert!(store.is_known(saved) && !store.is_known(lost));
+    assert_eq!(store.current(&maps).await.expect("answers"), 1 << 40);
+}

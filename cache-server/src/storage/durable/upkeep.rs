@@ -1,0 +1,91 @@
+//! Commands for a data folder that no server uses.
+
+use std::{collections::HashSet, fs, path::Path};
+
+use serde::de::IgnoredAny;
+
+use super::{
+    disk::{DataDisk as _, DataFile, DataFolderError, DiskError},
+    journal,
+    record::{JournalRecord, RecordContent},
+};
+use crate::storage::folder::{FolderError, FolderLock};
+
+/// The content of a data folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FolderReport {
+    /// Objects as they are now.
+    pub(crate) objects: usize,
+    /// Changes of the history.
+    pub(crate) changes: usize,
+    /// The oldest position that a watch can resume from.
+    pub(crate) base: u64,
+    /// The newest position.
+    pub(crate) revision: u64,
+    /// Size of the file.
+    pub(crate) bytes: u64,
+}
+
+/// Sizes of a data file around its compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompactedBytes {
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+}
+
+/// Checks every page and every record of the file.
+///
+/// # Errors
+/// [`DataFolderError`]; a server uses the folder, or the file is missing or damaged.
+pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
+    let (file, _lock) = existing(folder)?;
+    let read = || {
+        let database = file.open()?;
+        let meta = journal::read_meta(&database)?;
+        let (changes, _) = journal::read_changes(&database, meta.base)?;
+        let revisions: HashSet<u64> = changes.iter().map(|change| change.revision).collect();
+        let mut report = FolderReport { objects: 0, changes: 0, base: meta.base, revision: meta.revision, bytes: 0 };
+        for change in &changes {
+            let unreadable = || DiskError::Damaged(format!("change {} cannot be read", change.revision));
+            let record = JournalRecord::decode(&change.bytes).ok_or_else(unreadable)?;
+            if let RecordContent::Put { json, .. } = record.content {
+                serde_json::from_slice::<IgnoredAny>(json).map_err(|_| unreadable())?;
+                report.objects += 1;
+            }
+            let is_replaced = revisions.contains(&record.superseded);
+            report.objects = report.objects.saturating_sub(usize::from(is_replaced));
+            report.changes += usize::from(meta.base < change.revision);
+        }
+        Ok(report)
+    };
+    let report = read().map_err(|error: DiskError| error.at(file.path()))?;
+    Ok(FolderReport { bytes: size(&file)?, ..report })
+}
+
+/// Gives the free pages of the file back to the file system.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn compact(folder: &Path) -> Result<CompactedBytes, DataFolderError> {
+    let (file, _lock) = existing(folder)?;
+    let before = size(&file)?;
+    let run = || {
+        let mut database = file.open()?;
+        journal::read_meta(&database)?;
+        while database.compact().map_err(redb::Error::from)? {}
+        Ok(database.close().map_err(redb::Error::from)?)
+    };
+    run().map_err(|error: DiskError| error.at(file.path()))?;
+    Ok(CompactedBytes { before, after: size(&file)? })
+}
+
+/// Locks a folder that exists.
+fn existing(folder: &Path) -> Result<(DataFile, FolderLock), DataFolderError> {
+    let file = DataFile::new(folder);
+    size(&file)?;
+    Ok((file, FolderLock::take(folder)?))
+}
+
+fn size(file: &DataFile) -> Result<u64, DataFolderError> {
+    Ok(fs::metadata(file.path()).map_err(FolderError::of(file.path()))?.len())
+}

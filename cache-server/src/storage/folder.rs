@@ -1,0 +1,79 @@
+//! A folder that one server at a time may use, and files that only its user may read.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Reason why a folder cannot be used, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Another process, or another server of this one, uses the folder.
+    #[error("{}: another server uses it", .0.display())]
+    InUse(PathBuf),
+    /// The file system refuses an operation.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+}
+
+impl FolderError {
+    /// Returns the function that makes an error of `path`.
+    pub(crate) fn of(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// The lock of a folder. It lasts as long as the file is open.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Creates the folder with mode 0700 if it is missing, and locks it. An existing folder keeps its mode.
+    ///
+    /// Blocks, shortly.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub(crate) fn take(folder: &Path) -> Result<Self, FolderError> {
+        create(folder).map_err(FolderError::of(folder))?;
+        let at = folder.join("lock");
+        let file = private().create(true).truncate(false).open(&at).map_err(FolderError::of(&at))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(folder.to_owned())),
+            Err(TryLockError::Error(error)) => Err(FolderError::of(&at)(error)),
+        }
+    }
+}
+
+/// Options for reading and writing; created files have mode 0600.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Makes the names in `folder` durable.
+pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Creates `folder` and its parents with mode 0700.
+fn create(folder: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
