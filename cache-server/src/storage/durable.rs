@@ -4,7 +4,7 @@
 //! write survives a crash of the process and of the machine. INVARIANT: no position means two things: each process begins
 //! above all that an earlier one has given out, and positions between the two are unknown to all of them.
 //!
-//! `docs/storage.md` describes the file, `docs/adr/0032-keep-objects-and-history-in-one-ordered-table.md` the reasons.
+//! `docs/storage.md` describes the file, `docs/adr/0033-keep-objects-and-history-in-one-ordered-table.md` the reasons.
 
 mod disk;
 mod journal;
