@@ -82,7 +82,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        return fail_input("say what to do: serve, populate, churn or storage; --help tells more");
+        return fail_input("say what to do: serve, populate or churn, or storage; --help tells more");
     }
     // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);
