@@ -2,7 +2,10 @@
 //!
 //! INVARIANT: bytes pass unchanged and in order, and none is lost: those of a partition arrive after it.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,6 +20,7 @@ use tokio::{
 /// The proxy. Its connections end when it is dropped.
 pub struct Partition {
     address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
     is_apart: watch::Sender<bool>,
     _accepting: JoinSet<()>,
 }
@@ -27,20 +31,28 @@ impl Partition {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (is_apart, told) = watch::channel(false);
+        let server = Arc::new(Mutex::new(server));
+        let target = Arc::clone(&server);
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
+                let server = *target.lock().unwrap();
                 connections.spawn(pass(client, server, told.clone()));
             }
         });
-        Self { address, is_apart, _accepting: accepting }
+        Self { address, server, is_apart, _accepting: accepting }
     }
 
     /// Address that clients connect to.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Connects later clients to another server.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.server.lock().unwrap() = server;
     }
 
     /// Stops all bytes. Later connections are accepted by the kernel, and nothing answers them.

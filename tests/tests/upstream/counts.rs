@@ -1,9 +1,13 @@
 //! The load that many clients behind a cache are for the API server, by its own counters.
 
-use std::{env, net::SocketAddr};
+use std::{
+    env,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt as _, stream};
-use informer::{Cluster, Informer};
+use informer::{Cluster, Informer, RelistCause};
 use kube::{
     Client, Config,
     config::AuthInfo,
@@ -11,10 +15,12 @@ use kube::{
 };
 use tests::{
     genuine::{ADMIN, Counters, Genuine, token_of},
-    objects::{configmap, pod, replica_set, secret},
+    objects::{configmap, node, pod, replica_set, secret},
+    partition::Partition,
 };
+use tokio::time::sleep;
 
-use super::{PATIENCE, cache_of, client_of, until};
+use super::{PATIENCE, cache_of, cache_with, client_of, until};
 
 /// Types that the clients follow: API group, kind and plural.
 const TYPES: [(&str, &str, &str); 5] = [
@@ -27,6 +33,10 @@ const TYPES: [(&str, &str, &str); 5] = [
 const RESOURCES: &str = "pods,nodes,configmaps,secrets,replicasets.apps";
 /// Clients of a usual run. The nightly run sets `UPSTREAM_CLIENTS=1000`.
 const CLIENTS: usize = 100;
+/// Time without changes of four types in a usual run. The nightly run sets `UPSTREAM_IDLE_SECONDS=50`.
+const IDLE_SECONDS: usize = 2;
+/// Pause between two writes of the fifth.
+const WRITE_EVERY: Duration = Duration::from_millis(50);
 /// Clients that start at once.
 const STARTING: usize = 32;
 
@@ -50,13 +60,88 @@ fn open_watches(counters: &Counters) -> Vec<u64> {
     TYPES.iter().map(|(_, _, plural)| counters.open_watches(plural)).collect()
 }
 
+/// A number of the environment.
+fn setting(name: &str, default: usize) -> usize {
+    env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// Creates one object of each type.
+async fn create_each(admin: &tests::http::Client, name: &str) {
+    admin.create(&pod(name)).await;
+    admin.create(&node(name)).await;
+    admin.create(&configmap(name)).await;
+    admin.create(&secret(name)).await;
+    admin.create(&replica_set(name)).await;
+}
+
+/// Waits until each client has the object of its type with this name.
+async fn all_have(informers: &[Informer<DynamicObject>], name: &str) {
+    for informer in informers {
+        until("every client has the last object", async || {
+            informer.store().snapshot().iter().any(|object| object.key().ends_with(name))
+        })
+        .await;
+    }
+}
+
+/// Relists of all clients so far.
+fn relists(informers: &[Informer<DynamicObject>]) -> u64 {
+    let of = |informer: &Informer<DynamicObject>| {
+        let stats = informer.stats();
+        RelistCause::ALL.iter().map(|cause| stats.reflector.relists(*cause)).sum::<u64>()
+    };
+    informers.iter().map(of).sum()
+}
+
+/// Goal: a restart of the cache makes no client relist, busy or idle, and costs the API server no initial stream. Method:
+/// clients of five types, of which only the ConfigMaps change for some seconds; then the cache is terminated, another
+/// process continues its state at the same address, and each client gets one more object.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_cache_makes_no_client_relist() {
+    let Some(genuine) = Genuine::start("upstream restart with clients").await else { return };
+    let admin = genuine.client(ADMIN);
+    create_each(&admin, "the-first").await;
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--state-dir", folder.path().to_str().unwrap(), "--state-secrets"];
+    let first = cache_with(&genuine, RESOURCES, &flags).await;
+    let door = Partition::start(first.address()).await;
+    let clients = setting("UPSTREAM_CLIENTS", CLIENTS);
+    let starting = stream::iter(0..clients).map(|client| follow(door.address(), TYPES[client % TYPES.len()]));
+    let informers: Vec<_> = starting.buffer_unordered(STARTING).collect().await;
+
+    let idle = Instant::now() + Duration::from_secs(setting("UPSTREAM_IDLE_SECONDS", IDLE_SECONDS) as u64);
+    for number in 0.. {
+        admin.create(&configmap(&format!("m{number}"))).await;
+        if idle < Instant::now() {
+            break;
+        }
+        sleep(WRITE_EVERY).await;
+    }
+    let (reads, before) = (initial_reads(&genuine.counters().await), relists(&informers));
+    first.terminate();
+    first.ended().await;
+    admin.create(&configmap("meanwhile")).await;
+    let second = cache_with(&genuine, RESOURCES, &flags).await;
+    door.lead_to(second.address());
+    create_each(&admin, "the-last").await;
+    all_have(&informers, "the-last").await;
+
+    assert_eq!(relists(&informers), before, "relists of {clients} clients");
+    let reads = initial_reads(&genuine.counters().await).into_iter().zip(reads).zip(TYPES);
+    for (((lists, streams), (lists_before, streams_before)), (.., plural)) in reads {
+        assert_eq!(streams, streams_before, "initial streams of {plural}");
+        // The proof of the history may be a list of one name.
+        assert!(lists <= lists_before + 1, "{lists} lists of {plural} after {lists_before}");
+    }
+}
+
 /// Goal: clients cost the API server nothing. Method: one cache for five types, then many clients with the SDK's
 /// defaults, then writes that all of them see; counters of the API server before the cache, before the clients, and
 /// afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_clients_are_one_watch_of_each_type_and_no_list() {
     let Some(genuine) = Genuine::start("upstream counts").await else { return };
-    let clients = env::var("UPSTREAM_CLIENTS").map_or(CLIENTS, |text| text.parse().expect("a number of clients"));
+    let clients = setting("UPSTREAM_CLIENTS", CLIENTS);
     let admin = genuine.client(ADMIN);
     for number in 0..50 {
         admin.create(&pod(&format!("p{number}"))).await;
@@ -75,18 +160,8 @@ async fn many_clients_are_one_watch_of_each_type_and_no_list() {
 
     let starting = stream::iter(0..clients).map(|client| follow(server.address(), TYPES[client % TYPES.len()]));
     let informers: Vec<_> = starting.buffer_unordered(STARTING).collect().await;
-    let last = "the-last";
-    admin.create(&pod(last)).await;
-    admin.create(&tests::objects::node(last)).await;
-    admin.create(&configmap(last)).await;
-    admin.create(&secret(last)).await;
-    admin.create(&replica_set(last)).await;
-    for informer in &informers {
-        until("every client has the last object", async || {
-            informer.store().snapshot().iter().any(|object| object.key().ends_with(last))
-        })
-        .await;
-    }
+    create_each(&admin, "the-last").await;
+    all_have(&informers, "the-last").await;
 
     let ended = genuine.counters().await;
     assert_eq!(initial_reads(&ended), initial_reads(&started), "lists and initial streams of {TYPES:?}");
