@@ -97,14 +97,16 @@ fn a_page_says_what_follows() {
 fn the_end_of_a_page_is_found_in_steps() {
     let keys: Vec<String> = (0..5_000).map(|place| format!("a/{place:04}")).collect();
     let (_writer, reader) = state(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-    for (fields, limit, steps, next, remaining) in [
-        ("", None, 0, None, None),
-        ("", Some(1), 3, Some("a/0000\0"), Some(4_999)),
-        ("metadata.name=4999", Some(1), 2, None, None),
-        ("metadata.name=4998", Some(1), 2, Some("a/4998\0"), None),
-        ("metadata.name=none", Some(1), 2, None, None),
+    for (namespace, fields, limit, steps, next, remaining) in [
+        (None, "", None, 0, None, None),
+        // A whole list knows its number of objects, and that of a namespace is counted.
+        (None, "", Some(1), 0, Some("a/0000\0"), Some(4_999)),
+        (Some("a"), "", Some(1), 3, Some("0000\0"), Some(4_999)),
+        (None, "metadata.name=4999", Some(1), 2, None, None),
+        (None, "metadata.name=4998", Some(1), 2, Some("a/4998\0"), None),
+        (None, "metadata.name=none", Some(1), 2, None, None),
     ] {
-        let mut page = Page::begin(reader.snapshot(), filter(None, "", fields), None, limit);
+        let mut page = Page::begin(reader.snapshot(), filter(namespace, "", fields), None, limit);
         let mut count = 0;
         while page.look_ahead() {
             count += 1;
