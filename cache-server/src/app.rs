@@ -25,6 +25,14 @@ use crate::{
     stored::removal::DeleteContext,
     upstream::{connect::UpstreamAddresses, gateway::Upstream},
 };
+#[cfg(feature = "etcd")]
+use crate::{
+    config::EtcdConfig,
+    storage::{
+        coalesced::CoalescedSource,
+        etcd::{EtcdAccess, EtcdOpenError, EtcdStorage},
+    },
+};
 
 /// The parts of a running server.
 pub struct App {
@@ -62,8 +70,20 @@ pub(crate) struct LocalWrites {
     pub(crate) store: Arc<dyn Store>,
     /// Finishes the deletion of namespaces.
     pub(crate) namespaces: Namespaces,
-    /// Types with objects whose deletion an earlier process began.
-    terminating: Vec<String>,
+    duty: ControllerDuty,
+}
+
+/// The controllers that this server runs over its store.
+enum ControllerDuty {
+    /// All of them: no other process uses the store.
+    Alone {
+        /// Types with objects whose deletion an earlier process began.
+        terminating: Vec<String>,
+    },
+    /// All of them, as other servers of the store do at the same time.
+    Shared,
+    /// None: another program runs them.
+    None,
 }
 
 /// An [`App`] whose writes are local. Cheap to copy.
@@ -116,11 +136,35 @@ impl App {
         Ok(Self::local_on(config, Arc::new(store), terminating))
     }
 
+    /// Builds the parts of a server whose objects are in etcd. Other servers may share them.
+    ///
+    /// # Errors
+    /// [`EtcdOpenError`] if etcd cannot be used.
+    #[cfg(feature = "etcd")]
+    pub(crate) async fn with_etcd(config: Config, etcd: &EtcdConfig) -> Result<Self, EtcdOpenError> {
+        let store = Arc::new(EtcdStorage::open(etcd).await?);
+        let duty = match store.access() {
+            EtcdAccess::Owner => ControllerDuty::Shared,
+            EtcdAccess::Guest | EtcdAccess::ReadOnly => ControllerDuty::None,
+        };
+        let caches = Caches::new(CoalescedSource::new(Arc::clone(&store)), config.limits.clone());
+        Ok(Self::local_with(config, store, caches, duty))
+    }
+
     fn local_on(config: Config, store: Arc<dyn Store>, terminating: Vec<String>) -> Self {
         let caches = Caches::new(store.clone(), config.limits.clone());
+        Self::local_with(config, store, caches, ControllerDuty::Alone { terminating })
+    }
+
+    fn local_with(config: Config, store: Arc<dyn Store>, caches: Caches, duty: ControllerDuty) -> Self {
         Self::assemble(config, caches, |caches, registry| {
-            let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry));
-            Writes::Local(LocalWrites { store, namespaces, terminating })
+            let namespaces = match duty {
+                ControllerDuty::None => Namespaces::idle(Arc::clone(&store), caches, Arc::clone(registry)),
+                ControllerDuty::Alone { .. } | ControllerDuty::Shared => {
+                    Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry))
+                }
+            };
+            Writes::Local(LocalWrites { store, namespaces, duty })
         })
     }
 
@@ -152,8 +196,8 @@ impl App {
         let registry = Arc::new(Live::new(Registry::builtin()));
         let writes = writes(&caches, &registry);
         let store = match &writes {
+            Writes::Local(LocalWrites { duty: ControllerDuty::None, .. }) | Writes::Forward(_) => None,
             Writes::Local(LocalWrites { store, .. }) => Some(Arc::clone(store)),
-            Writes::Forward(_) => None,
         };
         let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
         let metrics = Metrics::new(Arc::clone(&registry));
@@ -202,9 +246,19 @@ impl App {
     /// caches of named types. Call before serving requests.
     pub async fn start(&self) {
         self.definitions.settle().await;
-        if let Writes::Local(LocalWrites { store, namespaces, terminating }) = &self.writes {
-            let stored = DeleteContext { caches: &self.caches, storage: &**store };
-            leftovers::finish(stored, namespaces, &self.registry.now(), terminating).await;
+        if let Writes::Local(LocalWrites { store, namespaces, duty }) = &self.writes {
+            match duty {
+                ControllerDuty::Alone { terminating } => {
+                    let stored = DeleteContext { caches: &self.caches, storage: &**store };
+                    leftovers::finish(stored, namespaces, &self.registry.now(), terminating).await;
+                }
+                ControllerDuty::Shared => {
+                    namespaces.settle().await;
+                    let (caches, registry) = (Arc::downgrade(&self.caches), Arc::clone(&self.registry));
+                    tokio::spawn(leftovers::keep_finishing(caches, Arc::clone(store), registry));
+                }
+                ControllerDuty::None => {}
+            }
         }
         let Some(upstream) = self.upstream() else { return };
         upstream.report_unknown(&self.registry.now());

@@ -25,7 +25,7 @@ pub(crate) use self::saved::{StateFolder, StateOrigin};
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
-    storage::{Source, SourceError},
+    storage::{Source, SourceError, StateRead, StoredState},
 };
 
 /// The type's cache was not listed in time, or no longer runs: 429.
@@ -239,6 +239,14 @@ impl Caches {
         self.source.is_known(position)
     }
 
+    /// Reads objects of a state that the cache does not know any more from the source.
+    ///
+    /// # Errors
+    /// [`SourceError::Compacted`] if the source does not know the position either.
+    pub(crate) async fn stored_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> Result<StoredState, SourceError> {
+        self.source.read_at(ty, read).await
+    }
+
     /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.
     pub(crate) async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
         let deadline = Instant::now() + FRESH_WAIT;
@@ -277,6 +285,13 @@ impl Caches {
     /// Starts the type's cache without waiting for its state.
     pub(crate) fn start(&self, ty: &Arc<ResourceType>) {
         let _ = self.started(ty);
+    }
+
+    /// Returns the caches that have a state, with their types.
+    pub(crate) fn filled(&self, registry: &Registry) -> Vec<(Arc<ResourceType>, Reader)> {
+        let all = &*self.all.lock();
+        let running = all.running.iter().map(|(id, running)| (registry.by_id(id), running.reader()));
+        running.filter_map(|(ty, reader)| Some((ty.filter(|_| 0 < reader.applied())?, reader))).collect()
     }
 
     /// True if the type's cache has a state.

@@ -4,6 +4,8 @@
 //! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
 
 mod client;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod files;
 mod serve;
 mod storage;

@@ -1,6 +1,7 @@
 //! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; no other code reads arguments
 //! or the environment.
 
+mod etcd;
 mod spec;
 mod upstream;
 
@@ -12,6 +13,7 @@ use std::{
 
 use crate::limits;
 
+pub use etcd::EtcdConfig;
 pub use spec::{PopulateSpec, PopulateSpecError};
 pub use upstream::UpstreamConfig;
 
@@ -50,6 +52,8 @@ pub struct Config {
     pub populate: Option<PopulateSpec>,
     /// Folder in which the objects are stored. Default `None`: they are in memory, and lost when the process ends.
     pub data_dir: Option<PathBuf>,
+    /// etcd in which the objects are stored. Default `None`.
+    pub etcd: Option<EtcdConfig>,
     /// API server that answers the requests. Default `None`: this server keeps the objects itself.
     pub upstream: Option<UpstreamConfig>,
     /// Certificate files for TLS. Default `None`: plain HTTP.
@@ -75,6 +79,14 @@ pub enum ListEncoding {
     Buffered,
 }
 
+impl Config {
+    /// True if the objects outlive the process.
+    #[must_use]
+    pub const fn objects_last(&self) -> bool {
+        self.data_dir.is_some() || self.etcd.is_some()
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -91,6 +103,7 @@ impl Default for Config {
             load: Vec::new(),
             populate: None,
             data_dir: None,
+            etcd: None,
             upstream: None,
             tls: None,
         }

@@ -30,6 +30,8 @@ use tokio::{
 pub use self::tls::TlsError;
 
 use self::{connection::AcceptedConnection, tls::Acceptor};
+#[cfg(feature = "etcd")]
+use crate::storage::etcd::EtcdOpenError;
 use crate::{
     allocator,
     app::App,
@@ -69,6 +71,10 @@ pub enum StartError {
     /// The folder of the objects cannot be used.
     #[error("cannot use the data folder: {0}")]
     Data(#[from] DataFolderError),
+    /// The etcd of the objects cannot be used.
+    #[cfg(feature = "etcd")]
+    #[error(transparent)]
+    Etcd(#[from] EtcdOpenError),
     /// A manifest cannot be used.
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
@@ -95,6 +101,21 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Builds the app over the storage that the settings name.
+async fn assemble(config: Config) -> Result<App, StartError> {
+    if let Some(upstream) = config.upstream.clone() {
+        return Ok(App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream)?);
+    }
+    #[cfg(feature = "etcd")]
+    if let Some(etcd) = config.etcd.clone() {
+        return Ok(App::with_etcd(config, &etcd).await?);
+    }
+    match config.data_dir.clone() {
+        Some(folder) => Ok(App::durable(config, folder).await?),
+        None => Ok(App::new(config)),
+    }
+}
+
 impl Server {
     /// Binds the address, then loads and populates. Connections wait in the listen queue until [`Self::serve`].
     ///
@@ -111,11 +132,7 @@ impl Server {
             Some(files) => Some(Arc::new(Acceptor::load(files.clone()).await?)),
             None => None,
         };
-        let app = Arc::new(match (config.upstream.clone(), config.data_dir.clone()) {
-            (Some(upstream), _) => App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream)?,
-            (None, Some(folder)) => App::durable(config, folder).await?,
-            (None, None) => App::new(config),
-        });
+        let app = Arc::new(assemble(config).await?);
         app.start().await;
         manifests::into_storage(&app, &app.config.load).await?;
         if let Some(spec) = &app.config.populate {

@@ -138,6 +138,10 @@ impl From<SourceError> for Status {
             SourceError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
             // The code that says it; Kubernetes has no reason for it.
             SourceError::Full(_) => Self::insufficient_storage("storage is full: nothing was written"),
+            SourceError::TooLarge(text) => Self::request_entity_too_large(&text),
+            SourceError::ReadOnly => {
+                forbidden("this server only reads: the objects in etcd are those of another program")
+            }
             SourceError::Undecided(_) => Self::timeout("the write may have happened or not", SOURCE_RETRY_SECONDS),
             SourceError::Unavailable(_) | SourceError::Forbidden(_) | SourceError::Unsupported(_) => {
                 let details = Some(Details { retry_after_seconds: SOURCE_RETRY_SECONDS, ..Details::default() });

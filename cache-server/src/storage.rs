@@ -6,6 +6,8 @@
 pub mod coalesced;
 pub mod durable;
 pub mod embedded;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(test)]
 pub(crate) mod faulty;
 pub mod folder;
@@ -18,8 +20,9 @@ use futures::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
+use informer_core::Objects;
 use tokio::time::Instant;
-use watch_cache::{Change, Draft, Entry, Reader};
+use watch_cache::{Change, Draft, Entry, Filter, Reader};
 
 use crate::{limits::FRESH_WAIT, registry::ResourceType};
 
@@ -72,6 +75,16 @@ pub trait Source: Send + Sync + 'static {
         FRESH_WAIT
     }
 
+    /// Reads objects of the state at a position that the cache does not know any more. Costs the source as much as the
+    /// part of the state that the read visits.
+    ///
+    /// # Errors
+    /// [`SourceError::Compacted`] if the source does not know the position either, or if the result is too large.
+    fn read_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> BoxFuture<'_, Result<StoredState, SourceError>> {
+        let _ = ty;
+        std::future::ready(Err(SourceError::Compacted { after: read.position })).boxed()
+    }
+
     /// Returns false if no state of this history was ever at this position, although later ones are known: it belongs to
     /// another history.
     fn is_known(&self, position: u64) -> bool {
@@ -94,6 +107,28 @@ pub trait Store: Source {
     /// # Errors
     /// [`WriteError`] if the expectation does not hold; no object is written then.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>>;
+}
+
+/// A read of a part of an earlier state.
+#[derive(Clone, Debug)]
+pub struct StateRead {
+    /// Position of the state.
+    pub position: u64,
+    /// Selects objects.
+    pub filter: Arc<Filter>,
+    /// First key; `None` for the first of all.
+    pub start: Option<String>,
+    /// Number of objects that are needed; one more is read if there is one.
+    pub limit: Option<usize>,
+}
+
+/// A part of an earlier state.
+#[derive(Debug, Default)]
+pub struct StoredState {
+    /// The selected objects, in their keys' order.
+    pub objects: Objects<Entry>,
+    /// Number of objects from the start on, if the filter selects all of its namespace.
+    pub following: Option<u64>,
 }
 
 /// A source's answer about a type.
@@ -140,8 +175,33 @@ pub enum Update {
         /// Revision of the deletion.
         revision: u64,
     },
+    /// Several changes of one revision, of different objects: at least two.
+    Batch(Vec<SourceChange>),
     /// All changes at or below this revision were delivered.
     Progress(u64),
+}
+
+/// One of several changes of one revision.
+#[derive(Clone, Debug)]
+pub enum SourceChange {
+    /// Like [`Update::Put`].
+    Put(SourceRecord),
+    /// Like [`Update::Deleted`].
+    Deleted {
+        /// `namespace/name` or `name`.
+        key: String,
+        /// Revision of the deletion.
+        revision: u64,
+    },
+}
+
+impl From<SourceChange> for Update {
+    fn from(change: SourceChange) -> Self {
+        match change {
+            SourceChange::Put(record) => Self::Put(record),
+            SourceChange::Deleted { key, revision } => Self::Deleted { key, revision },
+        }
+    }
 }
 
 /// One version of one object, as a source has it.
@@ -260,6 +320,12 @@ pub enum SourceError {
     /// The disk has no room; nothing was written.
     #[error("storage is full: {0}")]
     Full(String),
+    /// The storage does not take an object of this size; nothing was written.
+    #[error("the object is too large for the storage: {0}")]
+    TooLarge(String),
+    /// This server may only read the storage; nothing was written.
+    #[error("the storage is read only")]
+    ReadOnly,
     /// The storage failed during a write, which may have happened or not.
     #[error("the outcome of a write is not known: {0}")]
     Undecided(String),

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     registry::ResourceType,
-    storage::{FollowFrom, Source, SourceError, SourceRecord, Update},
+    storage::{FollowFrom, Source, SourceChange, SourceError, SourceRecord, Update},
 };
 
 /// The inputs of one type's tasks.
@@ -237,6 +237,11 @@ impl Cacher {
                 Some(entry) => Change::Put(entry),
                 None => return Ok(()),
             },
+            Update::Batch(changes) => {
+                self.apply_batch(changes)?;
+                self.works();
+                return Ok(());
+            }
             Update::Deleted { key, revision } => Change::Deleted { key, resource_version: revision },
             // The source continues a loaded state where that is complete, below its newest change.
             Update::Progress(revision) if revision == self.position() && revision < self.writer.applied() => {
@@ -256,6 +261,23 @@ impl Cacher {
         self.writer.apply(change, self.now())?;
         if let (Some(saver), Some(change)) = (&self.saver, saved) {
             saver.push(change);
+        }
+        Ok(())
+    }
+
+    /// Applies the changes of one revision together, so that no reader resumes between them.
+    fn apply_batch(&mut self, changes: Vec<SourceChange>) -> Result<(), OutOfOrder> {
+        let changes: Vec<_> = changes
+            .into_iter()
+            .filter_map(|change| match change {
+                SourceChange::Put(record) => self.changed(record).map(Change::Put),
+                SourceChange::Deleted { key, revision } => Some(Change::Deleted { key, resource_version: revision }),
+            })
+            .collect();
+        let saved = self.saver.is_some().then(|| changes.clone());
+        self.writer.apply_batch(changes, self.now())?;
+        if let (Some(saver), Some(changes)) = (&self.saver, saved) {
+            changes.into_iter().for_each(|change| saver.push(change));
         }
         Ok(())
     }

@@ -32,10 +32,6 @@ pub(super) struct Serve {
     #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
     listen: SocketAddr,
 
-    /// Storage of the objects. embedded: in memory, and in the file of --data-dir if there is one.
-    #[arg(long, env = "CACHE_SERVER_STORAGE", value_name = "KIND", default_value = "embedded", value_parser = storage)]
-    storage: StorageKind,
-
     /// Folder in which the objects are stored, so that they outlive the process and clients resume. Created if it is
     /// missing. Only one server may use it. Left out: the objects are in memory only.
     #[arg(long, env = "CACHE_SERVER_DATA_DIR", value_name = "FOLDER", conflicts_with = "upstream")]
@@ -50,6 +46,10 @@ pub(super) struct Serve {
     /// out: none.
     #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
     populate: Option<PopulateSpec>,
+
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: super::etcd::EtcdFlags,
 
     #[command(flatten)]
     upstream: UpstreamFlags,
@@ -104,20 +104,6 @@ pub(super) struct Serve {
     log: String,
 }
 
-/// The supported storages.
-#[derive(Clone, Copy, Debug)]
-enum StorageKind {
-    Embedded,
-}
-
-fn storage(text: &str) -> Result<StorageKind, String> {
-    match text {
-        "embedded" => Ok(StorageKind::Embedded),
-        "etcd" | "upstream" => Err("this version supports embedded only".to_owned()),
-        _ => Err("not a storage; supported is embedded".to_owned()),
-    }
-}
-
 fn positive_size(text: &str) -> Result<usize, String> {
     units::size(text).and_then(|bytes| if bytes == 0 { Err("must be more than 0".to_owned()) } else { Ok(bytes) })
 }
@@ -148,8 +134,6 @@ fn log_filter(text: &str) -> Result<String, String> {
 
 impl From<Serve> for Config {
     fn from(serve: Serve) -> Self {
-        // The only storage so far; a second one makes this a `match`.
-        let StorageKind::Embedded = serve.storage;
         let mut config = Self {
             listen: serve.listen,
             list_encoding: serve.list_encoding,
@@ -161,6 +145,8 @@ impl From<Serve> for Config {
             load: serve.load,
             populate: serve.populate,
             data_dir: serve.data_dir,
+            #[cfg(feature = "etcd")]
+            etcd: serve.etcd.config(),
             upstream: serve.upstream.into_config(),
             // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
@@ -347,8 +333,11 @@ mod tests {
     fn bad_values_are_refused() {
         for flag in [
             "--listen=nowhere",
-            "--storage=etcd",
-            "--storage=tape",
+            "--etcd-endpoints=http://a:1 --data-dir=data",
+            "--etcd-endpoints=http://a:1 --upstream=https://a",
+            "--etcd-endpoints=http://a:1 --etcd-user=without-password",
+            "--etcd-endpoints=http://a:1 --etcd-compaction-interval=5",
+            "--etcd-allow-writes",
             "--populate=cats=1",
             "--list-encoding=fast",
             "--window-bytes=0",

@@ -46,6 +46,7 @@ pub(crate) struct Namespaces {
     storage: Arc<dyn Store>,
     caches: Weak<Caches>,
     registry: Arc<Live>,
+    is_idle: bool,
     started: OnceLock<()>,
     known: Arc<NamespaceStates>,
 }
@@ -63,7 +64,12 @@ impl Namespaces {
     /// Does not start the task yet.
     pub(crate) fn new(storage: Arc<dyn Store>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
         let (caches, started, known) = (Arc::downgrade(caches), OnceLock::new(), Arc::default());
-        Self { storage, caches, registry, started, known }
+        Self { storage, caches, registry, is_idle: false, started, known }
+    }
+
+    /// Like [`Self::new`], but another program deletes terminating namespaces: there is never a task.
+    pub(crate) fn idle(storage: Arc<dyn Store>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
+        Self { is_idle: true, ..Self::new(storage, caches, registry) }
     }
 
     /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock.
@@ -74,6 +80,9 @@ impl Namespaces {
     /// Waits until all namespaces marked by now are deleted or only wait for finalizers, at most 3 s ([`FRESH_WAIT`]).
     /// Starts the task on first use, which needs a tokio runtime.
     pub(crate) async fn settle(&self) {
+        if self.is_idle {
+            return;
+        }
         let (Some(caches), Some(ty)) = (self.caches.upgrade(), namespaces(&self.registry)) else { return };
         self.started.get_or_init(|| {
             let ender = Ender {

@@ -1,8 +1,8 @@
 //! Answers LIST from the watch cache.
 //!
 //! INVARIANT: only the request's parameters decide which state it reads: the most recent one (waits until the cache has
-//! reached the storage), any, one not older than N (waits), or exactly N (undoes events of the window). A read never
-//! falls back to a more expensive source; it fails with 410, 429 or 504. INVARIANT: a body holds one snapshot and one
+//! reached the storage), any, one not older than N (waits), or exactly N (undoes events of the window; below it, asks a
+//! storage that keeps a history). No other read falls back to a more expensive source; it fails with 410, 429 or 504. INVARIANT: a body holds one snapshot and one
 //! key, whatever its length.
 //!
 //! Source: apiserver `storage/cacher/delegator/interface.go`, KEP-2340, KEP-4988.
@@ -33,7 +33,15 @@ use super::{
     negotiate::{AnswerFormat, AnswerSubject},
     query,
 };
-use crate::{app::App, clock, config::ListEncoding, limits, registry::ResourceType, route::Target};
+use crate::{
+    app::App,
+    clock,
+    config::ListEncoding,
+    limits,
+    registry::ResourceType,
+    route::Target,
+    storage::{SourceError, StateRead, StoredState},
+};
 
 /// Time for which the position of a paged list stays readable after each page, within the bounds of the window.
 const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
@@ -85,14 +93,15 @@ impl SelectedObjects {
         let filter = query::filter(options, target)?;
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
         let read = ListRead::of(options, one)?;
-        let (reader, age, state) = state(&read, app, &target.ty).await?;
+        let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
+        let FoundState { reader, age, state, following: counted } =
+            FoundState::read(&read, app, &target.ty, &filter, limit).await?;
         // Report the requested version: the state at N may stem from an earlier write.
         let resource_version =
             if let RequestedState::Exact { at, .. } = read.which { at } else { state.resource_version };
-        let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
         // The token's count holds only for the state it was taken from, not for the latest one.
         let is_same = matches!(read.which, RequestedState::Exact { by_token: true, .. });
-        let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten();
+        let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten().or(counted);
         Ok((Self { reader, resource_version, filter, start: read.start, limit, following, age }, state))
     }
 
@@ -146,34 +155,77 @@ impl SelectedObjects {
     }
 }
 
-/// Waits for the state that a LIST reads; returns it with its cache, and its age if it was not confirmed for this read.
-async fn state(
-    read: &ListRead,
-    app: &App,
-    ty: &Arc<ResourceType>,
-) -> Result<(Reader, Option<Duration>, CacheSnapshot), Status> {
-    let (reader, age) = match read.which {
-        RequestedState::MostRecent => app.caches.recent(ty).await?,
-        RequestedState::Any => (app.caches.reader(ty).await?, None),
-        RequestedState::NotOlderThan(at) | RequestedState::Exact { at, .. } => {
-            (app.caches.at_least(ty, at).await?, None)
+/// The state that a LIST reads, with its cache.
+struct FoundState {
+    reader: Reader,
+    /// Its age, if it was not confirmed for this read.
+    age: Option<Duration>,
+    state: CacheSnapshot,
+    /// Number of objects from the start of the page on, if the storage has counted them.
+    following: Option<u64>,
+}
+
+impl FoundState {
+    /// Waits for the state that `read` asks for.
+    async fn read(
+        read: &ListRead,
+        app: &App,
+        ty: &Arc<ResourceType>,
+        filter: &Arc<Filter>,
+        limit: Option<usize>,
+    ) -> Result<Self, Status> {
+        let (reader, age) = match read.which {
+            RequestedState::MostRecent => app.caches.recent(ty).await?,
+            RequestedState::Any => (app.caches.reader(ty).await?, None),
+            RequestedState::NotOlderThan(at) | RequestedState::Exact { at, .. } => {
+                (app.caches.at_least(ty, at).await?, None)
+            }
+        };
+        let state = match read.which {
+            RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
+            RequestedState::Exact { at, .. } if !app.caches.knows(at) => return Err(read.expired()),
+            RequestedState::Exact { at, .. } => match exact(&reader, at).await? {
+                Some(state) => state,
+                None => {
+                    let filter = Arc::clone(filter);
+                    let below = StateRead { position: at, filter, start: read.start.clone(), limit };
+                    return Self::below_window(read, app, ty, reader, below).await;
+                }
+            },
+        };
+        Ok(Self { reader, age, state, following: None })
+    }
+
+    /// Reads the state from the storage, which may know positions that the cache does not know any more.
+    async fn below_window(
+        read: &ListRead,
+        app: &App,
+        ty: &Arc<ResourceType>,
+        reader: Reader,
+        below: StateRead,
+    ) -> Result<Self, Status> {
+        let position = below.position;
+        match app.caches.stored_at(ty, below).await {
+            Ok(StoredState { objects, following }) => {
+                let state = reader.detached(objects, position);
+                Ok(Self { reader, age: None, state, following })
+            }
+            Err(SourceError::Compacted { .. }) => Err(read.expired()),
+            Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Returns the cached state at `at`; `None` if the window does not cover it.
+async fn exact(reader: &Reader, at: u64) -> Result<Option<CacheSnapshot>, Status> {
+    let state = if reader.events_after(at) > limits::UNDO_INLINE_MAX {
+        let reader = reader.clone();
+        let exact = aside::run(move || reader.at(at)).await;
+        exact.ok_or_else(|| Status::internal("the state could not be read"))?
+    } else {
+        reader.at(at)
     };
-    let snapshot = match read.which {
-        RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
-        RequestedState::Exact { at, .. } if !app.caches.knows(at) => return Err(read.expired()),
-        RequestedState::Exact { at, .. } => {
-            let exact = if reader.events_after(at) > limits::UNDO_INLINE_MAX {
-                let reader = reader.clone();
-                let exact = aside::run(move || reader.at(at)).await;
-                exact.ok_or_else(|| Status::internal("the state could not be read"))?
-            } else {
-                reader.at(at)
-            };
-            exact.map_err(|_| read.expired())?
-        }
-    };
-    Ok((reader, age, snapshot))
+    Ok(state.ok())
 }
 
 /// Body of a LIST: head, items of a snapshot, tail.

@@ -13,7 +13,7 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Confirmation, FollowFrom, Source, SourceError, Updates};
+use super::{Confirmation, FollowFrom, Source, SourceError, StateRead, StoredState, Updates};
 use crate::registry::ResourceType;
 
 /// A source behind which each [`Source::current`] costs a request. Share it by `Arc`.
@@ -148,6 +148,14 @@ impl<S: Source> Source for CoalescedSource<S> {
         max_age: Duration,
     ) -> BoxFuture<'_, Result<Confirmation, SourceError>> {
         self.join(QuestionKind::Confirmed, ty, max_age).boxed()
+    }
+
+    fn read_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> BoxFuture<'_, Result<StoredState, SourceError>> {
+        self.inner.read_at(ty, read)
+    }
+
+    fn is_known(&self, position: u64) -> bool {
+        self.inner.is_known(position)
     }
 
     /// Twice the time: a caller may wait for the question before its own.

@@ -196,7 +196,7 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
     if ty.defines_types {
         app.definitions.settle().await;
     }
-    let stays = |status: &Status| app.config.data_dir.is_some() && status.reason == Reason::AlreadyExists;
+    let stays = |status: &Status| app.config.objects_last() && status.reason == Reason::AlreadyExists;
     match created {
         Err(status) if !stays(&status) => Err(status.message.lines().collect::<Vec<_>>().join(" ")),
         Ok(_) | Err(_) => Ok(()),

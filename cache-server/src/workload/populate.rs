@@ -150,7 +150,7 @@ pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, Popul
             let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
             writes.push(store.write(txn).map(|written| match written {
                 // Another process has stored it in the same folder.
-                Err(WriteError::Exists) if app.config.data_dir.is_some() => Ok(0),
+                Err(WriteError::Exists) if app.config.objects_last() => Ok(0),
                 written => written.map(|_| 1).map_err(|source| PopulateError::Write { key, source }),
             }));
         }

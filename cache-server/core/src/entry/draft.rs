@@ -131,6 +131,12 @@ impl Draft {
         &self.key
     }
 
+    /// Returns the object with an empty resourceVersion.
+    #[must_use]
+    pub fn json(&self) -> &[u8] {
+        &self.body
+    }
+
     /// Returns the length of the object in bytes, without the digits of its resourceVersion.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,0 +1,70 @@
+//! Flags of `cache-server serve` for objects in etcd.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::units;
+use crate::config::EtcdConfig;
+
+/// Flags that store the objects in etcd.
+#[derive(Debug, Args)]
+pub(super) struct EtcdFlags {
+    /// Store the objects in the etcd at these addresses, the members of one cluster, laid out as Kubernetes does it.
+    /// Servers of one etcd share resourceVersions, so that clients move between them. Left out: the objects are in memory.
+    #[arg(
+        long, env = "CACHE_SERVER_ETCD_ENDPOINTS", value_name = "URL,…", value_delimiter = ',',
+        conflicts_with_all = ["data_dir", "upstream", "first_revision"]
+    )]
+    etcd_endpoints: Vec<String>,
+
+    /// Prefix of the keys in etcd.
+    #[arg(long, env = "CACHE_SERVER_ETCD_PREFIX", value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+
+    /// Write to objects of another program, such as a kube-apiserver on the same etcd. Its controllers remain responsible
+    /// for namespaces and definitions. Left out: such objects can only be read.
+    #[arg(long, env = "CACHE_SERVER_ETCD_ALLOW_WRITES", requires = "etcd_endpoints")]
+    etcd_allow_writes: bool,
+
+    /// PEM file with the certificate authorities of etcd. Left out: those of the system.
+    #[arg(long, env = "CACHE_SERVER_ETCD_CAFILE", value_name = "FILE", requires = "etcd_endpoints")]
+    etcd_cafile: Option<PathBuf>,
+
+    /// PEM file with the certificate that this server shows to etcd. Left out: none.
+    #[arg(long, env = "CACHE_SERVER_ETCD_CERTFILE", value_name = "FILE", requires_all = ["etcd_endpoints", "etcd_keyfile"])]
+    etcd_certfile: Option<PathBuf>,
+
+    /// PEM file with the key of that certificate.
+    #[arg(long, env = "CACHE_SERVER_ETCD_KEYFILE", value_name = "FILE", requires_all = ["etcd_endpoints", "etcd_certfile"])]
+    etcd_keyfile: Option<PathBuf>,
+
+    /// User of etcd. Left out: none.
+    #[arg(long, env = "CACHE_SERVER_ETCD_USER", value_name = "NAME", requires_all = ["etcd_endpoints", "etcd_password_file"])]
+    etcd_user: Option<String>,
+
+    /// File with the password of the user.
+    #[arg(long, env = "CACHE_SERVER_ETCD_PASSWORD_FILE", value_name = "FILE", requires_all = ["etcd_endpoints", "etcd_user"])]
+    etcd_password_file: Option<PathBuf>,
+
+    /// Age at which old revisions are dropped from etcd: with ms, s, m, h. 0s leaves that to others.
+    #[arg(long, env = "CACHE_SERVER_ETCD_COMPACTION_INTERVAL", value_name = "TIME", default_value = "5m", value_parser = units::duration)]
+    etcd_compaction_interval: Duration,
+}
+
+impl EtcdFlags {
+    /// Returns the settings; `None` if the objects are not in etcd.
+    pub(super) fn config(self) -> Option<EtcdConfig> {
+        (!self.etcd_endpoints.is_empty()).then_some(EtcdConfig {
+            endpoints: self.etcd_endpoints,
+            prefix: self.etcd_prefix,
+            allow_writes: self.etcd_allow_writes,
+            ca_file: self.etcd_cafile,
+            cert_file: self.etcd_certfile,
+            key_file: self.etcd_keyfile,
+            user: self.etcd_user,
+            password_file: self.etcd_password_file,
+            compaction_interval: self.etcd_compaction_interval,
+        })
+    }
+}

@@ -1,0 +1,360 @@
+//! Objects in etcd, laid out as Kubernetes does it, so that several servers share them with their resourceVersions.
+//!
+//! INVARIANT: a resourceVersion is the revision of etcd, the same for every server of one cluster and prefix. INVARIANT:
+//! an object is written or deleted only in a transaction on the revision of its last change. A write whose outcome is
+//! unknown is reported as such, and is never repeated. INVARIANT: a position is continued only if etcd has the cached
+//! objects at it: an etcd that was restored from a snapshot has another history.
+//!
+//! Each type has one watch (`stream`), whose position is confirmed by progress requests, or by comparing the cache with
+//! etcd's keys where members are too old for that.
+//!
+//! Source: `staging/src/k8s.io/apiserver/pkg/storage/etcd3` of kubernetes/kubernetes.
+
+mod batches;
+mod client;
+mod compactor;
+mod connect;
+mod failure;
+mod history;
+mod keys;
+mod listing;
+mod messages;
+mod owner;
+mod position;
+mod stream;
+mod values;
+mod versions;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream as streams};
+use parking_lot::Mutex;
+use tokio::{task::AbortHandle, time::timeout};
+use watch_cache::{Draft, Entry, Reader};
+
+pub use self::connect::EtcdConfigError;
+pub(crate) use self::owner::EtcdAccess;
+use self::{
+    client::EtcdClient,
+    failure::EtcdFailure,
+    history::HistoryReads,
+    keys::TypeKeys,
+    listing::{PagedRange, signed, unsigned},
+    messages::{
+        Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestStep, ResponseStep, TxnRequest,
+    },
+    position::StreamPosition,
+    stream::{TypeStream, read_value},
+};
+use super::{
+    Expect, FollowFrom, ListSnapshot, Source, SourceError, StateRead, Store, StoredState, Txn, Updates, WriteError,
+    WriteResult,
+};
+use crate::{config::EtcdConfig, registry::ResourceType};
+
+/// Objects in etcd. Needs a tokio runtime.
+pub struct EtcdStorage {
+    client: Arc<EtcdClient>,
+    /// Begins and ends with `/`.
+    root: String,
+    access: EtcdAccess,
+    /// True if positions of quiet types can be asked for; see [`versions`].
+    tells_progress: Arc<AtomicBool>,
+    history: HistoryReads,
+    /// By type id. One entry per type that was ever followed.
+    positions: Mutex<HashMap<String, Arc<StreamPosition>>>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// An etcd that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdOpenError {
+    /// The settings are wrong.
+    #[error(transparent)]
+    Config(#[from] EtcdConfigError),
+    /// No member answered, or the user is refused.
+    #[error("etcd at {endpoints} cannot be used: {cause}")]
+    Unusable {
+        /// The addresses, by commas.
+        endpoints: String,
+        /// The last failure.
+        cause: String,
+    },
+}
+
+impl EtcdStorage {
+    /// Connects, and finds out whether this server may write. Waits up to [`OPEN_WAIT`] for etcd.
+    ///
+    /// # Errors
+    /// [`EtcdOpenError`].
+    pub async fn open(config: &EtcdConfig) -> Result<Self, EtcdOpenError> {
+        let client = EtcdClient::new(connect::members(config)?, connect::login(config)?);
+        let root = keys::root_of(&config.prefix);
+        let access = owner::open(&client, &root, config.allow_writes).await.map_err(|failure| {
+            EtcdOpenError::Unusable { endpoints: config.endpoints.join(","), cause: failure.to_string() }
+        })?;
+        let tells_progress = Arc::new(AtomicBool::new(false));
+        versions::check(&client, &tells_progress).await;
+        let watching = versions::keep_checking(Arc::downgrade(&client), Arc::clone(&tells_progress));
+        let mut tasks = vec![tokio::spawn(watching).abort_handle()];
+        if access != EtcdAccess::ReadOnly && !config.compaction_interval.is_zero() {
+            let compacting = compactor::run(Arc::downgrade(&client), config.compaction_interval);
+            tasks.push(tokio::spawn(compacting).abort_handle());
+        }
+        let history = HistoryReads::new(Arc::clone(&client));
+        Ok(Self { client, root, access, tells_progress, history, positions: Mutex::default(), tasks })
+    }
+
+    /// What this server may do with the objects.
+    pub(crate) const fn access(&self) -> EtcdAccess {
+        self.access
+    }
+
+    fn keys(&self, ty: &ResourceType) -> TypeKeys {
+        TypeKeys::new(&self.root, ty)
+    }
+
+    fn position(&self, ty: &ResourceType) -> Arc<StreamPosition> {
+        Arc::clone(self.positions.lock().entry(ty.id().to_owned()).or_default())
+    }
+
+    /// Returns the newest revision of etcd.
+    async fn newest(&self, keys: &TypeKeys) -> Result<u64, SourceError> {
+        // One key of the type, as a user may have rights for it only.
+        let request = RangeRequest { key: keys.prefix.clone(), count_only: true, ..RangeRequest::default() };
+        let answer = self.client.range(request).await.map_err(|failure| failure.of_read(0))?;
+        Ok(unsigned(answer.header.unwrap_or_default().revision))
+    }
+
+    /// Checks that etcd has the objects of `cache` at `position`.
+    async fn check_history(
+        &self,
+        ty: &ResourceType,
+        keys: &TypeKeys,
+        position: u64,
+        cache: &Reader,
+    ) -> Result<(), SourceError> {
+        let failed = |failure: EtcdFailure| failure.of_read(position);
+        let stream = self.position(ty);
+        let revision = signed(position);
+        let (key, range_end) = (keys.prefix.clone(), keys.end.clone());
+        let counted = RangeRequest { key, range_end, revision, count_only: true, ..RangeRequest::default() };
+        let counted = self.client.range(counted).await.map_err(failed)?;
+        let snapshot = cache.snapshot();
+        let expected = snapshot.objects.len() + stream.unreadable();
+        let is_comparable = snapshot.resource_version == position;
+        let mut is_same = stream.is_of_cluster(counted.header.unwrap_or_default().cluster_id)
+            && (!is_comparable || u64::try_from(expected).is_ok_and(|expected| expected == unsigned(counted.count)));
+        let newest = snapshot.objects.iter().max_by_key(|entry| entry.resource_version());
+        if let (true, Some(newest)) = (is_same && is_comparable, newest) {
+            let key = keys.key(informer_core::KeyedObject::key(&**newest));
+            let witness = RangeRequest { key, revision, limit: 1, ..RangeRequest::default() };
+            let witness = self.client.range(witness).await.map_err(failed)?;
+            is_same = witness.kvs.first().is_some_and(|kv| is_version(ty, kv, newest));
+        }
+        if is_same { Ok(()) } else { Err(SourceError::Compacted { after: position }) }
+    }
+
+    /// Compares the cache with the keys of etcd until they are equal, or until the stream has passed `newest`. For members
+    /// that cannot be asked for positions.
+    async fn compare(&self, keys: &TypeKeys, stream: &StreamPosition, newest: u64) -> Result<u64, SourceError> {
+        loop {
+            let Some(cache) = stream.cache() else { return Ok(newest) };
+            if newest <= cache.applied() {
+                return Ok(newest);
+            }
+            let snapshot = cache.snapshot();
+            let changed = RangeRequest {
+                key: keys.prefix.clone(),
+                range_end: keys.end.clone(),
+                limit: 1,
+                keys_only: true,
+                min_mod_revision: signed(snapshot.resource_version.saturating_add(1)),
+                ..RangeRequest::default()
+            };
+            let changed = self.client.range(changed).await.map_err(|failure| failure.of_read(newest))?;
+            let count = u64::try_from(snapshot.objects.len() + stream.unreadable());
+            // No object has a later change and none is missing, so the state is still the cached one.
+            if changed.kvs.is_empty() && count.is_ok_and(|count| count == unsigned(changed.count)) {
+                return Ok(snapshot.resource_version);
+            }
+            let _ = timeout(COMPARE_PAUSE, cache.reached(newest)).await;
+        }
+    }
+
+    /// Sends a write, and returns its result.
+    async fn commit(&self, txn: Txn) -> Result<WriteResult, WriteError> {
+        let keys = self.keys(&txn.ty);
+        let key = keys.key(&txn.key);
+        let expected = match txn.expect {
+            Expect::Absent => 0,
+            Expect::At(revision) => signed(revision),
+        };
+        let step = match &txn.put {
+            Some(draft) => {
+                RequestStep::Put(PutRequest { key: key.clone(), value: Bytes::copy_from_slice(draft.json()) })
+            }
+            None => RequestStep::Delete(DeleteRangeRequest { key: key.clone(), prev_kv: true }),
+        };
+        let request = TxnRequest {
+            compare: vec![Compare::mod_revision(key.clone(), expected)],
+            success: vec![step.into()],
+            failure: vec![RequestStep::Range(RangeRequest { key, limit: 1, ..RangeRequest::default() }).into()],
+        };
+        let answer = self.client.write(request).await.map_err(EtcdFailure::of_write)?;
+        let revision = unsigned(answer.header.unwrap_or_default().revision);
+        let step = answer.responses.into_iter().next().and_then(|op| op.response);
+        if !answer.succeeded {
+            return Err(refusal(txn.expect, step));
+        }
+        let entry = match (txn.put, txn.expect) {
+            (Some(draft), Expect::Absent) => draft.commit(revision),
+            (Some(draft), Expect::At(_)) => draft.commit_update(revision),
+            (None, _) => deleted(&txn.ty, step)?,
+        };
+        Ok(WriteResult { resource_version: revision, entry })
+    }
+}
+
+impl Drop for EtcdStorage {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Returns the reason why a write was refused, from the object that etcd has.
+fn refusal(expect: Expect, found: Option<ResponseStep>) -> WriteError {
+    let found = match found {
+        Some(ResponseStep::Range(range)) => range.kvs.into_iter().next(),
+        Some(ResponseStep::Delete(_)) | None => None,
+    };
+    match (expect, found) {
+        (Expect::Absent, _) => WriteError::Exists,
+        (Expect::At(_), None) => WriteError::NotFound,
+        (Expect::At(_), Some(kv)) => WriteError::Conflict { current: unsigned(kv.mod_revision) },
+    }
+}
+
+/// Returns the last version of a deleted object.
+fn deleted(ty: &ResourceType, step: Option<ResponseStep>) -> Result<Arc<Entry>, WriteError> {
+    let last = match step {
+        Some(ResponseStep::Delete(deleted)) => deleted.prev_kvs.into_iter().next(),
+        Some(ResponseStep::Range(_)) | None => None,
+    };
+    let last = last.and_then(|kv| entry(ty, &kv).transpose()).transpose()?;
+    // The caller has read this version, so it was an object then.
+    last.ok_or_else(|| SourceError::Unavailable("the deleted object cannot be read".to_owned()).into())
+}
+
+/// Returns the object of a key; `None` if it is none.
+fn entry(ty: &ResourceType, kv: &KeyValue) -> Result<Option<Arc<Entry>>, SourceError> {
+    let Some(json) = read_value(ty, &kv.value)? else { return Ok(None) };
+    let draft = Draft::new(&ty.schema, &json);
+    let draft = draft.inspect_err(|error| tracing::error!(resource = ty.id(), %error, "object skipped"));
+    Ok(draft.ok().map(|draft| draft.commit(unsigned(kv.mod_revision))))
+}
+
+/// True if a key has this version of an object.
+fn is_version(ty: &ResourceType, kv: &KeyValue, cached: &Entry) -> bool {
+    let json = read_value(ty, &kv.value).ok().flatten();
+    let draft = json.and_then(|json| Draft::new(&ty.schema, &json).ok());
+    unsigned(kv.mod_revision) == cached.resource_version() && draft.is_some_and(|draft| draft.same_content(cached))
+}
+
+impl Source for EtcdStorage {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let (ty, keys, position) = (Arc::clone(ty), self.keys(ty), self.position(ty));
+        async move {
+            if let FollowFrom::After(after) = from {
+                self.check_history(&ty, &keys, after, &cache).await?;
+            }
+            let following = TypeStream::new(Arc::clone(&self.client), ty, keys, Arc::clone(&position), from);
+            position.set_cache(Some(cache));
+            let updates = streams::unfold(following, |mut following| async {
+                let update = following.next().await?;
+                Some((update, following))
+            });
+            Ok(updates.boxed())
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let (keys, stream) = (self.keys(ty), self.position(ty));
+        async move {
+            let newest = self.newest(&keys).await?;
+            if self.tells_progress.load(Ordering::Relaxed) {
+                stream.want(newest);
+            }
+            Ok(newest)
+        }
+        .boxed()
+    }
+
+    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            let newest = self.current(&ty).await?;
+            if self.tells_progress.load(Ordering::Relaxed) {
+                return Ok(newest);
+            }
+            self.compare(&self.keys(&ty), &self.position(&ty), newest).await
+        }
+        .boxed()
+    }
+
+    fn read_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> BoxFuture<'_, Result<StoredState, SourceError>> {
+        let (ty, keys) = (Arc::clone(ty), self.keys(ty));
+        async move { self.history.read(&ty, &keys, read).await }.boxed()
+    }
+}
+
+impl Store for EtcdStorage {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        let ty = Arc::clone(ty);
+        let mut pages = PagedRange::new(Arc::clone(&self.client), &self.keys(&ty), 0);
+        async move {
+            let failed = |failure: EtcdFailure| failure.of_read(0);
+            let first = pages.next().await.map_err(failed)?;
+            let resource_version = first.as_ref().map_or(0, |page| page.revision);
+            let entries = streams::try_unfold((pages, first, ty), move |(mut pages, ready, ty)| async move {
+                let page = match ready {
+                    Some(page) => Some(page),
+                    None => pages.next().await.map_err(failed)?,
+                };
+                let Some(page) = page else { return Ok(None) };
+                let entries: Vec<_> = page.kvs.iter().filter_map(|kv| entry(&ty, kv).transpose()).collect();
+                Ok(Some((streams::iter(entries), (pages, None, ty))))
+            });
+            let entries = futures::TryStreamExt::try_flatten(entries).boxed();
+            Ok(ListSnapshot { resource_version, entries })
+        }
+        .boxed()
+    }
+
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+        if self.access == EtcdAccess::ReadOnly {
+            return std::future::ready(Err(SourceError::ReadOnly.into())).boxed();
+        }
+        self.commit(txn).boxed()
+    }
+}
+
+/// Time for which a starting server waits for etcd.
+pub const OPEN_WAIT: Duration = Duration::from_secs(10);
+
+/// Pause between two comparisons of a cache with etcd's keys.
+const COMPARE_PAUSE: Duration = Duration::from_millis(20);

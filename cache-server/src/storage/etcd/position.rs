@@ -1,0 +1,88 @@
+//! The stream of one type as others see it: the position that they need, the cache that it fills, and the keys that it
+//! had to leave out.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+use watch_cache::Reader;
+
+/// Shared by the stream of a type and by the readers that need its position.
+#[derive(Default)]
+pub(super) struct StreamPosition {
+    /// The newest revision that a reader needs.
+    wanted: AtomicU64,
+    is_wanted: Notify,
+    /// Cluster of the last stream; zero before the first.
+    cluster: AtomicU64,
+    /// The cache that the stream fills.
+    cache: Mutex<Option<Reader>>,
+    /// Keys below the type's prefix that are no objects, or whose values cannot be read.
+    unreadable: Mutex<BTreeSet<Box<[u8]>>>,
+}
+
+impl StreamPosition {
+    /// Makes the stream report a position at or above `revision`.
+    pub(super) fn want(&self, revision: u64) {
+        if self.wanted.fetch_max(revision, Ordering::Relaxed) < revision {
+            self.is_wanted.notify_one();
+        }
+    }
+
+    /// Waits until a position above `delivered` is needed, and [`ASK_AGAIN`] has passed since the time of a request for
+    /// it that was not answered.
+    pub(super) async fn due(&self, delivered: u64, unanswered: Option<Instant>) {
+        while self.wanted.load(Ordering::Relaxed) <= delivered {
+            self.is_wanted.notified().await;
+        }
+        if let Some(asked) = unanswered {
+            sleep_until(asked + ASK_AGAIN).await;
+        }
+    }
+
+    /// Begins a stream with a state: positions of an earlier one may be those of another history.
+    pub(super) fn begin(&self) {
+        self.wanted.store(0, Ordering::Relaxed);
+        self.cluster.store(0, Ordering::Relaxed);
+        self.unreadable.lock().clear();
+    }
+
+    /// Notes the cluster that answers. Returns false if another one did before.
+    pub(super) fn is_of_cluster(&self, cluster: u64) -> bool {
+        [0, cluster].contains(&self.cluster.swap(cluster, Ordering::Relaxed))
+    }
+
+    pub(super) fn set_cache(&self, cache: Option<Reader>) {
+        *self.cache.lock() = cache;
+    }
+
+    /// Returns the cache that the stream fills, if it has a state.
+    pub(super) fn cache(&self) -> Option<Reader> {
+        self.cache.lock().clone().filter(|cache| 0 < cache.applied())
+    }
+
+    /// Notes whether a key is left out of the state.
+    pub(super) fn note_readable(&self, key: &[u8], is_readable: bool) {
+        let unreadable = &mut *self.unreadable.lock();
+        if is_readable {
+            unreadable.remove(key);
+        } else {
+            unreadable.insert(key.into());
+        }
+    }
+
+    /// Returns the number of keys that are left out.
+    pub(super) fn unreadable(&self) -> usize {
+        self.unreadable.lock().len()
+    }
+}
+
+/// Pause before a position is asked for again: etcd does not answer while the watch has changes to catch up with.
+const ASK_AGAIN: Duration = Duration::from_millis(50);

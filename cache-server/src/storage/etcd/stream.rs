@@ -1,0 +1,284 @@
+//! The stream of one type: its objects at one revision, then the events of a watch.
+//!
+//! INVARIANT: all changes of one revision are delivered as one update, however etcd cuts its responses, so that a reader
+//! that resumes at a position misses none of them.
+
+use std::{borrow::Cow, collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{
+    batches::{EventBatches, by_revision, revision_of},
+    client::{EtcdClient, WatchConnection},
+    failure::EtcdFailure,
+    keys::TypeKeys,
+    listing::{PagedRange, RangePage, signed, unsigned},
+    messages::{
+        EVENT_DELETE, KeyValue, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, WatchStep,
+        WatchedEvent,
+    },
+    position::StreamPosition,
+    values::{StoredValueError, decode_value},
+};
+use crate::{
+    registry::ResourceType,
+    storage::{FollowFrom, SourceChange, SourceError, SourceRecord, Update},
+};
+
+/// The updates of one type.
+pub(super) struct TypeStream {
+    client: Arc<EtcdClient>,
+    ty: Arc<ResourceType>,
+    keys: TypeKeys,
+    position: Arc<StreamPosition>,
+    phase: StreamPhase,
+    /// Updates that were received.
+    pending: VecDeque<Result<Update, SourceError>>,
+    /// Revision up to which every change is delivered or pending.
+    delivered: u64,
+}
+
+enum StreamPhase {
+    Listing(PagedRange),
+    Opening,
+    Watching(OpenWatch),
+    Over,
+}
+
+struct OpenWatch {
+    connection: WatchConnection,
+    batches: EventBatches,
+    /// Time of the last request for the position, until it is answered.
+    asked: Option<Instant>,
+}
+
+impl TypeStream {
+    pub(super) fn new(
+        client: Arc<EtcdClient>,
+        ty: Arc<ResourceType>,
+        keys: TypeKeys,
+        position: Arc<StreamPosition>,
+        from: FollowFrom,
+    ) -> Self {
+        let mut stream =
+            Self { client, ty, keys, position, phase: StreamPhase::Opening, pending: VecDeque::new(), delivered: 0 };
+        match from {
+            FollowFrom::Start => stream.list(),
+            FollowFrom::After(after) => stream.delivered = after,
+        }
+        stream
+    }
+
+    /// Returns the next update; `None` if the stream is over. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Result<Update, SourceError>> {
+        loop {
+            if let Some(update) = self.pending.pop_front() {
+                return Some(update);
+            }
+            match &mut self.phase {
+                StreamPhase::Listing(pages) => {
+                    let page = pages.next().await;
+                    self.take_page(page);
+                }
+                StreamPhase::Opening => match self.client.watch(create(&self.keys, self.delivered)).await {
+                    Ok(connection) => {
+                        self.phase = StreamPhase::Watching(OpenWatch {
+                            connection,
+                            batches: EventBatches::default(),
+                            asked: None,
+                        });
+                    }
+                    Err(failure) => self.fail(failure),
+                },
+                StreamPhase::Watching(watch) => {
+                    tokio::select! {
+                        response = watch.connection.responses.message() => self.take_response(response),
+                        () = self.position.due(self.delivered, watch.asked) => watch.ask(),
+                    }
+                }
+                StreamPhase::Over => return None,
+            }
+        }
+    }
+
+    /// Begins with the state.
+    fn list(&mut self) {
+        self.position.begin();
+        self.pending.push_back(Ok(Update::StateBegins));
+        self.phase = StreamPhase::Listing(PagedRange::new(Arc::clone(&self.client), &self.keys, 0));
+    }
+
+    fn take_page(&mut self, page: Result<Option<RangePage>, EtcdFailure>) {
+        match page {
+            Ok(Some(page)) => {
+                if !self.position.is_of_cluster(page.cluster) {
+                    return self.list();
+                }
+                self.delivered = page.revision;
+                for kv in page.kvs {
+                    match self.record(&kv) {
+                        Ok(Some(record)) => self.pending.push_back(Ok(Update::Object(record))),
+                        Ok(None) => {}
+                        Err(error) => return self.end(error),
+                    }
+                }
+            }
+            Ok(None) => {
+                self.pending.push_back(Ok(Update::StateComplete(self.delivered)));
+                self.phase = StreamPhase::Opening;
+            }
+            // The history was compacted while it was read. The rest of the pages would be of no state.
+            Err(EtcdFailure::Compacted) => self.list(),
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    fn take_response(&mut self, response: Result<Option<WatchResponse>, tonic::Status>) {
+        let response = match response {
+            Ok(Some(response)) => response,
+            Ok(None) => return self.leave(EtcdFailure::Unanswered("the watch ended".to_owned())),
+            Err(status) => return self.leave(status.into()),
+        };
+        if response.canceled {
+            if response.compact_revision > 0 {
+                return self.end(SourceError::Compacted { after: self.delivered });
+            }
+            return self.leave(EtcdFailure::Unanswered(format!("the watch was canceled: {}", response.cancel_reason)));
+        }
+        let revision = unsigned(response.header.unwrap_or_default().revision);
+        if response.created {
+            // The cache is up to date again, though nothing may have changed.
+            self.pending.push_back(Ok(Update::Progress(self.delivered)));
+        } else if response.events.is_empty() {
+            self.progress(revision);
+        } else {
+            self.take_events(response.events, response.fragment);
+        }
+    }
+
+    fn progress(&mut self, revision: u64) {
+        if let StreamPhase::Watching(watch) = &mut self.phase {
+            watch.asked = None;
+        }
+        if self.delivered < revision {
+            self.delivered = revision;
+            self.pending.push_back(Ok(Update::Progress(revision)));
+        }
+    }
+
+    /// Delivers events by revision.
+    fn take_events(&mut self, events: Vec<WatchedEvent>, is_fragment: bool) {
+        let StreamPhase::Watching(watch) = &mut self.phase else { return };
+        let complete = watch.batches.take(events, is_fragment);
+        for batch in by_revision(&complete) {
+            let changes: Result<Vec<_>, _> = batch.iter().filter_map(|event| self.change(event).transpose()).collect();
+            match changes {
+                Ok(changes) => self.deliver(revision_of(&batch[0]), changes),
+                Err(error) => return self.end(error),
+            }
+        }
+    }
+
+    fn deliver(&mut self, revision: u64, mut changes: Vec<SourceChange>) {
+        self.delivered = revision;
+        let update = match changes.pop() {
+            None => Update::Progress(revision),
+            Some(only) if changes.is_empty() => only.into(),
+            Some(last) => {
+                changes.push(last);
+                Update::Batch(changes)
+            }
+        };
+        self.pending.push_back(Ok(update));
+    }
+
+    /// Returns the change of an event; `None` if it is of no object.
+    fn change(&self, event: &WatchedEvent) -> Result<Option<SourceChange>, SourceError> {
+        let Some(kv) = &event.kv else { return Ok(None) };
+        let deleted = || {
+            let key = self.keys.object(&kv.key)?.to_owned();
+            Some(SourceChange::Deleted { key, revision: unsigned(kv.mod_revision) })
+        };
+        if event.kind == EVENT_DELETE {
+            self.position.note_readable(&kv.key, true);
+            return Ok(deleted());
+        }
+        // An object that cannot be read any more is none: its last version would be stale.
+        Ok(self.record(kv)?.map(SourceChange::Put).or_else(deleted))
+    }
+
+    /// Returns the object of a key; `None`, and a line in the log, if there is none.
+    fn record(&self, kv: &KeyValue) -> Result<Option<SourceRecord>, SourceError> {
+        let json = match self.keys.object(&kv.key) {
+            Some(_) => read_value(&self.ty, &kv.value)?,
+            None => None,
+        };
+        self.position.note_readable(&kv.key, json.is_some());
+        if json.is_none() {
+            let key = String::from_utf8_lossy(&kv.key);
+            tracing::error!(resource = self.ty.id(), key = &*key, "object skipped");
+        }
+        Ok(json.map(|json| SourceRecord::Json { json, revision: unsigned(kv.mod_revision) }))
+    }
+
+    /// Ends the stream because of the member that it came from.
+    fn leave(&mut self, failure: EtcdFailure) {
+        if let StreamPhase::Watching(watch) = &self.phase {
+            self.client.leave(watch.connection.member);
+        }
+        self.fail(failure);
+    }
+
+    fn fail(&mut self, failure: EtcdFailure) {
+        self.end(failure.of_read(self.delivered));
+    }
+
+    fn end(&mut self, error: SourceError) {
+        self.pending.push_back(Err(error));
+        self.phase = StreamPhase::Over;
+    }
+}
+
+impl Drop for TypeStream {
+    /// An ended cache is freed with its last reader.
+    fn drop(&mut self) {
+        self.position.set_cache(None);
+    }
+}
+
+impl OpenWatch {
+    /// Asks for the position. A full queue has such a request already.
+    fn ask(&mut self) {
+        let request = WatchRequest { request: Some(WatchStep::Progress(WatchProgressRequest {})) };
+        let _ = self.connection.requests.try_send(request);
+        self.asked = Some(Instant::now());
+    }
+}
+
+fn create(keys: &TypeKeys, after: u64) -> WatchRequest {
+    let create = WatchCreateRequest {
+        key: keys.prefix.clone(),
+        range_end: keys.end.clone(),
+        start_revision: signed(after.saturating_add(1)),
+        progress_notify: true,
+        fragment: true,
+    };
+    WatchRequest { request: Some(WatchStep::Create(create)) }
+}
+
+/// Returns the JSON of a stored value; `None` if it is no object.
+///
+/// # Errors
+/// [`SourceError::Forbidden`] if the value is encrypted: then those of the whole type are.
+pub(super) fn read_value(ty: &ResourceType, value: &Bytes) -> Result<Option<Bytes>, SourceError> {
+    match decode_value(ty, value) {
+        Ok(Cow::Borrowed(_)) => Ok(Some(value.clone())),
+        Ok(Cow::Owned(json)) => Ok(Some(Bytes::from(json))),
+        Err(error @ StoredValueError::Encrypted { .. }) => Err(SourceError::Forbidden(error.to_string())),
+        Err(error) => {
+            tracing::error!(resource = ty.id(), %error, "value not readable");
+            Ok(None)
+        }
+    }
+}
