@@ -52,7 +52,7 @@ use self::{
         Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestStep, ResponseStep, TxnRequest,
     },
     position::StreamPosition,
-    stream::{TypeStream, read_value},
+    stream::{StreamStart, TypeStream, read_value},
 };
 use super::{
     Expect, FollowFrom, ListSnapshot, Source, SourceError, StateRead, Store, StoredState, Txn, Updates, WriteError,
@@ -128,10 +128,7 @@ impl EtcdStorage {
 
     /// Returns the newest revision of etcd.
     async fn newest(&self, keys: &TypeKeys) -> Result<u64, SourceError> {
-        // One key of the type, as a user may have rights for it only.
-        let request = RangeRequest { key: keys.prefix.clone(), count_only: true, ..RangeRequest::default() };
-        let answer = self.client.range(request).await.map_err(|failure| failure.of_read(0))?;
-        Ok(unsigned(answer.header.unwrap_or_default().revision))
+        history::newest(&self.client, keys).await.map_err(|failure| failure.of_read(0))
     }
 
     /// Checks that etcd has the objects of `cache` at `position`.
@@ -281,7 +278,12 @@ impl Source for EtcdStorage {
             if let FollowFrom::After(after) = from {
                 self.check_history(&ty, &keys, after, &cache).await?;
             }
-            let following = TypeStream::new(Arc::clone(&self.client), ty, keys, Arc::clone(&position), from);
+            let begin = match from {
+                FollowFrom::After(after) => StreamStart::After(after),
+                FollowFrom::Start if cache.applied() == 0 => StreamStart::WithHistory,
+                FollowFrom::Start => StreamStart::Newest,
+            };
+            let following = TypeStream::new(Arc::clone(&self.client), ty, keys, Arc::clone(&position), begin);
             position.set_cache(Some(cache));
             let updates = streams::unfold(following, |mut following| async {
                 let update = following.next().await?;

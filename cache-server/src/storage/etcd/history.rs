@@ -1,4 +1,4 @@
-//! Reads of earlier states, for lists at positions below the window of a cache.
+//! Reads of earlier states: for lists at positions below the window of a cache, and for the start of an empty cache.
 //!
 //! INVARIANT: at most [`HISTORY_READS_AT_ONCE`] such reads are under way, each with at most [`HISTORY_READ_BYTES_MAX`] of
 //! objects.
@@ -10,9 +10,11 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     client::EtcdClient,
-    entry,
+    compactor, entry,
+    failure::EtcdFailure,
     keys::{self, TypeKeys},
-    listing::{PagedRange, RangePage},
+    listing::{PagedRange, RangePage, signed, unsigned},
+    messages::RangeRequest,
 };
 use crate::{
     limits::FRESH_WAIT,
@@ -71,6 +73,39 @@ impl HistoryReads {
     }
 }
 
+/// Returns the newest revision of etcd.
+pub(super) async fn newest(client: &EtcdClient, keys: &TypeKeys) -> Result<u64, EtcdFailure> {
+    revision_at(client, keys, 0).await
+}
+
+/// Returns a revision up to [`RESUMED_REVISIONS`] below the newest one, if etcd still has all changes since.
+pub(super) async fn recent(client: &EtcdClient, keys: &TypeKeys) -> Result<u64, EtcdFailure> {
+    let newest = newest(client, keys).await?;
+    let wanted = newest.saturating_sub(RESUMED_REVISIONS).max(1);
+    match revision_at(client, keys, wanted).await {
+        Err(EtcdFailure::Compacted) => {}
+        other => return other.map(|_| wanted),
+    }
+    // The user may have no rights for that key, and another program may have compacted without it.
+    let oldest = match compactor::compacted(client).await {
+        Ok(Some(compacted)) => compacted,
+        Ok(None) | Err(EtcdFailure::Denied(_)) => return Ok(newest),
+        Err(failure) => return Err(failure),
+    };
+    match revision_at(client, keys, oldest).await {
+        Err(EtcdFailure::Compacted | EtcdFailure::Ahead) => Ok(newest),
+        other => other.map(|_| oldest),
+    }
+}
+
+/// Returns the newest revision of etcd if it has the state at `revision`.
+async fn revision_at(client: &EtcdClient, keys: &TypeKeys, revision: u64) -> Result<u64, EtcdFailure> {
+    // One key of the type, as a user may have rights for it only.
+    let (key, revision) = (keys.prefix.clone(), signed(revision));
+    let answer = client.range(RangeRequest { key, revision, count_only: true, ..RangeRequest::default() }).await?;
+    Ok(unsigned(answer.header.unwrap_or_default().revision))
+}
+
 /// Returns the first key of a read, and the one behind its last.
 fn bounds(keys: &TypeKeys, read: &StateRead) -> (Bytes, Bytes) {
     let (first, end) = match read.filter.namespace() {
@@ -86,6 +121,10 @@ fn bounds(keys: &TypeKeys, read: &StateRead) -> (Bytes, Bytes) {
         None => (first, end),
     }
 }
+
+/// Revisions, of all types, that the window of a new cache reaches back. Cost: the type's changes in them are read once
+/// more when its cache starts. At 500 writes a second they take 100 s, longer than clients wait to reconnect.
+const RESUMED_REVISIONS: u64 = 50_000;
 
 /// Reads at once: each costs etcd as much as the objects that it visits.
 const HISTORY_READS_AT_ONCE: usize = 2;

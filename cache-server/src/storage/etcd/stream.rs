@@ -12,6 +12,7 @@ use super::{
     batches::{EventBatches, by_revision, revision_of},
     client::{EtcdClient, WatchConnection},
     failure::EtcdFailure,
+    history,
     keys::TypeKeys,
     listing::{PagedRange, RangePage, signed, unsigned},
     messages::{
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     registry::ResourceType,
-    storage::{FollowFrom, SourceChange, SourceError, SourceRecord, Update},
+    storage::{SourceChange, SourceError, SourceRecord, Update},
 };
 
 /// The updates of one type.
@@ -39,7 +40,21 @@ pub(super) struct TypeStream {
     delivered: u64,
 }
 
+/// Where a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamStart {
+    /// With an earlier state and all changes since, so that an empty cache gets a window as well: clients that come from
+    /// another server, or were here before a restart, resume.
+    WithHistory,
+    /// With the newest state.
+    Newest,
+    /// With the changes after a revision.
+    After(u64),
+}
+
 enum StreamPhase {
+    /// Looking for a revision to begin at.
+    Anchoring,
     Listing(PagedRange),
     Opening,
     Watching(OpenWatch),
@@ -59,13 +74,14 @@ impl TypeStream {
         ty: Arc<ResourceType>,
         keys: TypeKeys,
         position: Arc<StreamPosition>,
-        from: FollowFrom,
+        begin: StreamStart,
     ) -> Self {
         let mut stream =
             Self { client, ty, keys, position, phase: StreamPhase::Opening, pending: VecDeque::new(), delivered: 0 };
-        match from {
-            FollowFrom::Start => stream.list(),
-            FollowFrom::After(after) => stream.delivered = after,
+        match begin {
+            StreamStart::WithHistory => stream.phase = StreamPhase::Anchoring,
+            StreamStart::Newest => stream.list(0),
+            StreamStart::After(after) => stream.delivered = after,
         }
         stream
     }
@@ -77,6 +93,10 @@ impl TypeStream {
                 return Some(update);
             }
             match &mut self.phase {
+                StreamPhase::Anchoring => match history::recent(&self.client, &self.keys).await {
+                    Ok(revision) => self.list(revision),
+                    Err(failure) => self.fail(failure),
+                },
                 StreamPhase::Listing(pages) => {
                     let page = pages.next().await;
                     self.take_page(page);
@@ -102,18 +122,18 @@ impl TypeStream {
         }
     }
 
-    /// Begins with the state.
-    fn list(&mut self) {
+    /// Begins with the state at a revision; zero for the newest.
+    fn list(&mut self, revision: u64) {
         self.position.begin();
         self.pending.push_back(Ok(Update::StateBegins));
-        self.phase = StreamPhase::Listing(PagedRange::new(Arc::clone(&self.client), &self.keys, 0));
+        self.phase = StreamPhase::Listing(PagedRange::new(Arc::clone(&self.client), &self.keys, revision));
     }
 
     fn take_page(&mut self, page: Result<Option<RangePage>, EtcdFailure>) {
         match page {
             Ok(Some(page)) => {
                 if !self.position.is_of_cluster(page.cluster) {
-                    return self.list();
+                    return self.list(0);
                 }
                 self.delivered = page.revision;
                 for kv in page.kvs {
@@ -129,7 +149,7 @@ impl TypeStream {
                 self.phase = StreamPhase::Opening;
             }
             // The history was compacted while it was read. The rest of the pages would be of no state.
-            Err(EtcdFailure::Compacted) => self.list(),
+            Err(EtcdFailure::Compacted) => self.list(0),
             Err(failure) => self.fail(failure),
         }
     }
