@@ -5,8 +5,8 @@
 //! unknown is reported as such, and is never repeated. INVARIANT: a position is continued only if etcd has the cached
 //! objects at it: an etcd that was restored from a snapshot has another history.
 //!
-//! Each type has one watch (`stream`), whose position is confirmed by progress requests, or by comparing the cache with
-//! etcd's keys where members are too old for that.
+//! Each type has one watch (`stream`), which is asked for its position, or compared with etcd's keys where members are too
+//! old for that.
 //!
 //! Source: `staging/src/k8s.io/apiserver/pkg/storage/etcd3` of kubernetes/kubernetes.
 
@@ -25,19 +25,12 @@ mod stream;
 mod values;
 mod versions;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream as streams};
 use parking_lot::Mutex;
-use tokio::{task::AbortHandle, time::timeout};
+use tokio::task::AbortHandle;
 use watch_cache::{Draft, Entry, Reader};
 
 pub use self::connect::EtcdConfigError;
@@ -66,8 +59,6 @@ pub struct EtcdStorage {
     /// Begins and ends with `/`.
     root: String,
     access: EtcdAccess,
-    /// True if positions of quiet types can be asked for; see [`versions`].
-    tells_progress: Arc<AtomicBool>,
     history: HistoryReads,
     /// By type id. One entry per type that was ever followed.
     positions: Mutex<HashMap<String, Arc<StreamPosition>>>,
@@ -101,16 +92,14 @@ impl EtcdStorage {
         let access = owner::open(&client, &root, config.allow_writes).await.map_err(|failure| {
             EtcdOpenError::Unusable { endpoints: config.endpoints.join(","), cause: failure.to_string() }
         })?;
-        let tells_progress = Arc::new(AtomicBool::new(false));
-        versions::check(&client, &tells_progress).await;
-        let watching = versions::keep_checking(Arc::downgrade(&client), Arc::clone(&tells_progress));
-        let mut tasks = vec![tokio::spawn(watching).abort_handle()];
+        versions::check(&client).await;
+        let mut tasks = vec![tokio::spawn(versions::keep_checking(Arc::downgrade(&client))).abort_handle()];
         if access != EtcdAccess::ReadOnly && !config.compaction_interval.is_zero() {
             let compacting = compactor::run(Arc::downgrade(&client), config.compaction_interval);
             tasks.push(tokio::spawn(compacting).abort_handle());
         }
         let history = HistoryReads::new(Arc::clone(&client));
-        Ok(Self { client, root, access, tells_progress, history, positions: Mutex::default(), tasks })
+        Ok(Self { client, root, access, history, positions: Mutex::default(), tasks })
     }
 
     /// What this server may do with the objects.
@@ -124,11 +113,6 @@ impl EtcdStorage {
 
     fn position(&self, ty: &ResourceType) -> Arc<StreamPosition> {
         Arc::clone(self.positions.lock().entry(ty.id().to_owned()).or_default())
-    }
-
-    /// Returns the newest revision of etcd.
-    async fn newest(&self, keys: &TypeKeys) -> Result<u64, SourceError> {
-        history::newest(&self.client, keys).await.map_err(|failure| failure.of_read(0))
     }
 
     /// Checks that etcd has the objects of `cache` at `position`.
@@ -158,33 +142,6 @@ impl EtcdStorage {
             is_same = witness.kvs.first().is_some_and(|kv| is_version(ty, kv, newest));
         }
         if is_same { Ok(()) } else { Err(SourceError::Compacted { after: position }) }
-    }
-
-    /// Compares the cache with the keys of etcd until they are equal, or until the stream has passed `newest`. For members
-    /// that cannot be asked for positions.
-    async fn compare(&self, keys: &TypeKeys, stream: &StreamPosition, newest: u64) -> Result<u64, SourceError> {
-        loop {
-            let Some(cache) = stream.cache() else { return Ok(newest) };
-            if newest <= cache.applied() {
-                return Ok(newest);
-            }
-            let snapshot = cache.snapshot();
-            let changed = RangeRequest {
-                key: keys.prefix.clone(),
-                range_end: keys.end.clone(),
-                limit: 1,
-                keys_only: true,
-                min_mod_revision: signed(snapshot.resource_version.saturating_add(1)),
-                ..RangeRequest::default()
-            };
-            let changed = self.client.range(changed).await.map_err(|failure| failure.of_read(newest))?;
-            let count = u64::try_from(snapshot.objects.len() + stream.unreadable());
-            // No object has a later change and none is missing, so the state is still the cached one.
-            if changed.kvs.is_empty() && count.is_ok_and(|count| count == unsigned(changed.count)) {
-                return Ok(snapshot.resource_version);
-            }
-            let _ = timeout(COMPARE_PAUSE, cache.reached(newest)).await;
-        }
     }
 
     /// Sends a write, and returns its result.
@@ -297,23 +254,9 @@ impl Source for EtcdStorage {
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         let (keys, stream) = (self.keys(ty), self.position(ty));
         async move {
-            let newest = self.newest(&keys).await?;
-            if self.tells_progress.load(Ordering::Relaxed) {
-                stream.want(newest);
-            }
+            let newest = history::newest(&self.client, &keys).await.map_err(|failure| failure.of_read(0))?;
+            stream.want(newest);
             Ok(newest)
-        }
-        .boxed()
-    }
-
-    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        let ty = Arc::clone(ty);
-        async move {
-            let newest = self.current(&ty).await?;
-            if self.tells_progress.load(Ordering::Relaxed) {
-                return Ok(newest);
-            }
-            self.compare(&self.keys(&ty), &self.position(&ty), newest).await
         }
         .boxed()
     }
@@ -357,6 +300,3 @@ impl Store for EtcdStorage {
 
 /// Time for which a starting server waits for etcd.
 pub const OPEN_WAIT: Duration = Duration::from_secs(10);
-
-/// Pause between two comparisons of a cache with etcd's keys.
-const COMPARE_PAUSE: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -41,6 +41,8 @@ pub(super) struct EtcdClient {
     login: Option<Login>,
     /// The user's token, once it is known.
     token: Mutex<Option<MetadataValue<Ascii>>>,
+    /// See [`super::versions`].
+    tells_progress: AtomicBool,
 }
 
 /// One address of the cluster. Connects at the first call, and again after a failure.
@@ -61,7 +63,13 @@ pub(super) struct WatchConnection {
 impl EtcdClient {
     /// Calls `members`: at least one.
     pub(super) fn new(members: Vec<EtcdMember>, login: Option<Login>) -> Arc<Self> {
-        Arc::new(Self { members, preferred: AtomicUsize::new(0), login, token: Mutex::default() })
+        Arc::new(Self {
+            members,
+            preferred: AtomicUsize::new(0),
+            login,
+            token: Mutex::default(),
+            tells_progress: AtomicBool::new(false),
+        })
     }
 
     /// Reads a range of keys. Linearizable: it has all that was committed before the call.
@@ -91,6 +99,15 @@ impl EtcdClient {
             self.authenticated(member, path, StatusRequest {}, SHORT_READ).await
         };
         futures::future::join_all((0..self.members.len()).map(status)).await
+    }
+
+    /// True if a watch can be asked for its position.
+    pub(super) fn tells_progress(&self) -> bool {
+        self.tells_progress.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_tells_progress(&self, tells_progress: bool) {
+        self.tells_progress.store(tells_progress, Ordering::Relaxed);
     }
 
     /// Returns the address of a member.

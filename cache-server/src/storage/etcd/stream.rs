@@ -16,8 +16,8 @@ use super::{
     keys::TypeKeys,
     listing::{PagedRange, RangePage, signed, unsigned},
     messages::{
-        EVENT_DELETE, KeyValue, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, WatchStep,
-        WatchedEvent,
+        EVENT_DELETE, KeyValue, RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+        WatchStep, WatchedEvent,
     },
     position::StreamPosition,
     values::{StoredValueError, decode_value},
@@ -114,7 +114,14 @@ impl TypeStream {
                 StreamPhase::Watching(watch) => {
                     tokio::select! {
                         response = watch.connection.responses.message() => self.take_response(response),
-                        () = self.position.due(self.delivered, watch.asked) => watch.ask(),
+                        () = self.position.due(self.delivered, watch.asked) => {
+                            watch.asked = Some(Instant::now());
+                            if self.client.tells_progress() {
+                                watch.ask();
+                            } else {
+                                self.compare().await;
+                            }
+                        }
                     }
                 }
                 StreamPhase::Over => return None,
@@ -174,6 +181,28 @@ impl TypeStream {
             self.progress(revision);
         } else {
             self.take_events(response.events, response.fragment);
+        }
+    }
+
+    /// Compares the cache with the keys of etcd, for members that cannot be asked for the watch's position. If no object
+    /// has a later change and none is missing, the cached state is the current one, and the watch begins anew behind it.
+    /// Events in flight are then those of objects that were created and deleted in between.
+    async fn compare(&mut self) {
+        let Some(cache) = self.position.cache().filter(|cache| cache.applied() == self.delivered) else { return };
+        let expected = cache.snapshot().objects.len() + self.position.unreadable();
+        let changed = RangeRequest {
+            key: self.keys.prefix.clone(),
+            range_end: self.keys.end.clone(),
+            limit: 1,
+            keys_only: true,
+            min_mod_revision: signed(self.delivered.saturating_add(1)),
+            ..RangeRequest::default()
+        };
+        // A failure ends the watch as well, or the next attempt succeeds.
+        let Ok(changed) = self.client.range(changed).await else { return };
+        if changed.kvs.is_empty() && u64::try_from(expected).is_ok_and(|count| count == unsigned(changed.count)) {
+            self.progress(unsigned(changed.header.unwrap_or_default().revision));
+            self.phase = StreamPhase::Opening;
         }
     }
 
@@ -272,7 +301,6 @@ impl OpenWatch {
     fn ask(&mut self) {
         let request = WatchRequest { request: Some(WatchStep::Progress(WatchProgressRequest {})) };
         let _ = self.connection.requests.try_send(request);
-        self.asked = Some(Instant::now());
     }
 }
 

@@ -4,20 +4,14 @@
 //!
 //! Source: `pkg/storage/feature/feature_support_checker.go` of kubernetes/apiserver; etcd-io/etcd#17557.
 
-use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Weak, time::Duration};
 
 use tokio::time::sleep;
 
 use super::{client::EtcdClient, messages::StatusResponse};
 
 /// Checks the members that answer.
-pub(super) async fn check(client: &EtcdClient, tells_progress: &AtomicBool) {
+pub(super) async fn check(client: &EtcdClient) {
     let mut known = 0;
     let mut is_safe = true;
     for (member, status) in client.status().await.into_iter().enumerate() {
@@ -37,16 +31,16 @@ pub(super) async fn check(client: &EtcdClient, tells_progress: &AtomicBool) {
         }
     }
     if known > 0 {
-        tells_progress.store(is_safe, Ordering::Relaxed);
+        client.set_tells_progress(is_safe);
     }
 }
 
 /// Checks the members again and again, since they may be upgraded or replaced, until the client is dropped.
-pub(super) async fn keep_checking(client: Weak<EtcdClient>, tells_progress: Arc<AtomicBool>) {
+pub(super) async fn keep_checking(client: Weak<EtcdClient>) {
     loop {
         sleep(CHECK_INTERVAL).await;
         let Some(client) = client.upgrade() else { return };
-        check(&client, &tells_progress).await;
+        check(&client).await;
     }
 }
 
