@@ -123,8 +123,8 @@ fn bounds(keys: &TypeKeys, read: &StateRead) -> (Bytes, Bytes) {
 }
 
 /// Revisions, of all types, that the window of a new cache reaches back. Cost: the type's changes in them are read once
-/// more when its cache starts. At 500 writes a second they take 100 s, longer than clients wait to reconnect.
-const RESUMED_REVISIONS: u64 = 50_000;
+/// more when its cache starts. At 500 writes a second they take 40 s, longer than clients wait to reconnect.
+const RESUMED_REVISIONS: u64 = 20_000;
 
 /// Reads at once: each costs etcd as much as the objects that it visits.
 const HISTORY_READS_AT_ONCE: usize = 2;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 
 use super::{
     client::EtcdClient,
@@ -11,17 +12,16 @@ use super::{
     messages::{KeyValue, RangeRequest, RangeResponse},
 };
 
-/// Pages of keys at one revision. The first page decides which, unless it is given.
+/// Pages of keys at one revision. The first page decides which, unless it is given. The next page is read while the
+/// caller works on one.
 pub(super) struct PagedRange {
     client: Arc<EtcdClient>,
-    next: Bytes,
-    end: Bytes,
-    /// Zero until the first page has come.
-    revision: i64,
-    page: PageSize,
+    /// The next page, unless it is being read.
+    next: Option<PageRequest>,
+    /// At most one page that is being read.
+    ahead: JoinSet<FetchedPage>,
     /// Keys that are still wanted; `None` for all.
     wanted: Option<i64>,
-    is_over: bool,
 }
 
 /// One page.
@@ -35,63 +35,83 @@ pub(super) struct RangePage {
     pub(super) cluster: u64,
 }
 
+/// A page that is not read yet.
+#[derive(Clone)]
+struct PageRequest {
+    range: RangeRequest,
+    size: PageSize,
+}
+
+/// A page as it was read, with the request for it.
+type FetchedPage = (PageRequest, Result<RangeResponse, EtcdFailure>);
+
 impl PagedRange {
     /// Pages of all objects of a type; at the newest revision if `revision` is zero.
     pub(super) fn new(client: Arc<EtcdClient>, keys: &TypeKeys, revision: u64) -> Self {
         Self::between(client, keys.prefix.clone(), keys.end.clone(), revision, None)
     }
 
-    /// Pages of at most `wanted` keys from `next` up to `end`.
+    /// Pages of at most `wanted` keys from `key` up to `range_end`.
     pub(super) fn between(
         client: Arc<EtcdClient>,
-        next: Bytes,
-        end: Bytes,
+        key: Bytes,
+        range_end: Bytes,
         revision: u64,
         wanted: Option<usize>,
     ) -> Self {
+        let range = RangeRequest { key, range_end, revision: signed(revision), ..RangeRequest::default() };
         let wanted = wanted.map(|wanted| i64::try_from(wanted).unwrap_or(i64::MAX));
-        Self { client, next, end, revision: signed(revision), page: PageSize::default(), wanted, is_over: false }
+        let next = PageRequest { range, size: PageSize::default() };
+        Self { client, next: Some(next), ahead: JoinSet::new(), wanted }
     }
 
     /// Returns the next page; `None` after the last one.
     pub(super) async fn next(&mut self) -> Result<Option<RangePage>, EtcdFailure> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let RangeResponse { header, kvs, more, count } = self.read().await?;
+        self.read_ahead();
+        let (mut request, read) = match self.ahead.join_next().await {
+            None => return Ok(None),
+            Some(Ok(fetched)) => fetched,
+            Some(Err(_)) => return Err(EtcdFailure::NotExecuted("reading a page failed".to_owned())),
+        };
+        let RangeResponse { header, kvs, more, count } = read?;
         let header = header.unwrap_or_default();
-        if self.revision == 0 {
-            self.revision = header.revision;
+        if request.range.revision == 0 {
+            request.range.revision = header.revision;
         }
-        self.page.learn(&kvs);
+        let revision = unsigned(request.range.revision);
+        request.size.learn(&kvs);
         self.wanted = self.wanted.map(|wanted| wanted - i64::try_from(kvs.len()).unwrap_or(i64::MAX));
-        match kvs.last() {
-            Some(last) if more && self.wanted != Some(0) => self.next = keys::after(&last.key),
-            _ => self.is_over = true,
+        if let (Some(last), true) = (kvs.last(), more && self.wanted != Some(0)) {
+            request.range.key = keys::after(&last.key);
+            self.next = Some(request);
+            self.read_ahead();
         }
-        Ok(Some(RangePage {
-            kvs,
-            revision: unsigned(self.revision),
-            count: unsigned(count),
-            cluster: header.cluster_id,
-        }))
+        Ok(Some(RangePage { kvs, revision, count: unsigned(count), cluster: header.cluster_id }))
     }
 
-    /// Reads a page, a smaller one if the response is too long.
-    async fn read(&mut self) -> Result<RangeResponse, EtcdFailure> {
-        loop {
-            let limit = self.wanted.map_or(self.page.keys, |wanted| wanted.min(self.page.keys));
-            let (key, range_end, revision) = (self.next.clone(), self.end.clone(), self.revision);
-            let request = RangeRequest { key, range_end, limit, revision, ..RangeRequest::default() };
-            match self.client.range(request).await {
-                Err(EtcdFailure::LongResponse) if self.page.keys > 1 => self.page.keys = (self.page.keys / 8).max(1),
-                other => return other,
+    fn read_ahead(&mut self) {
+        if let Some(mut request) = self.next.take() {
+            request.range.limit = self.wanted.map_or(request.size.keys, |wanted| wanted.min(request.size.keys));
+            self.ahead.spawn(fetch(Arc::clone(&self.client), request));
+        }
+    }
+}
+
+/// Reads a page, a smaller one if the response is too long.
+async fn fetch(client: Arc<EtcdClient>, mut request: PageRequest) -> FetchedPage {
+    loop {
+        match client.range(request.range.clone()).await {
+            Err(EtcdFailure::LongResponse) if request.range.limit > 1 => {
+                request.size.keys = (request.range.limit / 8).max(1);
+                request.range.limit = request.size.keys;
             }
+            read => return (request, read),
         }
     }
 }
 
 /// Keys per page, so that pages have about [`PAGE_BYTES`].
+#[derive(Clone, Copy)]
 struct PageSize {
     keys: i64,
 }
@@ -123,8 +143,7 @@ pub(super) fn unsigned(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or_default()
 }
 
-/// Bytes of a page of keys and values. Memory: some of these for each listing that is under way, in the window of its
-/// connection and decoded.
+/// Bytes of a page of keys and values. Memory: two pages for each listing that is under way.
 pub(super) const PAGE_BYTES: usize = 4 << 20;
 
 /// Keys of the first page: 16 of the largest objects that etcd takes are 24 MiB.
