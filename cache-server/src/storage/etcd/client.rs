@@ -110,6 +110,11 @@ impl EtcdClient {
         self.tells_progress.store(tells_progress, Ordering::Relaxed);
     }
 
+    /// Returns the index of the member that is asked first.
+    pub(super) fn preferred(&self) -> usize {
+        self.preferred.load(Ordering::Relaxed)
+    }
+
     /// Returns the address of a member.
     pub(super) fn address(&self, member: usize) -> &str {
         &self.members[member].address
@@ -117,7 +122,7 @@ impl EtcdClient {
 
     /// Opens a stream for watches, with `first` as its first request: etcd answers once it has one.
     pub(super) async fn watch(&self, first: WatchRequest) -> Result<WatchConnection, EtcdFailure> {
-        let member = self.preferred.load(Ordering::Relaxed);
+        let member = self.preferred();
         let connected = self.watch_at(member, first.clone()).await;
         match connected {
             Err(EtcdFailure::TokenExpired) => {
@@ -171,7 +176,7 @@ impl EtcdClient {
     {
         let mut left = self.members.len();
         loop {
-            let member = self.preferred.load(Ordering::Relaxed);
+            let member = self.preferred();
             let path = PathAndQuery::from_static(path);
             let failure = match self.authenticated(member, path, request.clone(), time).await {
                 Ok(answer) => return Ok(answer),

@@ -114,14 +114,7 @@ impl TypeStream {
                 StreamPhase::Watching(watch) => {
                     tokio::select! {
                         response = watch.connection.responses.message() => self.take_response(response),
-                        () = self.position.due(self.delivered, watch.asked) => {
-                            watch.asked = Some(Instant::now());
-                            if self.client.tells_progress() {
-                                watch.ask();
-                            } else {
-                                self.compare().await;
-                            }
-                        }
+                        () = self.position.due(self.delivered, watch.asked) => self.seek_position().await,
                     }
                 }
                 StreamPhase::Over => return None,
@@ -181,6 +174,20 @@ impl TypeStream {
             self.progress(revision);
         } else {
             self.take_events(response.events, response.fragment);
+        }
+    }
+
+    /// Asks for a later position, which a reader needs.
+    async fn seek_position(&mut self) {
+        let StreamPhase::Watching(watch) = &mut self.phase else { return };
+        watch.asked = Some(Instant::now());
+        if self.client.preferred() != watch.connection.member {
+            // Its member failed other calls meanwhile, so this stream may wait for it in vain.
+            self.fail(EtcdFailure::Unanswered("its member failed other calls".to_owned()));
+        } else if self.client.tells_progress() {
+            watch.ask();
+        } else {
+            self.compare().await;
         }
     }
 
