@@ -91,12 +91,6 @@ impl Controller for Follower {
                 }
             }
         }
-        for name in self.known.unswept() {
-            match self.sweep(store, &name).await {
-                Ok(()) => self.known.swept(&name),
-                Err(error) => stuck = stuck.or(Some(error)),
-            }
-        }
         // Before the cleanup: terminating types accept no creates, so that the cleanup comes to an end.
         self.publish(caches);
         let mut blocking = Vec::new();
@@ -163,12 +157,13 @@ impl Follower {
         let was_established = self.known.get(name).is_some_and(|known| known.definition.is_established());
         let mut object = decode(entry)?;
         accepted.write(&mut object);
+        if !was_established {
+            // Before the write: a process that ends in between leaves the definition as it was, and sweeps again.
+            sweep(store, &object, snapshot.resource_version).await?;
+        }
         match replace(store, &self.ty, entry, Some(&object)).await? {
             Some(written) => {
                 self.read(&written.entry, written.resource_version);
-                if !was_established {
-                    self.known.sweep(name.to_owned());
-                }
                 Ok(Some(written.resource_version))
             }
             // Another writer was first, or the cache does not have our own last write yet: both show at a later
@@ -205,19 +200,6 @@ impl Follower {
         }
     }
 
-    /// Deletes objects that an earlier definition of this name left behind: writes that were in flight when it was
-    /// removed.
-    async fn sweep(&self, store: &dyn Store, name: &str) -> Result<(), FollowError> {
-        let Some(known) = self.known.get(name) else { return Ok(()) };
-        let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(()) };
-        let listed = store.list(&ty).await.map_err(FreshnessError::from)?;
-        let left: Vec<_> = listed.entries.try_collect().await.map_err(FreshnessError::from)?;
-        for entry in &left {
-            replace(store, &ty, entry, None).await?;
-        }
-        Ok(())
-    }
-
     /// Removes the cleanup finalizer of a definition whose objects are deleted, and the definition itself unless it has
     /// other finalizers. Returns the position at which the write can be seen.
     async fn release(
@@ -243,6 +225,19 @@ impl Follower {
         let at = written?.map_or_else(|| entry.resource_version() + 1, |written| written.resource_version);
         Ok(Some(at))
     }
+}
+
+/// Deletes objects that an earlier definition of this name left behind: writes that were in flight when it was removed.
+/// `definition` is about to be established.
+async fn sweep(store: &dyn Store, definition: &Object, position: u64) -> Result<(), FollowError> {
+    let definition = Definition::read(definition).ok_or(FollowError::Unreadable)?;
+    let Some(ty) = definition.stored_type(&Arc::new(definition.schema()), position) else { return Ok(()) };
+    let listed = store.list(&ty).await.map_err(FreshnessError::from)?;
+    let left: Vec<_> = listed.entries.try_collect().await.map_err(FreshnessError::from)?;
+    for entry in &left {
+        replace(store, &ty, entry, None).await?;
+    }
+    Ok(())
 }
 
 /// Deletes the objects of a type. If finalizers hold some of them, returns the cache and the position of its

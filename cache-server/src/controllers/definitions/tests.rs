@@ -13,7 +13,7 @@ use crate::{
     registry::ResourceType,
     storage::{
         Expect, Store, Txn,
-        faulty::{Fault, Faulty},
+        faulty::{Fault, Faulty, Verb},
     },
 };
 
@@ -162,6 +162,37 @@ async fn live_with_a_fault(failing: usize) -> usize {
     assert!(stored(inner, &ty).await.is_empty(), "call {failing}: nothing of the earlier one is served");
     assert!(serves(&app, "bs"));
     storage.calls()
+}
+
+/// Goal: objects of an earlier definition are never served as those of a new one with its name, also if the process ends
+/// while they are deleted. Method: an object left behind, a first process that cannot delete it, and a second one.
+#[tokio::test(start_paused = true)]
+async fn a_second_process_repeats_an_interrupted_sweep() {
+    let sweeps = |verb, id: &str| verb == Verb::Write && id == "as.example.com";
+    let storage = Faulty::new(move |_, verb, id| if sweeps(verb, id) { Fault::Fails } else { Fault::None });
+    let first = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Store>);
+    first.start().await;
+    // An earlier definition, of which one object stays.
+    write(&first, DEFINITIONS, &definition("as"), Expect::Absent).await;
+    until(&first, "it is served", async || serves(&first, "as")).await;
+    let ty = first.registry.now().by_id("as.example.com").expect("a type");
+    let definitions = first.registry.now().by_id(DEFINITIONS).expect("a type");
+    let (at, _) = stored(&storage.inner, &definitions).await.remove(0);
+    let removal =
+        Txn { ty: Arc::clone(&definitions), key: "as.example.com".to_owned(), expect: Expect::At(at), put: None };
+    storage.inner.write(removal).await.expect("is deleted");
+    until(&first, "it is not served any more", async || !serves(&first, "as")).await;
+    put(&storage.inner, &ty, &json!({"metadata": {"name": "left", "namespace": "n"}}), Expect::Absent).await;
+    let failed = storage.calls();
+    put(&storage.inner, &definitions, &definition("as"), Expect::Absent).await;
+    until(&first, "the sweep fails", async || failed + 10 < storage.calls()).await;
+    assert!(!serves(&first, "as"));
+    drop(first);
+    storage.heal();
+    let second = App::with_storage(Config::default(), Arc::clone(&storage) as Arc<dyn Store>);
+    second.start().await;
+    until(&second, "it is served", async || serves(&second, "as")).await;
+    assert!(stored(&storage.inner, &ty).await.is_empty(), "nothing of the earlier one is served");
 }
 
 /// Goal: a failing storage delays definitions but loses none. Method: repeat a fixed sequence of definitions, and let a

@@ -32,9 +32,6 @@ pub(super) struct KnownDefinitions {
     served: HashMap<String, TypeList>,
     /// Definitions whose status must be checked.
     unjudged: BTreeSet<String>,
-    /// Newly established definitions that may have objects of an earlier definition of their name. They are served only
-    /// after those objects are deleted.
-    unswept: BTreeSet<String>,
     /// Definitions whose served types may be out of date.
     unpublished: BTreeSet<String>,
     /// Terminating definitions whose objects must be deleted.
@@ -63,12 +60,7 @@ impl KnownDefinitions {
     /// Records the current version of a definition. `registry` provides the built-in types.
     pub(super) fn learn(&mut self, definition: Definition, resource_version: u64, position: u64, registry: &Registry) {
         let name = definition.name().to_owned();
-        let is_unswept = self.unswept.contains(&name);
         let before = self.take_out(&name);
-        // An update of the definition must not cancel its pending sweep.
-        if is_unswept && before.as_ref().is_some_and(|before| before.definition.uid() == definition.uid()) {
-            self.unswept.insert(name.clone());
-        }
         let known = KnownDefinition::new(definition, resource_version, before, position);
         let definition = &known.definition;
         let group = self.groups.entry(definition.group().to_owned()).or_insert_with(|| {
@@ -100,7 +92,7 @@ impl KnownDefinitions {
     /// Removes a definition from everything but `served` and `unpublished`, which the next publication still needs.
     fn take_out(&mut self, name: &str) -> Option<KnownDefinition> {
         let known = self.known.remove(name)?;
-        for left in [&mut self.unjudged, &mut self.unswept, &mut self.ending] {
+        for left in [&mut self.unjudged, &mut self.ending] {
             left.remove(name);
         }
         if let Some(group) = self.groups.get_mut(known.definition.group()) {
@@ -143,20 +135,6 @@ impl KnownDefinitions {
         accepted
     }
 
-    /// Records that a definition was established just now: objects of an earlier definition of its name must be deleted
-    /// before it is served.
-    pub(super) fn sweep(&mut self, name: String) {
-        self.unswept.insert(name);
-    }
-
-    pub(super) fn unswept(&self) -> Vec<String> {
-        self.unswept.iter().cloned().collect()
-    }
-
-    pub(super) fn swept(&mut self, name: &str) {
-        self.unswept.remove(name);
-    }
-
     pub(super) fn awaiting_cleanup(&self) -> Vec<String> {
         self.ending.iter().cloned().collect()
     }
@@ -164,13 +142,11 @@ impl KnownDefinitions {
     /// Returns the types to stop serving and the types to serve instead, and records the latter as served. `None` if
     /// nothing changed.
     pub(super) fn take_unpublished(&mut self) -> Option<(TypeList, TypeList)> {
-        let ready: Vec<String> = self.unpublished.difference(&self.unswept).cloned().collect();
-        if ready.is_empty() {
+        if self.unpublished.is_empty() {
             return None;
         }
         let (mut gone, mut come) = (Vec::new(), Vec::new());
-        for name in ready {
-            self.unpublished.remove(&name);
+        for name in mem::take(&mut self.unpublished) {
             let types = self.known.get(&name).map(|known| known.types.clone()).unwrap_or_default();
             come.extend(types.iter().cloned());
             let before = if types.is_empty() { self.served.remove(&name) } else { self.served.insert(name, types) };
