@@ -247,6 +247,11 @@ impl Caches {
         self.source.read_at(ty, read).await
     }
 
+    /// Returns the id of the source's history, see [`Source::history`].
+    pub(crate) fn history(&self) -> Option<u64> {
+        self.source.history()
+    }
+
     /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.
     pub(crate) async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
         let deadline = Instant::now() + FRESH_WAIT;

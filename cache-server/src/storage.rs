@@ -91,6 +91,12 @@ pub trait Source: Send + Sync + 'static {
         let _ = position;
         true
     }
+
+    /// Returns the id of this history, constant over restarts: no other history has it, however similar its positions
+    /// are. `None` if the source has none.
+    fn history(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A source that this server may also write to.

@@ -18,7 +18,7 @@ use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
 use informer_core::Objects;
 use informer_serving::{
-    continue_token::{ContinueToken, Position},
+    continue_token::{ContinueToken, Position, TokenExtras},
     list,
     options::ListOptions,
     reads::{ListRead, RequestedState},
@@ -76,6 +76,8 @@ pub(crate) struct SelectedObjects {
     limit: Option<usize>,
     /// Number of objects from `start` on, according to the token.
     following: Option<u64>,
+    /// Id of the history of `resource_version`.
+    history: Option<u64>,
     /// Age of the state, if it was not confirmed for this request.
     age: Option<Duration>,
 }
@@ -94,15 +96,21 @@ impl SelectedObjects {
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
         let read = ListRead::of(options, one)?;
         let limit = read.limit.and_then(|limit| usize::try_from(limit).ok());
+        let by_token = matches!(read.which, RequestedState::Exact { by_token: true, .. });
+        let extras = if by_token { TokenExtras::read(&options.continue_token) } else { TokenExtras::default() };
+        let history = app.caches.history();
+        // Both histories may have been at the position. A token without an id is kube-apiserver's.
+        if extras.history.is_some_and(|minted| history.is_some_and(|ours| minted != ours)) {
+            return Err(read.expired());
+        }
         let FoundState { reader, age, state, following: counted } =
             FoundState::read(&read, app, &target.ty, &filter, limit).await?;
         // Report the requested version: the state at N may stem from an earlier write.
         let resource_version =
             if let RequestedState::Exact { at, .. } = read.which { at } else { state.resource_version };
         // The token's count holds only for the state it was taken from, not for the latest one.
-        let is_same = matches!(read.which, RequestedState::Exact { by_token: true, .. });
-        let following = is_same.then(|| ContinueToken::following(&options.continue_token)).flatten().or(counted);
-        Ok((Self { reader, resource_version, filter, start: read.start, limit, following, age }, state))
+        let following = extras.following.or(counted);
+        Ok((Self { reader, resource_version, filter, start: read.start, limit, following, history, age }, state))
     }
 
     /// Returns the requested page of `state`.
@@ -139,7 +147,8 @@ impl SelectedObjects {
         page: Page,
         answer: &AnswerFormat,
     ) -> Result<Response, Status> {
-        let listing = ListBody::new(ty, page, self.resource_version, answer.form(ty, AnswerSubject::List)?);
+        let form = answer.form(ty, AnswerSubject::List)?;
+        let listing = ListBody::new(ty, page, self.resource_version, self.history, form);
         let wanted = RequestedEncoding::of(answer);
         let mut response = match app.config.list_encoding {
             ListEncoding::Streaming => listing.into_response(wanted),
@@ -263,11 +272,11 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    fn new(ty: &ResourceType, page: &Page, resource_version: u64, form: &Form) -> Self {
+    fn new(ty: &ResourceType, page: &Page, resource_version: u64, history: Option<u64>, form: &Form) -> Self {
         let token = page.next().map(|start| {
             let (resource_version, start) = (Position::At(resource_version), start.to_owned());
-            let token = ContinueToken { resource_version, start };
-            page.remaining().map_or_else(|| token.encode(), |remaining| token.encode_counted(remaining))
+            let extras = TokenExtras { following: page.remaining(), history };
+            ContinueToken { resource_version, start }.encode_with(extras)
         });
         let (token, remaining) = (token.as_deref(), page.remaining());
         let opening = |kind: &str, api_version| list::opening(kind, api_version, resource_version, token, remaining);
@@ -297,8 +306,8 @@ impl Ends {
 }
 
 impl ListBody {
-    fn new(ty: &ResourceType, page: Page, resource_version: u64, form: Form) -> Self {
-        let ends = Ends::new(ty, &page, resource_version, &form);
+    fn new(ty: &ResourceType, page: Page, resource_version: u64, history: Option<u64>, form: Form) -> Self {
+        let ends = Ends::new(ty, &page, resource_version, history, &form);
         let page = page.shown_as(form, clock::unix_seconds());
         Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain, slow: None }
     }

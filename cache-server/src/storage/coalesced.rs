@@ -162,6 +162,10 @@ impl<S: Source> Source for CoalescedSource<S> {
     fn confirmed_within(&self) -> Duration {
         2 * self.inner.confirmed_within()
     }
+
+    fn history(&self) -> Option<u64> {
+        self.inner.history()
+    }
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub struct DurableStorage {
     store: Arc<EmbeddedStorage>,
     /// The records of each type that was asked for, or has objects.
     types: Arc<Mutex<HashMap<String, TypeRecords>>>,
+    /// See [`Source::history`].
+    history: u64,
     /// The oldest position of the history at the start.
     base: u64,
     gaps: Vec<PositionGap>,
@@ -97,6 +99,7 @@ impl DurableStorage {
         Ok(Self {
             store,
             types: Arc::new(Mutex::new(types)),
+            history: content.history,
             base: content.base,
             gaps: content.gaps,
             terminating,
@@ -172,6 +175,10 @@ impl Source for DurableStorage {
 
     fn is_known(&self, position: u64) -> bool {
         !self.gaps.iter().any(|gap| gap.contains(position))
+    }
+
+    fn history(&self) -> Option<u64> {
+        Some(self.history)
     }
 }
 

@@ -35,6 +35,8 @@ use crate::registry::ResourceType;
 #[derive(Debug)]
 pub struct EmbeddedStorage {
     store: Arc<Mutex<StoreState>>,
+    /// See [`Source::history`].
+    history: u64,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl EmbeddedStorage {
         let revision = first_revision.unwrap_or_else(revision_now);
         // Revision zero is a request mode, not a position.
         let store = StoreState { revision: revision.max(1), types: HashMap::new(), numbers: 0 };
-        Self { store: Arc::new(Mutex::new(store)) }
+        Self { store: Arc::new(Mutex::new(store)), history: fastrand::u64(..) }
     }
 
     /// Waits until every queue of `ty` has capacity for one change. Cancel safe: dropping it releases the capacity.
@@ -286,6 +288,10 @@ impl Source for EmbeddedStorage {
             }
         }
         .boxed()
+    }
+
+    fn history(&self) -> Option<u64> {
+        Some(self.history)
     }
 }
 

@@ -43,6 +43,15 @@ pub struct ContinueToken {
     pub start: String,
 }
 
+/// Members of a token that only this project's servers write; other servers ignore them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenExtras {
+    /// Number of objects from the start key on, so that the next page need not count them again.
+    pub following: Option<u64>,
+    /// Id of the history that the position belongs to.
+    pub history: Option<u64>,
+}
+
 /// Error of an invalid token; the text is kube-apiserver's, sent after `invalid continue token: `.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("continue key is not valid: {0}")]
@@ -61,25 +70,14 @@ impl ContinueToken {
     /// kube-apiserver sends none either.
     #[must_use]
     pub fn encode(&self) -> String {
-        self.encode_with("")
+        self.encode_with(TokenExtras::default())
     }
 
-    /// Encodes the token with a count of the objects that follow, so that the next page need not count them again.
-    /// Other servers ignore the extra member.
+    /// Encodes the token with further members.
     #[must_use]
-    pub fn encode_counted(&self, following: u64) -> String {
-        self.encode_with(&format!(r#","following":{following}"#))
-    }
-
-    /// Reads the count written by [`Self::encode_counted`]; `None` if the token has none. A client may have sent any
-    /// number.
-    #[must_use]
-    pub fn following(text: &str) -> Option<u64> {
-        let document: Value = serde_json::from_slice(&decode_base64(text).ok()?).ok()?;
-        document.get("following")?.as_u64()
-    }
-
-    fn encode_with(&self, members: &str) -> String {
+    pub fn encode_with(&self, extras: TokenExtras) -> String {
+        let member = |name, value: Option<u64>| value.map(|value| format!(r#","{name}":{value}"#)).unwrap_or_default();
+        let members = member("following", extras.following) + &member("history", extras.history);
         let (position, slash) = match self.resource_version {
             Position::At(position) => (position.to_string(), "/"),
             Position::Latest => ("-1".to_owned(), ""),
@@ -110,6 +108,16 @@ impl ContinueToken {
             return refuse(fields.start);
         }
         Ok(Self { resource_version, start: relative.to_owned() })
+    }
+}
+
+impl TokenExtras {
+    /// Reads the members of a token's text that [`ContinueToken::encode_with`] wrote. A client may have sent any number.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let document = decode_base64(text).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let member = |name| document.as_ref()?.get(name)?.as_u64();
+        Self { following: member("following"), history: member("history") }
     }
 }
 
@@ -297,16 +305,19 @@ mod tests {
         fn a_token_survives_the_wire(position in 1..=i64::MAX as u64, latest: bool, key in "[a-z0-9.-]{1,9}[a-z](/[a-z0-9.-]{0,9}[a-z])?") {
             let position = if latest { Position::Latest } else { Position::At(position) };
             let token = ContinueToken::after(&key, position);
-            prop_assert_eq!(ContinueToken::following(&token.encode()), None);
-            let counted = token.encode_counted(7);
-            prop_assert_eq!(ContinueToken::following(&counted), Some(7));
-            prop_assert_eq!(ContinueToken::decode(&counted), Ok(token.clone()));
+            prop_assert_eq!(TokenExtras::read(&token.encode()), TokenExtras::default());
+            for (following, history) in [(Some(7), None), (None, Some(u64::MAX)), (Some(0), Some(1))] {
+                let extras = TokenExtras { following, history };
+                let text = token.encode_with(extras);
+                prop_assert_eq!(TokenExtras::read(&text), extras);
+                prop_assert_eq!(ContinueToken::decode(&text), Ok(token.clone()));
+            }
             prop_assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
         }
 
         #[test]
         fn no_text_panics(text: String, bytes: Vec<u8>) {
-            let _ = (ContinueToken::decode(&text), ContinueToken::following(&text));
+            let _ = (ContinueToken::decode(&text), TokenExtras::read(&text));
             let _ = ContinueToken::decode(&URL_SAFE_NO_PAD.encode(bytes));
         }
     }

@@ -35,6 +35,31 @@ fn token(text: &str) -> String {
     ContinueToken { resource_version, start: start.replace('$', "\0") }.encode()
 }
 
+/// Goal: a continue token of another server is never answered with this server's state. Method: two servers with equal
+/// positions, and the token of one at both, with the id of its history and without it.
+#[tokio::test]
+async fn a_continue_token_of_another_history_expires() {
+    let start = async || Server::start(BINARY, &["--first-revision", "1000"]).await;
+    let (minting, other) = (start().await, start().await);
+    for server in [&minting, &other] {
+        for name in ["a", "b"] {
+            server.client().create(&configmap(name)).await;
+        }
+    }
+    let page = minting.client().get("/api/v1/configmaps?limit=1").await.with_code(200);
+    let token = page.token().unwrap();
+    let next = |token: &str| format!("/api/v1/configmaps?limit=1&continue={token}");
+    assert_eq!(minting.client().get(&next(&token)).await.with_code(200).keys(), ["default/b"]);
+    let refused = other.client().get(&next(&token)).await.with_code(410);
+    assert!(refused.message().starts_with("The provided continue parameter is too old"), "{}", refused.text());
+    assert_eq!(refused.json()["reason"], "Expired");
+    let offered = refused.token().unwrap();
+    assert_eq!(other.client().get(&next(&offered)).await.with_code(200).keys(), ["default/b"]);
+    // As kube-apiserver writes it.
+    let plain = ContinueToken::decode(&token).unwrap().encode();
+    assert_eq!(other.client().get(&next(&plain)).await.with_code(200).keys(), ["default/b"]);
+}
+
 async fn a_position_that_comes_in_time_is_served(client: Client) {
     let now = client.create(&configmap("a")).await;
     let wanted = format!("/api/v1/configmaps?resourceVersion={}&resourceVersionMatch=NotOlderThan", now + 1);

@@ -54,6 +54,8 @@ pub(super) struct RawChange {
 /// The content of a file when it was opened.
 #[derive(Debug)]
 pub(super) struct JournalContent {
+    /// Id of the history.
+    pub(super) history: u64,
     /// The oldest position of the history.
     pub(super) base: u64,
     /// The revision that this process begins at.
@@ -115,7 +117,8 @@ impl<D: DataDisk> Journal<D> {
         let ledger = if stored == 0 { HistoryLedger::new(meta.base) } else { ledger };
         let transaction = write(&database, |transaction| meta.write(transaction))?;
         transaction.commit().map_err(redb::Error::from)?;
-        let content = JournalContent { base: meta.base, revision: meta.revision, gaps: meta.gaps, changes };
+        let JournalMeta { history, base, revision, gaps } = meta;
+        let content = JournalContent { history, base, revision, gaps, changes };
         let database = Some(database);
         Ok((Self { disk, database, ledger, bounds, undecided: None }, content))
     }
@@ -182,7 +185,7 @@ pub(super) fn begin(database: &Database) -> Result<(), DiskError> {
         meta.insert("format", &FORMAT.to_le_bytes()[..])?;
         meta.insert("history", &fastrand::u128(..).to_le_bytes()[..])?;
         drop(meta);
-        JournalMeta { base: 0, revision: 0, gaps: Vec::new() }.write(transaction)
+        JournalMeta { history: 0, base: 0, revision: 0, gaps: Vec::new() }.write(transaction)
     })?;
     Ok(transaction.commit().map_err(redb::Error::from)?)
 }
@@ -217,8 +220,10 @@ fn put(transaction: &WriteTransaction, records: &[(u64, Vec<u8>)], plan: &Append
     Ok(())
 }
 
-/// The part of the table `meta` that changes.
+/// The table `meta` without its format.
 pub(super) struct JournalMeta {
+    /// The first 8 bytes of `history`, which no write changes.
+    history: u64,
     pub(super) base: u64,
     pub(super) revision: u64,
     gaps: Vec<PositionGap>,
@@ -243,7 +248,7 @@ pub(super) fn read_meta(database: &Database) -> Result<JournalMeta, DiskError> {
         let found = meta.get(key).map_err(redb::Error::from)?;
         Ok(found.ok_or(DiskError::Foreign)?.value().to_vec())
     };
-    let damaged = |_| DiskError::Damaged("its description is too short".to_owned());
+    let damaged = |_: Vec<u8>| DiskError::Damaged("its description is too short".to_owned());
     let format = u32::from_le_bytes(get("format")?.try_into().map_err(damaged)?);
     if format != FORMAT {
         return Err(DiskError::Newer(format));
@@ -255,7 +260,9 @@ pub(super) fn read_meta(database: &Database) -> Result<JournalMeta, DiskError> {
         let of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
         PositionGap { after: of(after), before: of(before) }
     });
-    Ok(JournalMeta { base: number("base")?, revision: number("revision")?, gaps: gaps.collect() })
+    let history = get("history")?;
+    let history = u64::from_le_bytes(*history.first_chunk().ok_or_else(|| damaged(Vec::new()))?);
+    Ok(JournalMeta { history, base: number("base")?, revision: number("revision")?, gaps: gaps.collect() })
 }
 
 /// Returns every record, and the history after `base`.
