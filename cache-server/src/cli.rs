@@ -37,7 +37,7 @@ enum Command {
     Populate(client::Populate),
     /// Update, create and delete pods of a running server at a steady rate, then print a summary.
     Churn(client::Churn),
-    /// Check or compact the folder of serve --data-dir.
+    /// Check, compact, export or import the folder of serve --data-dir.
     Storage(storage::Storage),
 }
 
@@ -69,7 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Serve(serve) => serve::run(*serve, &runtime),
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
-        Command::Storage(storage) => storage::run(&storage),
+        Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
     };
     // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();

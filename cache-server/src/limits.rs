@@ -148,7 +148,8 @@ pub const FRESH_WAIT: Duration = Duration::from_secs(3);
 /// Time that open connections may take to finish after the server was asked to stop.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Bytes of one manifest file that is loaded at start. Memory: that file and its objects, while it loads.
+/// Bytes of one YAML manifest file, or of one document of a JSON file, that is loaded. Memory: these bytes and their
+/// objects, while it loads.
 pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
 /// Depth of nested folders that `--load` descends into.
@@ -385,3 +386,9 @@ const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTE
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");
+
+/// Objects that an import of a snapshot writes at once. As many as share one commit to the disk.
+pub const IMPORT_BATCH_MAX: usize = DURABLE_BATCH_MAX;
+
+/// Bytes of objects that an import of a snapshot writes at once; the last one may exceed it.
+pub const IMPORT_BATCH_BYTES_MAX: usize = DURABLE_BATCH_BYTES_MAX;

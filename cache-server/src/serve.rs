@@ -37,7 +37,7 @@ use crate::{
     app::App,
     config::Config,
     limits,
-    storage::{durable::DataFolderError, folder::FolderError},
+    storage::{backup::ExistingObjects, durable::DataFolderError, folder::FolderError},
     upstream::connect::{UpstreamAddresses, UpstreamError},
     workload::{
         manifests::{self, LoadError},
@@ -134,7 +134,8 @@ impl Server {
         };
         let app = Arc::new(assemble(config).await?);
         app.start().await;
-        manifests::into_storage(&app, &app.config.load).await?;
+        let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
+        manifests::into_storage(&app, &app.config.load, existing, &mut 0).await?;
         if let Some(spec) = &app.config.populate {
             populate::into_storage(&app, spec).await?;
         }

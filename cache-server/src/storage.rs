@@ -3,6 +3,7 @@
 //! INVARIANT: one commit order. A write gets a revision, becomes durable if the storage is, enters its type's change
 //! stream, and is then acknowledged. A stream yields its changes in that order and without a gap.
 
+pub(crate) mod backup;
 pub mod coalesced;
 pub mod durable;
 pub mod embedded;

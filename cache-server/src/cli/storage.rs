@@ -1,15 +1,30 @@
-//! `cache-server storage`: checks and compacts the folder of `serve --data-dir`.
+//! `cache-server storage`: checks, compacts, exports and imports the folder of `serve --data-dir`.
+//!
+//! INVARIANT: an output file appears under its name only when it is whole. INVARIANT: files to import are read to their
+//! ends before the store is opened.
 
 use std::{
-    io::{self, Write as _},
+    fs,
+    io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use clap::{Args, Subcommand};
 
-use super::{FAILED, fail};
-use crate::storage::durable::{DataFolderError, upkeep};
+use super::{BAD_INPUT, FAILED, fail};
+use crate::{
+    app::App,
+    config::Config,
+    storage::{
+        Store,
+        backup::{self, ExistingObjects, ExportError, ExportFormat},
+        durable::{DataFolderError, DurableStorage, upkeep},
+        folder,
+    },
+    workload::manifests::{self, ManifestCount},
+};
 
 /// Commands for a folder that no server uses.
 #[derive(Debug, Args)]
@@ -24,6 +39,10 @@ enum StorageCommand {
     Check(DataFolder),
     /// Make the file as small as its content.
     Compact(DataFolder),
+    /// Write all objects to a file or to stdout. The folder stays as it is.
+    Export(Export),
+    /// Write the objects of files into the folder, which is created if it is missing.
+    Import(Import),
 }
 
 #[derive(Debug, Args)]
@@ -33,22 +52,69 @@ struct DataFolder {
     folder: PathBuf,
 }
 
-/// Runs the command; prints one line.
-pub(super) fn run(storage: &Storage) -> ExitCode {
-    let said = match &storage.command {
-        StorageCommand::Check(DataFolder { folder }) => check(folder),
-        StorageCommand::Compact(DataFolder { folder }) => compact(folder),
-    };
-    match said {
-        Ok(line) => {
-            let _ = writeln!(io::stdout(), "{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(FAILED, &error.to_string()),
+#[derive(Debug, Args)]
+struct Export {
+    #[command(flatten)]
+    source: DataFolder,
+
+    /// Form of the objects. manifests: JSON documents for serve --load and kubectl apply, without resourceVersion and
+    /// managedFields. snapshot: exactly as they are stored, for storage import.
+    #[arg(long, env = "CACHE_SERVER_FORMAT", value_name = "FORMAT", value_enum, default_value = "manifests")]
+    format: ExportFormat,
+
+    /// File to write, with mode 0600; an existing one is replaced when the export is whole. -: stdout.
+    #[arg(long, env = "CACHE_SERVER_OUTPUT", value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Import {
+    #[command(flatten)]
+    target: DataFolder,
+
+    /// Snapshots, or manifests (YAML or JSON, files or folders), but not both. Required.
+    #[arg(env = "CACHE_SERVER_FILES", value_name = "FILE", required = true, num_args = 1..)]
+    files: Vec<PathBuf>,
+
+    /// Replace objects that exist. Left out: if any object exists, none is written.
+    #[arg(long, env = "CACHE_SERVER_OVERWRITE")]
+    overwrite: bool,
+}
+
+/// Reason why a command failed: the exit code, and one line.
+struct CommandError(u8, String);
+
+impl From<DataFolderError> for CommandError {
+    fn from(error: DataFolderError) -> Self {
+        Self(FAILED, error.to_string())
     }
 }
 
-fn check(folder: &Path) -> Result<String, DataFolderError> {
+/// Returns the function that makes an error with `code`.
+fn coded<E: ToString>(code: u8) -> impl Fn(E) -> CommandError {
+    move |error| CommandError(code, error.to_string())
+}
+
+/// Runs the command; prints one line, unless an export goes to stdout.
+pub(super) async fn run(storage: &Storage) -> ExitCode {
+    let done = match &storage.command {
+        StorageCommand::Check(DataFolder { folder }) => check(folder).map(Some),
+        StorageCommand::Compact(DataFolder { folder }) => compact(folder).map(Some),
+        StorageCommand::Export(settings) => export(settings).await,
+        StorageCommand::Import(settings) => import(settings).await.map(Some),
+    };
+    match done {
+        Ok(line) => {
+            if let Some(line) = line {
+                let _ = writeln!(io::stdout(), "{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(CommandError(code, line)) => fail(code, &line),
+    }
+}
+
+fn check(folder: &Path) -> Result<String, CommandError> {
     let found = upkeep::check(folder)?;
     Ok(format!(
         "ok: {} objects, {} changes from resourceVersion {} to {}, {} bytes",
@@ -56,7 +122,106 @@ fn check(folder: &Path) -> Result<String, DataFolderError> {
     ))
 }
 
-fn compact(folder: &Path) -> Result<String, DataFolderError> {
+fn compact(folder: &Path) -> Result<String, CommandError> {
     let bytes = upkeep::compact(folder)?;
     Ok(format!("{} bytes, before {}", bytes.after, bytes.before))
+}
+
+/// Exports a folder; returns the line to print.
+async fn export(settings: &Export) -> Result<Option<String>, CommandError> {
+    let store = DurableStorage::read(&settings.source.folder)?;
+    if settings.output == Path::new("-") {
+        let mut out = BufWriter::new(io::stdout());
+        write_whole(&store, settings.format, &mut out).await?;
+        return Ok(None);
+    }
+    let at = |error: io::Error| CommandError(FAILED, format!("{}: {error}", settings.output.display()));
+    let beside = with_suffix(&settings.output, ".new");
+    let file = folder::private().create(true).truncate(true).open(&beside).map_err(at)?;
+    let mut out = BufWriter::new(&file);
+    let written = write_whole(&store, settings.format, &mut out).await;
+    drop(out);
+    let moved = written.and_then(|objects| {
+        file.sync_all().and_then(|()| fs::rename(&beside, &settings.output)).map_err(at)?;
+        Ok(objects)
+    });
+    if moved.is_err() {
+        // The error that counts is the one before.
+        let _ = fs::remove_file(&beside);
+    }
+    moved.map(|objects| Some(format!("exported {objects} objects to {}", settings.output.display())))
+}
+
+/// Writes all objects. A folder with objects that cannot be read is an error, because the output lacks them.
+async fn write_whole(
+    store: &DurableStorage,
+    format: ExportFormat,
+    out: &mut (dyn io::Write + Send),
+) -> Result<u64, CommandError> {
+    let objects = backup::write_all(store, format, out).await.map_err(|error: ExportError| coded(FAILED)(error))?;
+    match store.unreadable() {
+        0 => Ok(objects),
+        lost => Err(CommandError(FAILED, format!("{lost} stored versions cannot be read: restore a backup"))),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
+
+/// Imports files into a folder; returns the line to print.
+async fn import(settings: &Import) -> Result<String, CommandError> {
+    let Import { target, files, overwrite } = settings;
+    let existing = if *overwrite { ExistingObjects::Overwrite } else { ExistingObjects::Refuse };
+    let mut snapshots = 0;
+    for file in files {
+        let is_folder = file.is_dir();
+        snapshots += usize::from(!is_folder && backup::is_snapshot(file).map_err(coded(BAD_INPUT))?);
+    }
+    let objects = if snapshots == files.len() {
+        backup::verify(files).map_err(coded(BAD_INPUT))?;
+        let store = open(target).await?;
+        backup::into_store(&*store, files, existing).await.map_err(|error| import_error(&error))?
+    } else if snapshots == 0 {
+        manifests::verify(files).map_err(coded(BAD_INPUT))?;
+        import_manifests(open(target).await?, files, existing).await?
+    } else {
+        return Err(CommandError(BAD_INPUT, "give snapshots or manifests, not both".to_owned()));
+    };
+    Ok(format!("imported {objects} objects into {}", target.folder.display()))
+}
+
+fn import_error(error: &backup::ImportError) -> CommandError {
+    let is_input = matches!(error, backup::ImportError::File(_));
+    CommandError(if is_input { BAD_INPUT } else { FAILED }, error.to_string())
+}
+
+/// Opens the store to import into.
+async fn open(target: &DataFolder) -> Result<Arc<dyn Store>, CommandError> {
+    let folder = target.folder.clone();
+    let opened = tokio::task::spawn_blocking(move || DurableStorage::open(&folder, None)).await;
+    Ok(Arc::new(opened.expect("opening catches panics")?))
+}
+
+/// Creates the objects of manifests as a server does.
+async fn import_manifests(
+    store: Arc<dyn Store>,
+    files: &[PathBuf],
+    existing: ExistingObjects,
+) -> Result<u64, CommandError> {
+    let app = App::with_storage(Config::default(), store);
+    app.definitions.settle().await;
+    let ManifestCount { objects, existing: taken, first } =
+        manifests::count(&app, files).await.map_err(coded(BAD_INPUT))?;
+    if let Some(first) = first.filter(|_| existing == ExistingObjects::Refuse) {
+        let error = backup::ImportError::Exist { count: taken as u64, first };
+        return Err(import_error(&error));
+    }
+    let mut written = 0;
+    let created = manifests::into_storage(&app, files, existing, &mut written).await;
+    let failed = |error| CommandError(FAILED, format!("{written} of {objects} objects were written, then {error}"));
+    created.map_err(failed)?;
+    Ok(written as u64)
 }

@@ -82,9 +82,15 @@ async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
     let ty = app.registry.now().by_id("configmaps").expect("a built-in type");
     let create = async |name: String, filler: usize| {
         let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"{}"}}}}"#, "x".repeat(filler));
-        crate::write::create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), object.as_bytes())
-            .await
-            .expect("is created");
+        crate::write::create_from_manifest(
+            &app.local().expect("writes are local"),
+            &ty,
+            Some("ns"),
+            object.as_bytes(),
+            false,
+        )
+        .await
+        .expect("is created");
     };
     for index in 0..200 {
         create(format!("a{index}"), 100_000).await;

@@ -14,7 +14,16 @@ mod recovery;
 pub(crate) mod upkeep;
 mod writer;
 
-use std::{collections::HashMap, panic, path::Path, sync::Arc, thread::JoinHandle};
+use std::{
+    collections::HashMap,
+    panic,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use informer_core::Objects;
@@ -28,9 +37,9 @@ use watch_cache::Reader;
 pub use self::disk::DataFolderError;
 use self::{
     disk::{DataDisk, DataFile, DiskError},
-    journal::{Journal, PositionGap, RawChange},
+    journal::{Journal, JournalContent, PositionGap, RawChange},
     ledger::HistoryBounds,
-    recovery::RecordsByType,
+    recovery::{RecordsByType, RecoveredType},
     writer::{CommitThread, QueuedWrite},
 };
 use super::{
@@ -52,7 +61,9 @@ pub struct DurableStorage {
     base: u64,
     gaps: Vec<PositionGap>,
     terminating: Vec<String>,
-    /// `None` while it is dropped.
+    /// See [`Self::unreadable`].
+    unreadable: Arc<AtomicUsize>,
+    /// `None` for a store that is only read, and while it is dropped.
     writes: Option<Sender<QueuedWrite>>,
     thread: Option<JoinHandle<()>>,
     /// Held for as long as the file is open.
@@ -85,28 +96,51 @@ impl DurableStorage {
         Ok(opened)
     }
 
+    /// Opens the store of a folder that exists, for reading only: writes are refused, and the file stays as it is.
+    ///
+    /// Blocks. Cost: reads the file.
+    ///
+    /// # Errors
+    /// [`DataFolderError`].
+    pub(crate) fn read(folder: &Path) -> Result<Self, DataFolderError> {
+        let (file, lock) = upkeep::existing(folder)?;
+        let content = opened(|| Journal::read(&file)).map_err(|error| error.at(file.path()))?;
+        let mut store = Self::of(content);
+        store.lock = Some(lock);
+        Ok(store)
+    }
+
     fn on(disk: impl DataDisk, first_revision: Option<u64>, bounds: HistoryBounds) -> Result<Self, DiskError> {
         let first = first_revision.unwrap_or_else(embedded::revision_now).max(1);
-        // redb may panic on a file that someone has changed.
-        let opened = panic::catch_unwind(panic::AssertUnwindSafe(|| Journal::open(disk, first, bounds)));
-        let (journal, mut content) =
-            opened.unwrap_or_else(|_| Err(DiskError::Damaged("it cannot be read".to_owned())))?;
+        let (journal, content) = opened(|| Journal::open(disk, first, bounds))?;
+        let mut store = Self::of(content);
+        let (writes, thread) = CommitThread::start(journal, Arc::clone(&store.store))?;
+        (store.writes, store.thread) = (Some(writes), Some(thread));
+        Ok(store)
+    }
+
+    /// A store with this content that writes nothing yet.
+    fn of(mut content: JournalContent) -> Self {
         let RecordsByType { types, terminating } = RecordsByType::of(&mut content);
         let raw = |records| TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(records))));
         let types = types.into_iter().map(|(id, records)| (id, raw(records))).collect();
-        let store = Arc::new(EmbeddedStorage::new(Some(content.revision)));
-        let (writes, thread) = CommitThread::start(journal, Arc::clone(&store))?;
-        Ok(Self {
-            store,
+        Self {
+            store: Arc::new(EmbeddedStorage::new(Some(content.revision))),
             types: Arc::new(Mutex::new(types)),
             history: content.history,
             base: content.base,
             gaps: content.gaps,
             terminating,
-            writes: Some(writes),
-            thread: Some(thread),
+            unreadable: Arc::default(),
+            writes: None,
+            thread: None,
             lock: None,
-        })
+        }
+    }
+
+    /// Returns the number of stored versions that could not be read so far; they stay in the file.
+    pub(crate) fn unreadable(&self) -> usize {
+        self.unreadable.load(Ordering::Relaxed)
     }
 
     /// Returns the ids of the types that had objects at the start whose deletion was begun.
@@ -126,16 +160,24 @@ impl DurableStorage {
         };
         let mut records = records.lock_owned().await;
         let (ty, base) = (Arc::clone(ty), self.base);
-        let (store, types) = (Arc::clone(&self.store), Arc::clone(&self.types));
+        let (store, types, unreadable) =
+            (Arc::clone(&self.store), Arc::clone(&self.types), Arc::clone(&self.unreadable));
         // It goes on if the caller leaves; the next one waits for the lock.
         let loading = spawn_blocking(move || {
             let Some(raw) = records.take() else { return };
-            let (objects, history) = recovery::recover(&ty, base, raw);
+            let RecoveredType { objects, history, unreadable: skipped } = recovery::recover(&ty, base, raw);
+            unreadable.fetch_add(skipped, Ordering::Relaxed);
             store.fill(&ty, objects, history);
             types.lock().insert(ty.id().to_owned(), TypeRecords::Loaded);
         });
         loading.await.map_err(|_| SourceError::Unavailable("stored objects could not be read".to_owned()))
     }
+}
+
+/// Opens a data file with `open`. redb may panic on a file that another program has changed.
+fn opened<T>(open: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
+    let opened = panic::catch_unwind(panic::AssertUnwindSafe(open));
+    opened.unwrap_or_else(|_| Err(DiskError::Damaged("it cannot be read".to_owned())))
 }
 
 fn nothing(ty: &ResourceType, from: u64) -> RecoveredHistory {

@@ -1,20 +1,21 @@
-//! Loads manifests at start: YAML or JSON, one or many documents, lists, files and folders.
+//! Loads manifests: YAML or JSON, one or many documents, lists, files and folders.
 //!
 //! INVARIANT: an object that cannot be created stops the start before anything is served. The one-line error names the
 //! file and the document, and never quotes the object's content.
 
+mod documents;
+
 use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use informer_serving::status::{Reason, Status};
 use serde_json::Value;
 
-use crate::{
-    app::App,
-    limits::{MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX},
-};
+use self::documents::Documents;
+use crate::{app::App, limits::MANIFEST_DEPTH_MAX, registry::ResourceType, storage::backup::ExistingObjects};
 
 /// Reason why manifests cannot be loaded: one line.
 #[derive(Debug, thiserror::Error)]
@@ -45,22 +46,84 @@ impl fmt::Display for ObjectLocation {
 }
 
 /// Creates every object under `paths`, like a client's POST: names are checked, uids and times are assigned. A
-/// namespaced object without a namespace is created in `default`. Returns the number of created objects.
+/// namespaced object without a namespace is created in `default`. Adds the number of objects to `done`.
 ///
 /// # Errors
 /// [`LoadError`] at the first file or object that cannot be used; objects before it stay in the store.
-pub(crate) async fn into_storage(app: &App, paths: &[PathBuf]) -> Result<usize, LoadError> {
-    let mut created = 0;
+pub(crate) async fn into_storage(
+    app: &App,
+    paths: &[PathBuf],
+    existing: ExistingObjects,
+    done: &mut usize,
+) -> Result<(), LoadError> {
     for path in paths {
         for file in files(path, 0)? {
-            let at = |place, what: String| LoadError { path: file.clone(), place, what };
-            for (place, object) in objects(read(&file)?) {
-                create(app, &object).await.map_err(|what| at(place, what))?;
-                created += 1;
+            for document in Documents::open(&file)? {
+                for (place, object) in document? {
+                    let at = |what| LoadError { path: file.clone(), place, what };
+                    create(app, &object, existing).await.map_err(at)?;
+                    *done += 1;
+                }
             }
         }
     }
-    Ok(created)
+    Ok(())
+}
+
+/// Reads every file under `paths` to its end, and checks that it has objects with a kind.
+///
+/// # Errors
+/// [`LoadError`] at the first file or object that cannot be used.
+pub(crate) fn verify(paths: &[PathBuf]) -> Result<(), LoadError> {
+    for path in paths {
+        for file in files(path, 0)? {
+            for document in Documents::open(&file)? {
+                for (place, object) in document? {
+                    kind(&object).map_err(|what| LoadError { path: file.clone(), place, what })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads every file under `paths` to its end. Returns the number of objects, and of those that are in the store, with the
+/// name of the first of these. Objects of types that the files define are in no store.
+///
+/// # Errors
+/// [`LoadError`] at the first file or object that cannot be read.
+pub(crate) async fn count(app: &App, paths: &[PathBuf]) -> Result<ManifestCount, LoadError> {
+    let mut found = ManifestCount::default();
+    for path in paths {
+        for file in files(path, 0)? {
+            for document in Documents::open(&file)? {
+                for (place, object) in document? {
+                    let at = |what| LoadError { path: file.clone(), place, what };
+                    found.objects += 1;
+                    let (api_version, kind) = kind(&object).map_err(at)?;
+                    let Some(ty) = app.registry.now().by_kind(api_version, kind) else { continue };
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    let key = ty.key(namespace(&ty, &object).unwrap_or_default(), name);
+                    let reader = app.caches.fresh(&ty).await.map_err(|error| at(error.to_string()))?;
+                    if reader.get(&key).is_some() {
+                        found.existing += 1;
+                        found.first.get_or_insert_with(|| format!("{} {key}", ty.id()));
+                    }
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The objects of manifests.
+#[derive(Debug, Default)]
+pub(crate) struct ManifestCount {
+    pub(crate) objects: usize,
+    /// Objects that exist.
+    pub(crate) existing: usize,
+    /// Type and key of the first one that exists.
+    pub(crate) first: Option<String>,
 }
 
 /// The files under `path`, sorted by name: `path` itself, or all manifests in a folder at any depth.
@@ -98,85 +161,8 @@ fn describe(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// The non-empty documents of a file.
-fn read(path: &Path) -> Result<Vec<Value>, LoadError> {
-    let fail = |what: String| LoadError { path: path.to_owned(), place: ObjectLocation::default(), what };
-    let io = |error: io::Error| fail(describe(&error));
-    let bytes = fs::metadata(path).map_err(io)?.len();
-    if bytes > MANIFEST_BYTES_MAX {
-        return Err(fail(format!("{bytes} bytes are more than the {MANIFEST_BYTES_MAX} that a manifest may have")));
-    }
-    let bytes = fs::read(path).map_err(io)?;
-    let text = String::from_utf8(bytes).map_err(|_| fail("not UTF-8 text".to_owned()))?;
-    let is_json = match extension(path) {
-        "json" => true,
-        "yaml" | "yml" => false,
-        _ => text.trim_start().starts_with('{'),
-    };
-    if is_json { read_json(&text) } else { read_yaml(&text) }.map_err(fail)
-}
-
-fn read_json(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Result<Vec<Value>, serde_json::Error> =
-        serde_json::Deserializer::from_str(text).into_iter().collect();
-    let mut documents = documents.map_err(|error| format!("not JSON: {error}"))?;
-    documents.retain(|document| !document.is_null());
-    Ok(documents)
-}
-
-fn read_yaml(text: &str) -> Result<Vec<Value>, String> {
-    // A file has fewer nodes than bytes. The default limits on aliases stay: only aliases can expand a small file.
-    let nodes = text.len().max(250_000);
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        legacy_octal_numbers: true,
-        strict_booleans: true,
-        budget: serde_saphyr::budget! {
-            max_documents: nodes,
-            max_events: 4 * nodes,
-            max_nodes: nodes,
-            max_total_scalar_bytes: nodes.max(64 << 20),
-        },
-    };
-    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let text = error.to_string();
-        format!("not YAML: {}", text.lines().next().unwrap_or_default())
-    })
-}
-
-/// Every object of the documents, with lists split into their items.
-fn objects(documents: Vec<Value>) -> Vec<(ObjectLocation, Value)> {
-    let mut found = Vec::new();
-    for (index, mut document) in documents.into_iter().enumerate() {
-        let document_number = Some(index + 1);
-        let kind = document["kind"].as_str().unwrap_or_default().to_owned();
-        let items = kind.strip_suffix("List").and_then(|item_kind| Some((item_kind, items(&mut document)?)));
-        let Some((item_kind, items)) = items else {
-            found.push((ObjectLocation { document: document_number, item: None }, document));
-            continue;
-        };
-        for (index, mut item) in items.into_iter().enumerate() {
-            // Items of a typed list may omit kind and apiVersion; items of kind `List` never do.
-            if let Some(members) = item.as_object_mut().filter(|_| !item_kind.is_empty()) {
-                members.entry("kind").or_insert_with(|| item_kind.into());
-                members.entry("apiVersion").or_insert_with(|| document["apiVersion"].clone());
-            }
-            found.push((ObjectLocation { document: document_number, item: Some(index + 1) }, item));
-        }
-    }
-    found
-}
-
-fn items(document: &mut Value) -> Option<Vec<Value>> {
-    match document.get_mut("items")?.take() {
-        Value::Array(items) => Some(items),
-        Value::Null => Some(Vec::new()),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => None,
-    }
-}
-
-/// Creates one object; the error is one line.
-async fn create(app: &App, object: &Value) -> Result<(), String> {
+/// Returns apiVersion and kind of an object.
+fn kind(object: &Value) -> Result<(&str, &str), String> {
     if !object.is_object() {
         return Err("not an object".to_owned());
     }
@@ -184,19 +170,30 @@ async fn create(app: &App, object: &Value) -> Result<(), String> {
         None | Some("") => Err(format!("{field} is missing")),
         Some(text) => Ok(text),
     };
-    let (api_version, kind) = (said("apiVersion")?, said("kind")?);
-    let unknown = || format!("unknown kind {kind:?} in {api_version:?}");
-    let ty = app.registry.now().by_kind(api_version, kind).ok_or_else(unknown)?;
-    let namespace = ty.namespaced.then(|| match object["metadata"]["namespace"].as_str() {
+    Ok((said("apiVersion")?, said("kind")?))
+}
+
+/// Returns the namespace of an object; `None` if the type has none.
+fn namespace<'a>(ty: &ResourceType, object: &'a Value) -> Option<&'a str> {
+    ty.namespaced.then(|| match object["metadata"]["namespace"].as_str() {
         None | Some("") => "default",
         Some(namespace) => namespace,
-    });
+    })
+}
+
+/// Creates one object; the error is one line.
+async fn create(app: &App, object: &Value, existing: ExistingObjects) -> Result<(), String> {
+    let (api_version, kind) = kind(object)?;
+    let unknown = || format!("unknown kind {kind:?} in {api_version:?}");
+    let ty: Arc<ResourceType> = app.registry.now().by_kind(api_version, kind).ok_or_else(unknown)?;
     let local = app.local().ok_or_else(|| "this server stores nothing itself".to_owned())?;
-    let created = crate::write::create_from_manifest(&local, &ty, namespace, object.to_string().as_bytes()).await;
+    let (body, overwrites) = (object.to_string(), existing == ExistingObjects::Overwrite);
+    let namespace = namespace(&ty, object);
+    let created = crate::write::create_from_manifest(&local, &ty, namespace, body.as_bytes(), overwrites).await;
     if ty.defines_types {
         app.definitions.settle().await;
     }
-    let stays = |status: &Status| app.config.objects_last() && status.reason == Reason::AlreadyExists;
+    let stays = |status: &Status| existing == ExistingObjects::Keep && status.reason == Reason::AlreadyExists;
     match created {
         Err(status) if !stays(&status) => Err(status.message.lines().collect::<Vec<_>>().join(" ")),
         Ok(_) | Err(_) => Ok(()),
@@ -216,9 +213,10 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let app = App::new(Config::default());
-        let count = into_storage(&app, &[folder.path().to_owned()]).await;
+        let mut count = 0;
+        let loaded = into_storage(&app, &[folder.path().to_owned()], ExistingObjects::Refuse, &mut count).await;
         let prefix = format!("{}/", folder.path().display());
-        count.map(|count| (app, count)).map_err(|error| error.to_string().replace(&prefix, ""))
+        loaded.map(|()| (app, count)).map_err(|error| error.to_string().replace(&prefix, ""))
     }
 
     async fn keys(app: &App, kind: &str) -> Vec<String> {
@@ -271,7 +269,8 @@ mod tests {
     #[tokio::test]
     async fn a_path_that_is_not_there_is_an_error() {
         let app = App::new(Config::default());
-        let error = into_storage(&app, &["/nowhere/at/all.yaml".into()]).await.unwrap_err();
+        let missing = ["/nowhere/at/all.yaml".into()];
+        let error = into_storage(&app, &missing, ExistingObjects::Refuse, &mut 0).await.unwrap_err();
         assert_eq!(error.to_string(), "/nowhere/at/all.yaml: No such file or directory");
     }
 }

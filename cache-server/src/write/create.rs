@@ -59,7 +59,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         let birth = Birth { uid: &uid, now: &clock::now(), generated_name: &name };
         metadata::prepare_create(ty, &mut object, birth)?;
         names_left -= 1;
-        match store(app, ty, &object, options).await? {
+        match store(app, ty, &object, Expect::Absent, options).await? {
             Some(answer) => return Ok(WriteAnswer { warnings, ..answer }),
             None if names_left > 0 => {}
             // kube-apiserver adds that text for chosen names too if `generateName` is set.
@@ -69,7 +69,8 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
 }
 
 /// Creates an object from a manifest like a POST, but keeps uid, creationTimestamp, generation and status of a dump of
-/// a running cluster. Its resourceVersion is dropped.
+/// a running cluster. Its resourceVersion is dropped. With `overwrites`, it replaces an object of that name, whose uid,
+/// creationTimestamp and status it keeps where it has none.
 ///
 /// # Errors
 /// The Status that a client would get.
@@ -78,6 +79,7 @@ pub(crate) async fn create_from_manifest(
     ty: &Arc<ResourceType>,
     namespace: Option<&str>,
     body: &[u8],
+    overwrites: bool,
 ) -> Result<(), Status> {
     let request = WriteRequest { ty, namespace, name: None, subresource: None, query: &[], content_type: None, body };
     let mut object = read_object(&app.registry.now(), ty, request.content_type, body)?;
@@ -85,6 +87,10 @@ pub(crate) async fn create_from_manifest(
     let generated = ids::generated_name(metadata::text(&object, "generateName"));
     metadata::metadata_mut(&mut object).remove("resourceVersion");
     validation::fold_texts(ty, &mut object);
+    let replaced = if overwrites { stored(app, ty, &object).await? } else { None };
+    if let Some((_, replaced)) = &replaced {
+        inherit(ty, replaced, &mut object);
+    }
     let status = object.get("status").cloned();
     let generation = metadata::metadata_mut(&mut object).get("generation").cloned();
     let (uid, now) = (ids::uuid().to_string(), clock::now());
@@ -94,9 +100,33 @@ pub(crate) async fn create_from_manifest(
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &now, generated_name: &generated })?;
     object.extend(status.map(|status| ("status".to_owned(), status)));
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
-    match store(app, ty, &object, Options::default()).await? {
+    let expect = replaced.map_or(Expect::Absent, |(at, _)| Expect::At(at));
+    match store(app, ty, &object, expect, Options::default()).await? {
         Some(_) => Ok(()),
         None => Err(taken(app, &request, &object, false).await),
+    }
+}
+
+/// Returns the stored object with the name of `object`, and its resourceVersion.
+async fn stored(app: &LocalApp<'_>, ty: &Arc<ResourceType>, object: &Object) -> Result<Option<(u64, Object)>, Status> {
+    let key = ty.key(metadata::text(object, "namespace"), metadata::text(object, "name"));
+    let Some(entry) = app.caches.fresh(ty).await?.get(&key) else { return Ok(None) };
+    let read = serde_json::from_slice(entry.object_text());
+    Ok(Some((entry.resource_version(), read.map_err(|_| Status::internal("the stored object cannot be read"))?)))
+}
+
+/// Copies into `object` the members of the replaced one that its manifest may leave out.
+fn inherit(ty: &ResourceType, replaced: &Object, object: &mut Object) {
+    let generation = replaced["metadata"]["generation"].as_i64().filter(|_| ty.tracks_generation);
+    let metadata = metadata::metadata_mut(object);
+    for member in ["uid", "creationTimestamp"] {
+        metadata.entry(member).or_insert_with(|| metadata::text(replaced, member).into());
+    }
+    if let Some(generation) = generation {
+        metadata.entry("generation").or_insert_with(|| generation.saturating_add(1).into());
+    }
+    if let Some(status) = replaced.get("status") {
+        object.entry("status").or_insert_with(|| status.clone());
     }
 }
 
@@ -114,7 +144,7 @@ pub(super) async fn create_named(
     }
     let uid = ids::uuid().to_string();
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
-    store(app, ty, &object, options).await
+    store(app, ty, &object, Expect::Absent, options).await
 }
 
 /// Refuses to create an object of a terminating definition or in a terminating namespace.
@@ -142,11 +172,12 @@ fn refuse_ending(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> Resu
     Err(status)
 }
 
-/// Stores a new object; `None` if its name is taken.
+/// Stores a new object; `None` if its name is taken, or if another writer changed the one that it replaces.
 async fn store(
     app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
     object: &Object,
+    expect: Expect,
     options: Options,
 ) -> Result<Option<WriteAnswer>, Status> {
     let put = bounded_draft(ty, object, app.config.object_bytes_max)?;
@@ -156,7 +187,7 @@ async fn store(
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
         return Ok(if taken { None } else { created(AnswerDocument::Unstored(object.clone())) });
     }
-    let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
+    let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect, put: Some(put) };
     match app.store.write(txn).await {
         Ok(written) => Ok(created(AnswerDocument::Stored(written.entry))),
         Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(None),
@@ -197,7 +228,8 @@ mod tests {
             "status": {"phase": "Running"}});
         let create = async || {
             let body = dump.to_string();
-            create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes()).await
+            let local = app.local().expect("writes are local");
+            create_from_manifest(&local, &ty, Some("ns"), body.as_bytes(), false).await
         };
         create().await.expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the pod");
@@ -216,7 +248,7 @@ mod tests {
         let manifest =
             json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "stringData": {"k": "v"}});
         let body = manifest.to_string();
-        create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes())
+        create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), body.as_bytes(), false)
             .await
             .expect("is created");
         let entry = app.caches.fresh(&ty).await.expect("a reader").get("ns/a").expect("the secret");

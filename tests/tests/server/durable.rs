@@ -1,5 +1,6 @@
 //! The server with `--data-dir` as a process: restarts, kills, and folders that it refuses.
 
+mod backup;
 mod kills;
 
 use std::{fs, path::Path};

@@ -34,9 +34,15 @@ async fn start(limits: watch_cache::Limits) -> (Arc<App>, Raw) {
 async fn create(app: &Arc<App>, name: &str, filler: usize) {
     let ty = app.registry.now().by_id("configmaps").expect("a built-in type");
     let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"{}"}}}}"#, "x".repeat(filler));
-    crate::write::create_from_manifest(&app.local().expect("writes are local"), &ty, Some("ns"), object.as_bytes())
-        .await
-        .expect("is created");
+    crate::write::create_from_manifest(
+        &app.local().expect("writes are local"),
+        &ty,
+        Some("ns"),
+        object.as_bytes(),
+        false,
+    )
+    .await
+    .expect("is created");
 }
 
 fn request(path: &str, more: &str) -> String {

@@ -28,6 +28,10 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 /// Random bits of the step from the newest revision of the file to the first one of the next process.
 const STEP_BITS: u32 = 19;
 
+/// The newest revision with which a file is opened: clients read resourceVersions as signed numbers, and the process has
+/// to go on from there.
+const POSITION_MAX: u64 = (1 << 63) - (1 << 40);
+
 /// Positions between two processes that used the file: no object of this history was ever at one of them. If the file is
 /// a copy of an older one, the history that went on without it may have used them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,13 @@ pub(super) struct JournalContent {
     pub(super) gaps: Vec<PositionGap>,
     /// In order of revisions: the objects at the base, then the changes.
     pub(super) changes: Vec<RawChange>,
+}
+
+impl JournalContent {
+    fn new(meta: JournalMeta, changes: Vec<RawChange>) -> Self {
+        let JournalMeta { history, base, revision, gaps } = meta;
+        Self { history, base, revision, gaps, changes }
+    }
 }
 
 /// The open data file.
@@ -117,10 +128,19 @@ impl<D: DataDisk> Journal<D> {
         let ledger = if stored == 0 { HistoryLedger::new(meta.base) } else { ledger };
         let transaction = write(&database, |transaction| meta.write(transaction))?;
         transaction.commit().map_err(redb::Error::from)?;
-        let JournalMeta { history, base, revision, gaps } = meta;
-        let content = JournalContent { history, base, revision, gaps, changes };
+        let content = JournalContent::new(meta, changes);
         let database = Some(database);
         Ok((Self { disk, database, ledger, bounds, undecided: None }, content))
+    }
+
+    /// Reads the file whole, and leaves it as it is.
+    ///
+    /// Blocks. Cost: as [`Self::open`].
+    pub(super) fn read(disk: &D) -> Result<JournalContent, DiskError> {
+        let database = disk.open()?;
+        let meta = read_meta(&database)?;
+        let (changes, _) = read_changes(&database, meta.base)?;
+        Ok(JournalContent::new(meta, changes))
     }
 
     /// Appends a batch durably, and lets the oldest changes go. After an error, [`is_appended`](Self::is_appended) tells
@@ -262,7 +282,11 @@ pub(super) fn read_meta(database: &Database) -> Result<JournalMeta, DiskError> {
     });
     let history = get("history")?;
     let history = u64::from_le_bytes(*history.first_chunk().ok_or_else(|| damaged(Vec::new()))?);
-    Ok(JournalMeta { history, base: number("base")?, revision: number("revision")?, gaps: gaps.collect() })
+    let (base, revision) = (number("base")?, number("revision")?);
+    if POSITION_MAX < revision || revision < base {
+        return Err(DiskError::Damaged("its positions are out of range".to_owned()));
+    }
+    Ok(JournalMeta { history, base, revision, gaps: gaps.collect() })
 }
 
 /// Returns every record, and the history after `base`.

@@ -38,16 +38,27 @@ impl RecordsByType {
     }
 }
 
+/// A type as the records of a file have it.
+#[derive(Debug)]
+pub(super) struct RecoveredType {
+    /// The newest state.
+    pub(super) objects: Objects<Entry>,
+    pub(super) history: RecoveredHistory,
+    /// Number of records that are no objects of the type.
+    pub(super) unreadable: usize,
+}
+
 /// Returns the newest state of a type, and its history from `base` on. Cost: some 15 µs for each version of 5 KB. Each
 /// record is freed once it is read.
-pub(super) fn recover(ty: &ResourceType, base: u64, records: Vec<RawChange>) -> (Objects<Entry>, RecoveredHistory) {
-    let mut objects = Objects::new();
+pub(super) fn recover(ty: &ResourceType, base: u64, records: Vec<RawChange>) -> RecoveredType {
+    let (mut objects, mut unreadable) = (Objects::new(), 0);
     let mut history =
         RecoveredHistory { objects: Objects::new(), from: base, changes: Vec::new(), schema: Arc::clone(&ty.schema) };
     let mut is_base = true;
     for RawChange { revision, bytes } in records {
         let Some(change) = read(&ty.schema, &objects, revision, &bytes) else {
             // Its bytes stay in the file.
+            unreadable += 1;
             tracing::error!(resource = ty.id(), resource_version = revision, "stored object skipped");
             continue;
         };
@@ -67,7 +78,7 @@ pub(super) fn recover(ty: &ResourceType, base: u64, records: Vec<RawChange>) -> 
     if is_base {
         history.objects = objects.clone();
     }
-    (objects, history)
+    RecoveredType { objects, history, unreadable }
 }
 
 fn read(schema: &Schema, objects: &Objects<Entry>, revision: u64, bytes: &[u8]) -> Option<Change> {

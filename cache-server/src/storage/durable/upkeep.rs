@@ -80,7 +80,7 @@ pub(crate) fn compact(folder: &Path) -> Result<CompactedBytes, DataFolderError> 
 }
 
 /// Locks a folder that exists.
-fn existing(folder: &Path) -> Result<(DataFile, FolderLock), DataFolderError> {
+pub(super) fn existing(folder: &Path) -> Result<(DataFile, FolderLock), DataFolderError> {
     let file = DataFile::new(folder);
     size(&file)?;
     Ok((file, FolderLock::take(folder)?))
