@@ -13,7 +13,7 @@ pub enum FolderError {
     #[error("{}: another server uses it", .0.display())]
     InUse(PathBuf),
     /// The file system refuses an operation.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), advice(source.kind()))]
     Io {
         /// The path.
         path: PathBuf,
@@ -28,6 +28,12 @@ impl FolderError {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
+}
+
+/// Returns the advice to add to an error of the operating system.
+pub(crate) const fn advice(error: io::ErrorKind) -> &'static str {
+    let is_read_only = matches!(error, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied);
+    if is_read_only { ": choose a folder that this user can write to" } else { "" }
 }
 
 /// The lock of a folder. It lasts as long as the file is open.

@@ -118,6 +118,38 @@ async fn an_operator_checks_and_compacts_a_folder() {
     assert_eq!(server.client().get("/api/v1/configmaps").await.with_code(200).keys(), ["default/a", "default/c"]);
 }
 
+/// Goal: a folder that cannot be written to is refused in one line. Method: a mount for reading only, in a mount namespace,
+/// which root cannot write to either; without namespaces, the mode of the folder, which binds all users but root.
+#[tokio::test]
+async fn a_folder_for_reading_only_is_one_line_and_exit_code_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    kill(start(&data).await).await;
+    let path = data.to_str().unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data-dir", path];
+    let mount = format!("mount --bind {path} {path} && mount -o remount,bind,ro {path} && exec \"$0\" \"$@\"");
+    let namespace = ["-rm", "sh", "-c", &mount];
+    let has_namespaces = Server::run("unshare", &["-rm", "true"]).await.code == Some(0);
+    let refused = if has_namespaces {
+        Server::run("unshare", &[&namespace[..], &[BINARY], &serve].concat()).await
+    } else {
+        fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o500)).unwrap();
+        if fs::write(data.join("root"), "").is_ok() {
+            println!("skipped: root without mount namespaces can write everywhere");
+            return;
+        }
+        fs::remove_file(data.join("lock")).unwrap_err();
+        Server::run(BINARY, &serve).await
+    };
+    assert_eq!((refused.code, refused.stderr.trim().lines().count()), (Some(1), 1), "{refused:?}");
+    let said = refused.stderr.trim();
+    assert!(said.starts_with(&format!("error: cannot use the data folder: {path}/")), "{said}");
+    assert!(said.ends_with(": choose a folder that this user can write to"), "{said}");
+    if has_namespaces {
+        start(&data).await;
+    }
+}
+
 #[tokio::test]
 async fn loaded_objects_stay_as_they_are_in_the_second_process() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use redb::{Builder, Database, backends::FileBackend};
 use super::journal;
 use crate::{
     limits::DISK_CACHE_BYTES,
-    storage::folder::{FolderError, private, sync},
+    storage::folder::{self, FolderError, private, sync},
 };
 
 /// Name of the data file in its folder.
@@ -71,7 +71,7 @@ impl DiskError {
     pub(super) fn at(self, path: &Path) -> DataFolderError {
         let path = path.to_owned();
         match self {
-            Self::Io(error) => DataFolderError::Io { path, text: error.to_string() },
+            Self::Io(error) => DataFolderError::Io { path, text: format!("{error}{}", folder::advice(error.kind())) },
             Self::Foreign => DataFolderError::Foreign(path),
             Self::Newer(found) => DataFolderError::Newer { path, found },
             Self::Damaged(text) => DataFolderError::Damaged { path, text },
@@ -103,7 +103,7 @@ impl From<redb::Error> for DiskError {
 
 /// Opens the database, again after each failure.
 pub(super) trait DataDisk: Send + 'static {
-    /// Opens the database, and creates an empty one where there is none. Checks it whole.
+    /// Opens the database, or creates an empty one, and verifies the checksums of all pages.
     fn open(&self) -> Result<Database, DiskError>;
 }
 
