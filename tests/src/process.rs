@@ -166,7 +166,8 @@ impl Server {
         self.status_bytes("VmHWM:")
     }
 
-    fn id(&self) -> u32 {
+    /// Id of the process.
+    pub fn id(&self) -> u32 {
         let child = self.child.as_ref().expect("a case about the process has one");
         child.id().expect("runs until it is waited for")
     }

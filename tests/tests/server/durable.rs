@@ -2,6 +2,7 @@
 
 mod backup;
 mod kills;
+mod rates;
 
 use std::{fs, path::Path};
 
