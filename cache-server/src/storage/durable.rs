@@ -37,7 +37,7 @@ use watch_cache::Reader;
 pub use self::disk::DataFolderError;
 use self::{
     disk::{DataDisk, DataFile, DiskError},
-    journal::{Journal, JournalContent, PositionGap, RawChange},
+    journal::{Journal, JournalClock, JournalContent, PositionGap, RawChange},
     ledger::HistoryBounds,
     recovery::{RecordsByType, RecoveredType},
     writer::{CommitThread, QueuedWrite},
@@ -111,8 +111,17 @@ impl DurableStorage {
     }
 
     fn on(disk: impl DataDisk, first_revision: Option<u64>, bounds: HistoryBounds) -> Result<Self, DiskError> {
+        Self::on_with_clock(disk, first_revision, bounds, Box::new(journal::unix_ms))
+    }
+
+    fn on_with_clock(
+        disk: impl DataDisk,
+        first_revision: Option<u64>,
+        bounds: HistoryBounds,
+        clock: JournalClock,
+    ) -> Result<Self, DiskError> {
         let first = first_revision.unwrap_or_else(embedded::revision_now).max(1);
-        let (journal, content) = opened(|| Journal::open(disk, first, bounds))?;
+        let (journal, content) = opened(|| Journal::open(disk, first, bounds, clock))?;
         let mut store = Self::of(content);
         let (writes, thread) = CommitThread::start(journal, Arc::clone(&store.store))?;
         (store.writes, store.thread) = (Some(writes), Some(thread));

@@ -76,9 +76,13 @@ impl JournalContent {
     }
 }
 
+/// Returns the time in Unix milliseconds.
+pub(super) type JournalClock = Box<dyn Fn() -> u64 + Send>;
+
 /// The open data file.
 pub(super) struct Journal<D> {
     disk: D,
+    clock: JournalClock,
     /// `None` after a failure.
     database: Option<Database>,
     ledger: HistoryLedger,
@@ -108,7 +112,12 @@ impl<D: DataDisk> Journal<D> {
     /// Opens the file and reads it whole. Its revisions go on above all that it has given out, at `first` at least.
     ///
     /// Blocks. Cost: reads the file twice, once for its checksums.
-    pub(super) fn open(disk: D, first: u64, bounds: HistoryBounds) -> Result<(Self, JournalContent), DiskError> {
+    pub(super) fn open(
+        disk: D,
+        first: u64,
+        bounds: HistoryBounds,
+        clock: JournalClock,
+    ) -> Result<(Self, JournalContent), DiskError> {
         let database = disk.open()?;
         if is_empty(&database)? {
             begin(&database)?;
@@ -130,7 +139,7 @@ impl<D: DataDisk> Journal<D> {
         transaction.commit().map_err(redb::Error::from)?;
         let content = JournalContent::new(meta, changes);
         let database = Some(database);
-        Ok((Self { disk, database, ledger, bounds, undecided: None }, content))
+        Ok((Self { disk, clock, database, ledger, bounds, undecided: None }, content))
     }
 
     /// Reads the file whole, and leaves it as it is.
@@ -149,7 +158,7 @@ impl<D: DataDisk> Journal<D> {
     /// Blocks for as long as the disk needs.
     pub(super) fn append(&mut self, batch: &[NewChange<'_>]) -> Result<(), DiskError> {
         let Some(newest) = batch.last().map(|change| change.revision) else { return Ok(()) };
-        let unix_ms = unix_ms();
+        let unix_ms = (self.clock)();
         let (mut added, mut records) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for change in batch {
             let &NewChange { revision, superseded, freed, ty, content } = change;
@@ -322,7 +331,7 @@ fn merge_oldest(gaps: &mut Vec<PositionGap>) {
     }
 }
 
-fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! The promises of a store on a disk that may be cut off, full or changed.
 
 mod disks;
+mod heartbeats;
 
 use std::{collections::BTreeMap, time::Duration};
 
