@@ -1,8 +1,8 @@
-//! The durable store: the embedded store, whose writes are in a file before they are told and acknowledged.
+//! The durable store: the embedded store, whose writes are in a file before watchers and their writers see them.
 //!
 //! INVARIANT: reads come from memory; only the writing thread uses the disk after the start. INVARIANT: an acknowledged
-//! write survives a crash of the process and of the machine. INVARIANT: no position means two things: each process begins
-//! above all that an earlier one has given out, and positions between the two are unknown to all of them.
+//! write survives a crash of the process and of the machine. INVARIANT: no position is used twice: each process begins
+//! above every revision of earlier ones, and the positions between the two belong to no process.
 //!
 //! `docs/storage.md` describes the file, `docs/adr/0033-keep-objects-and-history-in-one-ordered-table.md` the reasons.
 
@@ -128,7 +128,7 @@ impl DurableStorage {
         Ok(store)
     }
 
-    /// A store with this content that writes nothing yet.
+    /// A store with this content, without the thread that writes.
     fn of(mut content: JournalContent) -> Self {
         let RecordsByType { types, terminating } = RecordsByType::of(&mut content);
         let raw = |records| TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(records))));
@@ -157,7 +157,7 @@ impl DurableStorage {
         &self.terminating
     }
 
-    /// Waits until the objects of the type are in the store. Cost: nothing but a look-up after the first time.
+    /// Waits until the objects of the type are in the store. Cost: a look-up, after the first time.
     async fn load(&self, ty: &Arc<ResourceType>) -> Result<(), SourceError> {
         let records = match self.types.lock().entry(ty.id().to_owned()).or_insert_with(|| {
             // Nothing of the type is in the file: its history is empty, but known.
@@ -171,7 +171,7 @@ impl DurableStorage {
         let (ty, base) = (Arc::clone(ty), self.base);
         let (store, types, unreadable) =
             (Arc::clone(&self.store), Arc::clone(&self.types), Arc::clone(&self.unreadable));
-        // It goes on if the caller leaves; the next one waits for the lock.
+        // The task continues if the caller is dropped; the next caller waits for the lock.
         let loading = spawn_blocking(move || {
             let Some(raw) = records.take() else { return };
             let RecoveredType { objects, history, unreadable: skipped } = recovery::recover(&ty, base, raw);
@@ -194,7 +194,7 @@ fn nothing(ty: &ResourceType, from: u64) -> RecoveredHistory {
 }
 
 impl Drop for DurableStorage {
-    /// Waits until what was queued is written, so that the file can be opened again.
+    /// Waits until the queued writes are in the file, so that it can be opened again.
     fn drop(&mut self) {
         self.writes = None;
         if let Some(thread) = self.thread.take() {
@@ -251,7 +251,9 @@ impl Store for DurableStorage {
             let (reply, written) = oneshot::channel();
             let writes = self.writes.as_ref().ok_or_else(stopped)?;
             writes.send(QueuedWrite { txn, room, reply }).await.map_err(|_| stopped())?;
-            written.await.map_err(|_| stopped())?
+            // The thread has panicked, before or after its commit.
+            let lost = |_| SourceError::Undecided("the writing thread has ended".to_owned());
+            written.await.map_err(lost)?
         }
         .boxed()
     }

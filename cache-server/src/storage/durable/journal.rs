@@ -1,7 +1,7 @@
 //! The data file's content: every change of the history, and the objects at its base, in one table by revision.
 //!
-//! INVARIANT: a batch is in the file whole or not at all, and once `append` returned, for good. INVARIANT: after a failed
-//! append nothing is appended before the file was opened again and has told whether the batch is in it.
+//! INVARIANT: the file has all of a batch or no part of it, and keeps it once `append` returned. INVARIANT: after a failed
+//! append, the file is opened again and searched for the batch before the next append.
 //!
 //! Table `changes`: revision to [`JournalRecord`]. Table `meta`: `format`, `history` (a random number for this file),
 //! `revision` (the newest that was ever given out), `base` (the oldest position of the history) and `gaps`
@@ -87,7 +87,7 @@ pub(super) struct Journal<D> {
     database: Option<Database>,
     ledger: HistoryLedger,
     bounds: HistoryBounds,
-    /// The batch of which it is not known whether the file has it.
+    /// The batch of a failed append, which the file may have.
     undecided: Option<AppendPlan>,
 }
 
@@ -152,8 +152,8 @@ impl<D: DataDisk> Journal<D> {
         Ok(JournalContent::new(meta, changes))
     }
 
-    /// Appends a batch durably, and lets the oldest changes go. After an error, [`is_appended`](Self::is_appended) tells
-    /// whether the file has it.
+    /// Appends a batch durably, and removes the oldest changes. After an error, [`is_appended`](Self::is_appended) finds
+    /// out if the file has the batch.
     ///
     /// Blocks for as long as the disk needs.
     pub(super) fn append(&mut self, batch: &[NewChange<'_>]) -> Result<(), DiskError> {
@@ -178,7 +178,7 @@ impl<D: DataDisk> Journal<D> {
         written.inspect_err(|_| self.database = None)
     }
 
-    /// Opens the file again after a failed append. Returns whether the file has the batch; `None` if no append has failed.
+    /// Opens the file again after a failed append. Returns true if the file has the batch; `None` if no append has failed.
     ///
     /// Blocks. Cost: reads the file for its checksums.
     pub(super) fn is_appended(&mut self) -> Result<Option<bool>, DiskError> {
@@ -323,11 +323,12 @@ fn kept(revision: u64, bytes: usize, record: &JournalRecord<'_>) -> KeptChange {
     KeptChange { revision, unix_ms, superseded, bytes: record.freed.saturating_add(own), deletes }
 }
 
-/// Keeps the list of gaps short: the positions between the two oldest ones become unknown.
+/// Merges the oldest gaps, so that at most [`POSITION_GAPS_MAX`] remain: the positions between them become unknown.
 fn merge_oldest(gaps: &mut Vec<PositionGap>) {
-    while POSITION_GAPS_MAX < gaps.len() {
-        let first = gaps.remove(0);
-        gaps[0].after = first.after;
+    if POSITION_GAPS_MAX < gaps.len() {
+        let after = gaps[0].after;
+        gaps.drain(..gaps.len() - POSITION_GAPS_MAX);
+        gaps[0].after = after;
     }
 }
 

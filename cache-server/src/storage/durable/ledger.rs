@@ -1,7 +1,7 @@
 //! How much of the history the data file keeps, decided without I/O.
 //!
-//! INVARIANT: versions that a later change has superseded leave the file in the order of those changes, so what it has
-//! is the state at one revision, the base, and every change after it.
+//! INVARIANT: superseded versions leave the file in the order of the changes that superseded them. So the file has the
+//! state at one revision, the base, and every change after it.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -32,7 +32,7 @@ pub(super) struct KeptChange {
     pub(super) superseded: u64,
     /// Bytes that the file loses with the change.
     pub(super) bytes: u32,
-    /// True if its own record goes too.
+    /// True for a deletion, whose own record leaves the file too.
     pub(super) deletes: bool,
 }
 
@@ -65,7 +65,7 @@ impl HistoryLedger {
         self.kept.push_back(change);
     }
 
-    /// Returns what is beyond the bounds now, at most [`HISTORY_TRIMMED_MAX`] changes: the rest goes with later writes.
+    /// Returns the changes beyond the bounds, at most [`HISTORY_TRIMMED_MAX`]: others leave with later writes.
     pub(super) fn plan(&self, unix_ms: u64, bounds: HistoryBounds) -> HistoryTrim {
         let age = u64::try_from(bounds.age.as_millis()).unwrap_or(u64::MAX);
         let (mut trim, mut bytes) = (HistoryTrim { base: self.base, ..HistoryTrim::default() }, self.bytes);

@@ -28,7 +28,7 @@ pub(super) enum RecordContent<'a> {
         /// See `Entry::is_normal`.
         is_normal: bool,
     },
-    /// It is gone.
+    /// The deletion of an object.
     Deleted { key: &'a str },
 }
 

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::{
     disk::{DataDisk as _, DataFile, DataFolderError, DiskError},
-    journal,
+    journal, opened,
     record::{JournalRecord, RecordContent},
 };
 use crate::storage::folder::{FolderError, FolderLock};
@@ -58,7 +58,7 @@ pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
         }
         Ok(report)
     };
-    let report = read().map_err(|error: DiskError| error.at(file.path()))?;
+    let report = opened(read).map_err(|error: DiskError| error.at(file.path()))?;
     Ok(FolderReport { bytes: size(&file)?, ..report })
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn compact(folder: &Path) -> Result<CompactedBytes, DataFolderError> 
         while database.compact().map_err(redb::Error::from)? {}
         Ok(database.close().map_err(redb::Error::from)?)
     };
-    run().map_err(|error: DiskError| error.at(file.path()))?;
+    opened(run).map_err(|error: DiskError| error.at(file.path()))?;
     Ok(CompactedBytes { before, after: size(&file)? })
 }
 

@@ -1,8 +1,9 @@
-//! The thread that writes: takes what waits, gives it revisions, makes it durable at once, then tells it to the streams
-//! and to the writers.
+//! The thread that writes: takes the waiting writes, gives them revisions, makes them durable in one commit, sends them to
+//! the streams, and answers their writers.
 //!
-//! INVARIANT: this thread is the only writer of the objects, so a check holds until the write is applied. INVARIANT:
-//! nothing is told or acknowledged before it is durable. INVARIANT: a revision is given out once, whatever becomes of it.
+//! INVARIANT: this thread is the only writer of the objects, so a check holds until the write is applied. INVARIANT: a
+//! write is durable before any stream or its writer learns of it. INVARIANT: a revision is assigned once, also if its
+//! write fails.
 
 use std::{
     collections::HashMap,
@@ -32,7 +33,7 @@ use crate::{
     },
 };
 
-/// The result of a write, on its way to the writer. It is not awaited any more if the receiver is gone.
+/// Sends the result of a write to its writer, who may have dropped the receiver.
 type WriteReply = oneshot::Sender<Result<WriteResult, WriteError>>;
 
 /// A write that waits for its batch.
@@ -66,7 +67,7 @@ pub(super) struct CommitThread<D> {
     queue: Receiver<QueuedWrite>,
     /// The newest revision that was given out.
     revision: u64,
-    /// Writes of which it is not known whether they are in the file. Their writers were told so.
+    /// Writes that the file may have. Their writers were answered so.
     undecided: Vec<StagedWrite>,
     /// After a failure: the answer to writes, and the time of the next attempt.
     refusing: Option<(SourceError, Instant)>,
@@ -103,7 +104,7 @@ impl<D: DataDisk> CommitThread<D> {
     /// Makes a batch durable, applies it and answers its writers.
     fn commit(&mut self, batch: Vec<QueuedWrite>) {
         if let Some(error) = self.refusal() {
-            batch.into_iter().for_each(|queued| tell(queued.reply, Err(error.clone().into())));
+            batch.into_iter().for_each(|queued| answer(queued.reply, Err(error.clone().into())));
             return;
         }
         let StagedBatch { writes, refused } = self.stage(batch);
@@ -114,9 +115,9 @@ impl<D: DataDisk> CommitThread<D> {
             return self.fail(StagedBatch { writes, refused }, &error);
         }
         for StagedWrite { write, queued: QueuedWrite { txn, room, reply }, .. } in writes {
-            tell(reply, Ok(self.store.apply(write, &txn.ty, room)));
+            answer(reply, Ok(self.store.apply(write, &txn.ty, room)));
         }
-        refused.into_iter().for_each(|(reply, error)| tell(reply, Err(error)));
+        refused.into_iter().for_each(|(reply, error)| answer(reply, Err(error)));
     }
 
     /// Returns the answer to all writes while the disk does not work. After a failure it is tried once per
@@ -164,11 +165,11 @@ impl<D: DataDisk> CommitThread<D> {
         staged
     }
 
-    /// Answers a batch that could not be written, as far as it is known what became of it.
+    /// Answers the writers of a failed batch: with its outcome, or that the outcome is unknown.
     fn fail(&mut self, batch: StagedBatch, error: &DiskError) {
         tracing::error!(%error, writes = batch.writes.len(), "data file write failed");
         let refusal = self.refuse(error);
-        batch.refused.into_iter().for_each(|(reply, _)| tell(reply, Err(refusal.clone().into())));
+        batch.refused.into_iter().for_each(|(reply, _)| answer(reply, Err(refusal.clone().into())));
         let (mut replies, mut writes) = (Vec::new(), Vec::new());
         for mut staged in batch.writes {
             let (unheard, _) = oneshot::channel();
@@ -178,7 +179,7 @@ impl<D: DataDisk> CommitThread<D> {
         self.undecided = writes;
         let decided = self.decide();
         for (reply, written) in replies {
-            tell(
+            answer(
                 reply,
                 match &decided {
                     Ok(true) => Ok(written),
@@ -221,7 +222,7 @@ impl StagedWrite {
     }
 }
 
-fn tell(reply: WriteReply, result: Result<WriteResult, WriteError>) {
-    // The writer may be gone.
+fn answer(reply: WriteReply, result: Result<WriteResult, WriteError>) {
+    // The writer may have left.
     let _ = reply.send(result);
 }
