@@ -35,7 +35,7 @@ pub(super) struct EtcdFlags {
     #[arg(long, env = "CACHE_SERVER_ETCD_CERTFILE", value_name = "FILE", requires_all = ["etcd_endpoints", "etcd_keyfile"])]
     etcd_certfile: Option<PathBuf>,
 
-    /// PEM file with the key of that certificate.
+    /// PEM file with the key of that certificate. Left out: none.
     #[arg(long, env = "CACHE_SERVER_ETCD_KEYFILE", value_name = "FILE", requires_all = ["etcd_endpoints", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
 
@@ -43,7 +43,7 @@ pub(super) struct EtcdFlags {
     #[arg(long, env = "CACHE_SERVER_ETCD_USER", value_name = "NAME", requires_all = ["etcd_endpoints", "etcd_password_file"])]
     etcd_user: Option<String>,
 
-    /// File with the password of the user.
+    /// File with the password of the user. Left out: none.
     #[arg(long, env = "CACHE_SERVER_ETCD_PASSWORD_FILE", value_name = "FILE", requires_all = ["etcd_endpoints", "etcd_user"])]
     etcd_password_file: Option<PathBuf>,
 

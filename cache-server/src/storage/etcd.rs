@@ -102,7 +102,7 @@ impl EtcdStorage {
         Ok(Self { client, root, access, history, positions: Mutex::default(), tasks })
     }
 
-    /// What this server may do with the objects.
+    /// Returns the rights of this server over the objects.
     pub(crate) const fn access(&self) -> EtcdAccess {
         self.access
     }
@@ -259,6 +259,11 @@ impl Source for EtcdStorage {
             Ok(newest)
         }
         .boxed()
+    }
+
+    /// The identity of the cluster that answered last.
+    fn history(&self) -> Option<u64> {
+        self.client.cluster()
     }
 
     fn read_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> BoxFuture<'_, Result<StoredState, SourceError>> {

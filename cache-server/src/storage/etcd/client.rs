@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -43,6 +43,8 @@ pub(super) struct EtcdClient {
     token: Mutex<Option<MetadataValue<Ascii>>>,
     /// See [`super::versions`].
     tells_progress: AtomicBool,
+    /// Cluster of the last read; zero before it.
+    cluster: AtomicU64,
 }
 
 /// One address of the cluster. Connects at the first call, and again after a failure.
@@ -69,13 +71,17 @@ impl EtcdClient {
             login,
             token: Mutex::default(),
             tells_progress: AtomicBool::new(false),
+            cluster: AtomicU64::new(0),
         })
     }
 
     /// Reads a range of keys. Linearizable: it has all that was committed before the call.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdFailure> {
         let time = if request.count_only || request.limit == 1 { SHORT_READ } else { PAGE_READ };
-        self.repeat("/etcdserverpb.KV/Range", request, time, EtcdFailure::is_of_member).await
+        let read: RangeResponse =
+            self.repeat("/etcdserverpb.KV/Range", request, time, EtcdFailure::is_of_member).await?;
+        self.cluster.store(read.header.unwrap_or_default().cluster_id, Ordering::Relaxed);
+        Ok(read)
     }
 
     /// Carries out a transaction that writes. It is sent to another member only if it was not executed.
@@ -99,6 +105,11 @@ impl EtcdClient {
             self.authenticated(member, path, StatusRequest {}, SHORT_READ).await
         };
         futures::future::join_all((0..self.members.len()).map(status)).await
+    }
+
+    /// Returns the identity of the cluster, once a read was answered.
+    pub(super) fn cluster(&self) -> Option<u64> {
+        Some(self.cluster.load(Ordering::Relaxed)).filter(|&cluster| cluster != 0)
     }
 
     /// True if a watch can be asked for its position.

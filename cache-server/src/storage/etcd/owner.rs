@@ -16,7 +16,7 @@ use super::{
     messages::{Compare, PutRequest, RangeRequest, RequestStep, TxnRequest},
 };
 
-/// What this server may do with the objects.
+/// The rights of this server over the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EtcdAccess {
     /// Writes, and runs the controllers: the objects are those of cache-servers.
