@@ -30,6 +30,7 @@ mod upstream;
 mod workload;
 mod write;
 
+pub use api_rules::etcd;
 pub use serve::{Server, StartError, TlsError};
 pub use upstream::connect::UpstreamError;
 pub use workload::{manifests::LoadError, populate};

@@ -12,6 +12,7 @@ mod identities;
 mod processes;
 
 use std::{
+    collections::BTreeMap,
     env,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -25,7 +26,7 @@ use tokio::{sync::OnceCell, time::sleep};
 pub use audit::RecordedRead;
 pub use counters::Counters;
 pub use door::Door;
-pub use etcd::EtcdState;
+pub use etcd::{EtcdState, StoredValue};
 pub use identities::{Identity, token_of};
 
 use crate::http::Client;
@@ -331,6 +332,16 @@ impl Genuine {
     /// watches see that as deletions and changes; its next consistent read waits for them.
     pub async fn restore(&self, state: &EtcdState) {
         state.restore(&self.etcd()).await;
+    }
+
+    /// The values in etcd whose keys begin with `prefix`.
+    pub async fn stored(&self, prefix: &str) -> BTreeMap<String, StoredValue> {
+        etcd::stored(&self.etcd(), prefix).await
+    }
+
+    /// Writes a value into etcd, past kube-apiserver.
+    pub async fn store(&self, key: &str, value: &[u8]) {
+        etcd::store(&self.etcd(), key, value).await;
     }
 
     fn etcd(&self) -> Client {

@@ -3,9 +3,10 @@
 //! INVARIANT: does no I/O. It knows no socket, task, clock, storage or HTTP: the caller brings the time, the stored object
 //! and the request's parts, and gets a new object or the Status to answer with.
 //!
-//! In reading order: [`registry`] (the types), [`schemas`] (the shapes of their values), [`object`] (what writes do), and
-//! [`table`] (the columns that people see).
+//! In reading order: [`registry`] (the types), [`schemas`] (the shapes of their values), [`object`] (what writes do),
+//! [`table`] (the columns that people see), and [`etcd`] (keys and values of a kube-apiserver's storage).
 
+pub mod etcd;
 pub mod limits;
 pub mod object;
 pub mod registry;

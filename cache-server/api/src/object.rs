@@ -13,7 +13,7 @@ mod managed;
 pub mod metadata;
 pub mod options;
 pub mod patch;
-mod protobuf;
+pub(crate) mod protobuf;
 pub mod request;
 pub mod scale;
 mod strategic;

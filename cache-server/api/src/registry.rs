@@ -79,6 +79,11 @@ pub struct ResourceType {
     pub create_on_update: bool,
     /// True for CustomResourceDefinitions: its objects define types.
     pub defines_types: bool,
+    /// Folder of its objects in etcd where it is not the plural; see [`etcd::key_prefix`](crate::etcd::key_prefix).
+    pub etcd_folder: Option<&'static str>,
+    /// Other versions of the group at which a kube-apiserver may have stored objects, with members of equal names and
+    /// meaning: kube-apiserver converts between them by copying fields.
+    pub equal_versions: &'static [&'static str],
     /// True while its definition is being deleted: no object can be created.
     pub terminating: bool,
     /// Selectable fields besides name and namespace. A version of a custom type may have fewer than the shared schema.
@@ -262,6 +267,8 @@ impl ResourceType {
             unconditional_update: row.unconditional_update,
             create_on_update: row.create_on_update,
             defines_types: row.defines_types,
+            etcd_folder: row.etcd_folder,
+            equal_versions: row.equal_versions,
             terminating: false,
             field_labels,
             unknown_field: row.fields.unknown,

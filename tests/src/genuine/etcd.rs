@@ -34,19 +34,21 @@ struct EtcdKey {
     mod_revision: String,
 }
 
+/// A value and the revision of its last change.
+#[derive(Debug)]
+pub struct StoredValue {
+    /// The bytes as kube-apiserver wrote them.
+    pub bytes: Vec<u8>,
+    /// The resourceVersion of the object.
+    pub mod_revision: u64,
+}
+
 impl EtcdState {
     pub(super) async fn read(etcd: &Client) -> Self {
         // From the key `\0` to the end.
-        let all = json!({"key": "AA==", "range_end": "AA=="});
-        let range = etcd.post("/v3/kv/range", &all).await.with_code(200).json();
-        let keys = range["kvs"].as_array().into_iter().flatten().filter_map(|pair| {
-            let text = |member: &str| pair[member].as_str().unwrap_or_default().to_owned();
-            let key = BASE64_STANDARD.decode(text("key")).unwrap();
-            let key = String::from_utf8(key).unwrap();
-            let is_its_own = ITS_OWN.iter().any(|prefix| key.starts_with(prefix));
-            (!is_its_own).then(|| (key, EtcdKey { value: text("value"), mod_revision: text("mod_revision") }))
-        });
-        Self { keys: keys.collect() }
+        let pairs = range(etcd, b"\0", b"\0").await;
+        let is_its_own = |key: &str| ITS_OWN.iter().any(|prefix| key.starts_with(prefix));
+        Self { keys: pairs.into_iter().filter(|(key, _)| !is_its_own(key)).collect() }
     }
 
     pub(super) async fn restore(&self, etcd: &Client) {
@@ -64,6 +66,36 @@ impl EtcdState {
             etcd.post("/v3/kv/txn", &json!({"success": operations})).await.with_code(200);
         }
     }
+}
+
+/// The keys from `start` to `end`.
+async fn range(etcd: &Client, start: &[u8], end: &[u8]) -> BTreeMap<String, EtcdKey> {
+    let range = json!({"key": BASE64_STANDARD.encode(start), "range_end": BASE64_STANDARD.encode(end)});
+    let range = etcd.post("/v3/kv/range", &range).await.with_code(200).json();
+    let pairs = range["kvs"].as_array().into_iter().flatten().map(|pair| {
+        let text = |member: &str| pair[member].as_str().unwrap_or_default().to_owned();
+        let key = String::from_utf8(BASE64_STANDARD.decode(text("key")).unwrap()).unwrap();
+        (key, EtcdKey { value: text("value"), mod_revision: text("mod_revision") })
+    });
+    pairs.collect()
+}
+
+/// The keys that begin with `prefix`.
+pub(super) async fn stored(etcd: &Client, prefix: &str) -> BTreeMap<String, StoredValue> {
+    let mut end = prefix.as_bytes().to_owned();
+    *end.last_mut().expect("a prefix is not empty") += 1;
+    let pairs = range(etcd, prefix.as_bytes(), &end).await;
+    let value = |key: EtcdKey| StoredValue {
+        bytes: BASE64_STANDARD.decode(key.value).unwrap(),
+        mod_revision: key.mod_revision.parse().unwrap(),
+    };
+    pairs.into_iter().map(|(name, key)| (name, value(key))).collect()
+}
+
+/// Writes a key without kube-apiserver.
+pub(super) async fn store(etcd: &Client, key: &str, value: &[u8]) {
+    let put = json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)});
+    etcd.post("/v3/kv/put", &put).await.with_code(200);
 }
 
 /// Removes the history before the present, and returns the present revision.

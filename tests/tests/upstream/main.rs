@@ -1,5 +1,6 @@
 //! `cache-server serve --upstream` beside the stock kube-apiserver that it follows: equal answers, equal rights, and
-//! what the API server notices of it.
+//! what the API server notices of it. `layout` compares the keys and values in its etcd with what the server knows of
+//! them.
 //!
 //! Every test needs the programs that `benches/kube-apiserver/prepare` builds. Where they were not built it passes with
 //! one line about that, unless `GENUINE=required`.
@@ -9,6 +10,7 @@
 mod counts;
 mod documents;
 mod faults;
+mod layout;
 mod outages;
 mod populate;
 mod replicas;

@@ -212,6 +212,24 @@ pub fn of_json(text: &[u8]) -> usize {
     bytes
 }
 
+/// Returns the nesting depth of objects and lists in a valid JSON text. Cost: one pass, without allocation.
+pub(crate) fn nesting(text: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut at) = (0_usize, 0, 0);
+    while let Some(&byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'"' => at = json::string_end(text, at),
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -103,6 +103,8 @@ pub(crate) struct TypeRow {
     pub unconditional_update: bool,
     pub create_on_update: bool,
     pub defines_types: bool,
+    pub etcd_folder: Option<&'static str>,
+    pub equal_versions: &'static [&'static str],
     /// Form of the selector at `spec.selector`, for types with the scale subresource.
     pub scale: Option<fn(String) -> ScaleSelector>,
 }
@@ -194,6 +196,8 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
         unconditional_update: true,
         create_on_update: false,
         defines_types: false,
+        etcd_folder: None,
+        equal_versions: &[],
         scale: None,
     }
 }
@@ -297,6 +301,16 @@ impl TypeRow {
     const fn types(self) -> Self {
         Self { defines_types: true, ..self }
     }
+
+    /// Sets the folder of its objects in etcd.
+    const fn folder(self, folder: &'static str) -> Self {
+        Self { etcd_folder: Some(folder), ..self }
+    }
+
+    /// Sets the other versions at which stored values have equal members and meaning.
+    const fn equals(self, versions: &'static [&'static str]) -> Self {
+        Self { equal_versions: versions, ..self }
+    }
 }
 
 const POD_GRACE: Grace = Grace {
@@ -320,7 +334,7 @@ pub(crate) const GROUPS: &[Group] = &[
         version: "v1",
         rows: &[
             namespaced("configmaps", "ConfigMap").short(&["cm"]),
-            namespaced("endpoints", "Endpoints").short(&["ep"]).upserted(),
+            namespaced("endpoints", "Endpoints").folder("services/endpoints").short(&["ep"]).upserted(),
             namespaced("events", "Event").short(&["ev"]).fields(EVENT).named(NameRule::PathSegment).upserted(),
             namespaced("limitranges", "LimitRange").short(&["limits"]).upserted(),
             cluster("namespaces", "Namespace")
@@ -332,7 +346,12 @@ pub(crate) const GROUPS: &[Group] = &[
                 .verbs(&NAMESPACE_VERBS)
                 .returned()
                 .holding(),
-            cluster("nodes", "Node").short(&["no"]).fields(NODE).status().created(CreatedStatus::Kept),
+            cluster("nodes", "Node")
+                .folder("minions")
+                .short(&["no"])
+                .fields(NODE)
+                .status()
+                .created(CreatedStatus::Kept),
             namespaced("persistentvolumeclaims", "PersistentVolumeClaim")
                 .short(&["pvc"])
                 .status()
@@ -351,6 +370,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .graceful(&POD_GRACE),
             namespaced("podtemplates", "PodTemplate").generation().returned(),
             namespaced("replicationcontrollers", "ReplicationController")
+                .folder("controllers")
                 .short(&["rc"])
                 .all()
                 .fields(REPLICATION_CONTROLLER)
@@ -361,6 +381,7 @@ pub(crate) const GROUPS: &[Group] = &[
             namespaced("secrets", "Secret").fields(SECRET).fixed("type", "Opaque").texts("stringData", "data"),
             namespaced("serviceaccounts", "ServiceAccount").short(&["sa"]).returned(),
             namespaced("services", "Service")
+                .folder("services/specs")
                 .short(&["svc"])
                 .all()
                 .fields(SERVICE)
@@ -373,15 +394,22 @@ pub(crate) const GROUPS: &[Group] = &[
     Group {
         name: "apiregistration.k8s.io",
         version: "v1",
-        rows: &[cluster("apiservices", "APIService").extends().status().status_alone().versioned()],
+        rows: &[cluster("apiservices", "APIService")
+            .folder("apiregistration.k8s.io/apiservices")
+            .equals(&["v1beta1"])
+            .extends()
+            .status()
+            .status_alone()
+            .versioned()],
     },
     Group {
         name: "apps",
         version: "v1",
         rows: &[
-            namespaced("controllerrevisions", "ControllerRevision"),
-            namespaced("daemonsets", "DaemonSet").short(&["ds"]).all().status().generation(),
+            namespaced("controllerrevisions", "ControllerRevision").equals(&["v1beta1", "v1beta2"]),
+            namespaced("daemonsets", "DaemonSet").equals(&["v1beta2"]).short(&["ds"]).all().status().generation(),
             namespaced("deployments", "Deployment")
+                .equals(&["v1beta2"])
                 .short(&["deploy"])
                 .all()
                 .status()
@@ -389,12 +417,14 @@ pub(crate) const GROUPS: &[Group] = &[
                 .scale(ScaleSelector::Labels)
                 .generation_with(&["annotations"]),
             namespaced("replicasets", "ReplicaSet")
+                .equals(&["v1beta2"])
                 .short(&["rs"])
                 .all()
                 .status()
                 .scale(ScaleSelector::Labels)
                 .generation(),
             namespaced("statefulsets", "StatefulSet")
+                .equals(&["v1beta2"])
                 .short(&["sts"])
                 .all()
                 .status()
@@ -411,7 +441,7 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "batch",
         version: "v1",
         rows: &[
-            namespaced("cronjobs", "CronJob").short(&["cj"]).all().status().generation(),
+            namespaced("cronjobs", "CronJob").equals(&["v1beta1"]).short(&["cj"]).all().status().generation(),
             namespaced("jobs", "Job").all().fields(JOB).status().generation(),
         ],
     },
@@ -428,13 +458,17 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "networking.k8s.io",
         version: "v1",
         rows: &[
-            cluster("ingressclasses", "IngressClass").generation(),
-            namespaced("ingresses", "Ingress").short(&["ing"]).status().generation(),
+            cluster("ingressclasses", "IngressClass").equals(&["v1beta1"]).generation(),
+            namespaced("ingresses", "Ingress").folder("ingress").short(&["ing"]).status().generation(),
             // The name is the address itself, and IPv6 addresses contain colons.
-            cluster("ipaddresses", "IPAddress").short(&["ip"]).named(NameRule::PathSegment),
+            cluster("ipaddresses", "IPAddress").equals(&["v1beta1"]).short(&["ip"]).named(NameRule::PathSegment),
             namespaced("networkpolicies", "NetworkPolicy").short(&["netpol"]).generation(),
             // A create stores the status as sent.
-            cluster("servicecidrs", "ServiceCIDR").status().status_alone().created(CreatedStatus::Kept),
+            cluster("servicecidrs", "ServiceCIDR")
+                .equals(&["v1beta1"])
+                .status()
+                .status_alone()
+                .created(CreatedStatus::Kept),
         ],
     },
     Group {
@@ -450,45 +484,65 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "rbac.authorization.k8s.io",
         version: "v1",
         rows: &[
-            cluster("clusterrolebindings", "ClusterRoleBinding").named(NameRule::PathSegment).upserted(),
-            cluster("clusterroles", "ClusterRole").named(NameRule::PathSegment).upserted(),
-            namespaced("rolebindings", "RoleBinding").named(NameRule::PathSegment).upserted(),
-            namespaced("roles", "Role").named(NameRule::PathSegment).upserted(),
+            cluster("clusterrolebindings", "ClusterRoleBinding")
+                .equals(&["v1beta1"])
+                .named(NameRule::PathSegment)
+                .upserted(),
+            cluster("clusterroles", "ClusterRole").equals(&["v1beta1"]).named(NameRule::PathSegment).upserted(),
+            namespaced("rolebindings", "RoleBinding").equals(&["v1beta1"]).named(NameRule::PathSegment).upserted(),
+            namespaced("roles", "Role").equals(&["v1beta1"]).named(NameRule::PathSegment).upserted(),
         ],
     },
     Group {
         name: "storage.k8s.io",
         version: "v1",
         rows: &[
-            cluster("csidrivers", "CSIDriver").returned().versioned(),
-            cluster("csinodes", "CSINode").returned().versioned(),
-            namespaced("csistoragecapacities", "CSIStorageCapacity").versioned(),
-            cluster("storageclasses", "StorageClass").short(&["sc"]).returned(),
-            cluster("volumeattachments", "VolumeAttachment").status().status_alone().returned().versioned(),
-            cluster("volumeattributesclasses", "VolumeAttributesClass").short(&["vac"]).returned(),
+            cluster("csidrivers", "CSIDriver").equals(&["v1beta1"]).returned().versioned(),
+            cluster("csinodes", "CSINode").equals(&["v1beta1"]).returned().versioned(),
+            namespaced("csistoragecapacities", "CSIStorageCapacity").equals(&["v1beta1"]).versioned(),
+            cluster("storageclasses", "StorageClass").equals(&["v1beta1"]).short(&["sc"]).returned(),
+            cluster("volumeattachments", "VolumeAttachment")
+                .equals(&["v1beta1"])
+                .status()
+                .status_alone()
+                .returned()
+                .versioned(),
+            cluster("volumeattributesclasses", "VolumeAttributesClass").equals(&["v1beta1"]).short(&["vac"]).returned(),
         ],
     },
     Group {
         name: "admissionregistration.k8s.io",
         version: "v1",
         rows: &[
-            cluster("mutatingadmissionpolicies", "MutatingAdmissionPolicy").extends().generation().versioned(),
-            cluster("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding")
+            cluster("mutatingadmissionpolicies", "MutatingAdmissionPolicy")
+                .equals(&["v1beta1"])
                 .extends()
                 .generation()
                 .versioned(),
-            cluster("mutatingwebhookconfigurations", "MutatingWebhookConfiguration").extends().generation().versioned(),
+            cluster("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding")
+                .equals(&["v1beta1"])
+                .extends()
+                .generation()
+                .versioned(),
+            cluster("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
+                .equals(&["v1beta1"])
+                .extends()
+                .generation()
+                .versioned(),
             cluster("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
+                .equals(&["v1beta1"])
                 .extends()
                 .status()
                 .status_alone()
                 .generation()
                 .versioned(),
             cluster("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
+                .equals(&["v1beta1"])
                 .extends()
                 .generation()
                 .versioned(),
             cluster("validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
+                .equals(&["v1beta1"])
                 .extends()
                 .generation()
                 .versioned(),
@@ -498,6 +552,7 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "apiextensions.k8s.io",
         version: "v1",
         rows: &[cluster("customresourcedefinitions", "CustomResourceDefinition")
+            .folder("apiextensions.k8s.io/customresourcedefinitions")
             .short(&["crd", "crds"])
             .extends()
             .status()
@@ -508,10 +563,18 @@ pub(crate) const GROUPS: &[Group] = &[
     Group {
         name: "scheduling.k8s.io",
         version: "v1",
-        rows: &[cluster("priorityclasses", "PriorityClass").short(&["pc"]).generation()],
+        rows: &[cluster("priorityclasses", "PriorityClass").equals(&["v1beta1"]).short(&["pc"]).generation()],
     },
-    Group { name: "coordination.k8s.io", version: "v1", rows: &[namespaced("leases", "Lease").versioned().upserted()] },
-    Group { name: "node.k8s.io", version: "v1", rows: &[cluster("runtimeclasses", "RuntimeClass").versioned()] },
+    Group {
+        name: "coordination.k8s.io",
+        version: "v1",
+        rows: &[namespaced("leases", "Lease").equals(&["v1beta1"]).versioned().upserted()],
+    },
+    Group {
+        name: "node.k8s.io",
+        version: "v1",
+        rows: &[cluster("runtimeclasses", "RuntimeClass").equals(&["v1beta1"]).versioned()],
+    },
     Group {
         name: "discovery.k8s.io",
         version: "v1",
@@ -521,7 +584,11 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "flowcontrol.apiserver.k8s.io",
         version: "v1",
         rows: &[
-            cluster("flowschemas", "FlowSchema").status().status_alone().generation(),
+            cluster("flowschemas", "FlowSchema")
+                .equals(&["v1beta1", "v1beta2", "v1beta3"])
+                .status()
+                .status_alone()
+                .generation(),
             cluster("prioritylevelconfigurations", "PriorityLevelConfiguration").status().status_alone().generation(),
         ],
     },
@@ -529,10 +596,14 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "resource.k8s.io",
         version: "v1",
         rows: &[
-            cluster("deviceclasses", "DeviceClass").generation().returned(),
-            namespaced("resourceclaims", "ResourceClaim").status().status_alone().returned(),
-            namespaced("resourceclaimtemplates", "ResourceClaimTemplate").returned(),
-            cluster("resourceslices", "ResourceSlice").fields(RESOURCE_SLICE).generation().returned(),
+            cluster("deviceclasses", "DeviceClass").equals(&["v1beta1", "v1beta2"]).generation().returned(),
+            namespaced("resourceclaims", "ResourceClaim").equals(&["v1beta2"]).status().status_alone().returned(),
+            namespaced("resourceclaimtemplates", "ResourceClaimTemplate").equals(&["v1beta2"]).returned(),
+            cluster("resourceslices", "ResourceSlice")
+                .equals(&["v1beta2"])
+                .fields(RESOURCE_SLICE)
+                .generation()
+                .returned(),
         ],
     },
 ];

@@ -1,5 +1,7 @@
 //! Decodes one message into the members of a JSON object, by its table of fields.
 
+use std::{borrow::Cow, sync::OnceLock};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
@@ -29,6 +31,8 @@ pub(crate) struct MessageField {
     pub label: Label,
     /// True if JSON includes the member when it is zero or empty.
     pub zero_stays: bool,
+    /// The message of [`Type::Message`], looked up on first use.
+    pub target: OnceLock<&'static Message>,
 }
 
 /// Type of a field.
@@ -37,6 +41,8 @@ pub(crate) enum Type {
     Scalar(Scalar),
     /// A message, by its name in the table.
     Message(&'static str),
+    /// A message whose JSON form is not an object of its fields.
+    Special(&'static str),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +66,7 @@ pub(crate) enum Label {
 }
 
 impl Message {
-    fn field(&self, number: u32) -> Option<&MessageField> {
+    pub(super) fn field(&self, number: u32) -> Option<&MessageField> {
         let found = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
         self.fields.get(found)
     }
@@ -89,7 +95,7 @@ pub(crate) fn decode(
             Label::Map => entry(field, piece, object, depth, weight)?,
             Label::Embedded => {
                 if let Type::Message(inner) = field.ty {
-                    decode(found(inner), piece.bytes(inner)?, object, depth, weight)?;
+                    decode(field.message(inner), piece.bytes(inner)?, object, depth, weight)?;
                 }
             }
         }
@@ -97,9 +103,11 @@ pub(crate) fn decode(
     Ok(())
 }
 
-/// Returns a message of the table; a test checks that the table has every message that a field names.
-fn found(name: &'static str) -> &'static Message {
-    table::find(name).expect("the table is whole")
+impl MessageField {
+    /// Returns the message that its type names; a test checks that the table has every message that a field names.
+    pub(super) fn message(&self, name: &'static str) -> &'static Message {
+        self.target.get_or_init(|| table::find(name).expect("the table is whole"))
+    }
 }
 
 /// Decodes a singular field. The last of several values wins, but messages are merged.
@@ -114,12 +122,12 @@ fn once(
         Type::Scalar(ty) => {
             Some(scalar(ty, piece, field.name, weight)?).filter(|value| field.zero_stays || !is_zero(value))
         }
-        Type::Message(name) if special::is(name) => special::value(name, piece.bytes(field.name)?, depth + 1, weight)?,
+        Type::Special(name) => special::value(name, piece.bytes(field.name)?, depth + 1, weight)?,
         Type::Message(name) => {
             weigh(object, field.name, weight)?;
             let inner = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
             let Value::Object(inner) = inner else { return Ok(()) };
-            return decode(found(name), piece.bytes(field.name)?, inner, depth + 1, weight);
+            return decode(field.message(name), piece.bytes(field.name)?, inner, depth + 1, weight);
         }
     };
     match value {
@@ -159,15 +167,15 @@ fn repeated(
                 list.push(scalar(ty, FieldValue::Varint(number), field.name, weight)?);
             }
         }
-        (ty, piece) => {
+        (_, piece) => {
             weight.item(list.len())?;
-            list.push(value(ty, piece, field.name, depth + 2, weight)?);
+            list.push(value(field, piece, depth + 2, weight)?);
         }
     }
     Ok(())
 }
 
-/// Decodes one entry of a map: a message of key and value, each empty if unset.
+/// Decodes one entry of a map.
 fn entry(
     field: &MessageField,
     piece: FieldValue<'_>,
@@ -175,47 +183,59 @@ fn entry(
     depth: usize,
     weight: &mut Weight,
 ) -> Result<(), ProtobufError> {
-    let mut reader = MessageReader::new(field.name, piece.bytes(field.name)?);
-    let mut key = String::new();
-    let mut held = FieldValue::Bytes(&[]);
-    while let Some((number, piece)) = reader.next()? {
-        match number {
-            1 => key = piece.text(field.name)?,
-            2 => held = piece,
-            _ => {}
-        }
-    }
+    let (key, held) = key_and_value(field, piece)?;
     weigh(object, field.name, weight)?;
     let map = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
     let Value::Object(map) = map else { return Ok(()) };
     weigh(map, &key, weight)?;
-    map.insert(key, value(field.ty, held, field.name, depth + 2, weight)?);
+    map.insert(key.into_owned(), value(field, held, depth + 2, weight)?);
     Ok(())
+}
+
+/// Splits an entry of a map: a message of key and value, each empty if unset.
+pub(super) fn key_and_value<'a>(
+    field: &MessageField,
+    piece: FieldValue<'a>,
+) -> Result<(Cow<'a, str>, FieldValue<'a>), ProtobufError> {
+    let mut reader = MessageReader::new(field.name, piece.bytes(field.name)?);
+    let (mut key, mut held) = (Cow::Borrowed(""), FieldValue::Bytes(&[]));
+    while let Some((number, piece)) = reader.next()? {
+        match number {
+            1 => key = String::from_utf8_lossy(piece.bytes(field.name)?),
+            2 => held = piece,
+            _ => {}
+        }
+    }
+    Ok((key, held))
 }
 
 /// Decodes a value in a list or a map, where zero values are kept.
 fn value(
-    ty: Type,
+    field: &MessageField,
     piece: FieldValue<'_>,
-    field: &str,
     depth: usize,
     weight: &mut Weight,
 ) -> Result<Value, ProtobufError> {
-    match ty {
-        Type::Scalar(ty) => scalar(ty, piece, field, weight),
-        Type::Message(name) if special::is(name) => {
-            Ok(special::value(name, piece.bytes(field)?, depth, weight)?.unwrap_or(Value::Null))
+    match field.ty {
+        Type::Scalar(ty) => scalar(ty, piece, field.name, weight),
+        Type::Special(name) => {
+            Ok(special::value(name, piece.bytes(field.name)?, depth, weight)?.unwrap_or(Value::Null))
         }
         Type::Message(name) => {
             let mut object = Object::new();
-            decode(found(name), piece.bytes(field)?, &mut object, depth, weight)?;
+            decode(field.message(name), piece.bytes(field.name)?, &mut object, depth, weight)?;
             Ok(Value::Object(object))
         }
     }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers are cut as Go cuts them")]
-fn scalar(ty: Scalar, piece: FieldValue<'_>, field: &str, weight: &mut Weight) -> Result<Value, ProtobufError> {
+pub(super) fn scalar(
+    ty: Scalar,
+    piece: FieldValue<'_>,
+    field: &str,
+    weight: &mut Weight,
+) -> Result<Value, ProtobufError> {
     if let FieldValue::Bytes(bytes) = piece {
         weight.text(bytes.len())?;
     }
@@ -242,7 +262,7 @@ fn double(number: f64) -> Result<Value, ProtobufError> {
     Ok(value)
 }
 
-fn is_zero(value: &Value) -> bool {
+pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(value) => !value,

@@ -55,7 +55,8 @@ pub(crate) fn value(
 ) -> Result<Option<Value>, ProtobufError> {
     match name {
         TIME | MICRO_TIME => return time(name, bytes),
-        RAW_EXTENSION | FIELDS | JSON => return raw(name, bytes, depth, weight),
+        QUANTITY => return quantity(bytes, weight).map(Some),
+        name if is_raw(name) => return raw(name, bytes, depth, weight),
         _ => {}
     }
     let mut fields = Object::new();
@@ -64,8 +65,6 @@ pub(crate) fn value(
     }
     let mut take = |member: &str| fields.remove(member);
     Ok(match name {
-        // An unset quantity is zero.
-        QUANTITY => Some(take("string").unwrap_or_else(|| Value::from("0"))),
         INT_OR_STRING => Some(match take("type") {
             Some(Value::Number(ty)) if ty == Number::from(1) => take("strVal").unwrap_or_else(|| Value::from("")),
             Some(_) => return Err(ProtobufError::Value("impossible IntOrString.Type")),
@@ -77,6 +76,19 @@ pub(crate) fn value(
         SCHEMA_OR_BOOL => Some(take("schema").or_else(|| take("allows")).unwrap_or(Value::Bool(false))),
         _ => None,
     })
+}
+
+/// Decodes a quantity. An unset one is zero.
+fn quantity(bytes: &[u8], weight: &mut Weight) -> Result<Value, ProtobufError> {
+    let mut text: &[u8] = b"";
+    let mut reader = MessageReader::new("Quantity", bytes);
+    while let Some((number, piece)) = reader.next()? {
+        if number == 1 {
+            text = piece.bytes("string")?;
+        }
+    }
+    weight.text(text.len())?;
+    Ok(if text.is_empty() { Value::from("0") } else { Value::String(String::from_utf8_lossy(text).into_owned()) })
 }
 
 /// Seconds from the beginning of year 0 to the end of year 9999, the range of RFC 3339.
@@ -113,8 +125,13 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, ProtobufError> {
     Ok(Some(Value::String(if micro { format!("{at:.6}") } else { at.to_string() })))
 }
 
-/// Decodes a message that holds JSON text.
-fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, ProtobufError> {
+/// Returns true if a message holds JSON text.
+pub(super) fn is_raw(name: &str) -> bool {
+    [RAW_EXTENSION, FIELDS, JSON].contains(&name)
+}
+
+/// Returns the JSON text that a message holds.
+pub(super) fn raw_text(bytes: &[u8]) -> Result<&[u8], ProtobufError> {
     let mut held: &[u8] = &[];
     let mut reader = MessageReader::new("Raw", bytes);
     while let Some((number, piece)) = reader.next()? {
@@ -122,8 +139,19 @@ fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Op
             held = piece.bytes("Raw")?;
         }
     }
+    Ok(held)
+}
+
+/// Returns the value of a message without JSON text.
+pub(super) fn empty_raw(name: &str) -> Option<Value> {
+    (name == JSON).then_some(Value::Null)
+}
+
+/// Decodes a message that holds JSON text.
+fn raw(name: &str, bytes: &[u8], depth: usize, weight: &mut Weight) -> Result<Option<Value>, ProtobufError> {
+    let held = raw_text(bytes)?;
     if held.is_empty() {
-        return Ok((name == JSON).then_some(Value::Null));
+        return Ok(empty_raw(name));
     }
     weight.json(held)?;
     let value: Value =

@@ -2,9 +2,15 @@
 //!
 //! INVARIANT: parsed once, with the first protobuf body. About 2,400 fields, 200 KiB.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, OnceLock},
+};
 
-use super::message::{Label, Message, MessageField, Scalar, Type};
+use super::{
+    message::{Label, Message, MessageField, Scalar, Type},
+    special,
+};
 
 /// Returns the message of a definition, such as `io.k8s.api.core.v1.Pod`.
 pub(crate) fn find(name: &str) -> Option<&'static Message> {
@@ -44,9 +50,10 @@ fn field(line: &'static str) -> Option<MessageField> {
         "int64" => Type::Scalar(Scalar::Int64),
         "double" => Type::Scalar(Scalar::Double),
         "bytes" => Type::Scalar(Scalar::Bytes),
+        message if special::is(message) => Type::Special(message),
         message => Type::Message(message),
     };
-    Some(MessageField { number, name, ty, label, zero_stays: words.next() == Some("!") })
+    Some(MessageField { number, name, ty, label, zero_stays: words.next() == Some("!"), target: OnceLock::new() })
 }
 
 #[cfg(test)]
@@ -59,7 +66,7 @@ mod tests {
         for message in MESSAGES.values() {
             assert!(message.fields.is_sorted_by(|one, other| one.number < other.number), "{}", message.name);
             for field in &message.fields {
-                if let Type::Message(name) = field.ty {
+                if let Type::Message(name) | Type::Special(name) = field.ty {
                     assert!(find(name).is_some(), "{}.{}: {name}", message.name, field.name);
                 }
             }

@@ -29,6 +29,24 @@ pub(crate) enum ProtobufError {
     Value(&'static str),
 }
 
+impl ProtobufError {
+    /// Describes the error without any number of the bytes, which may be part of a text.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::UnexpectedEof => "the protobuf message is truncated",
+            Self::TooDeep(_) => "the object is nested too deeply",
+            Self::TooHeavy(_) => "the object has too many values",
+            Self::Value(_) => "a value of the object has no JSON form",
+            Self::Overflow
+            | Self::NegativeLength
+            | Self::EndOfNoGroup(_)
+            | Self::IllegalTag(..)
+            | Self::IllegalWireType(_)
+            | Self::WrongWireType(..) => "no such protobuf message",
+        }
+    }
+}
+
 /// Reads the fields of one message, in order.
 pub(crate) struct MessageReader<'a> {
     /// Name of the message, for errors.

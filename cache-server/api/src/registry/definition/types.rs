@@ -92,6 +92,8 @@ impl Definition {
             custom: Some(Arc::new(custom)),
             create_on_update: false,
             defines_types: false,
+            etcd_folder: None,
+            equal_versions: &[],
             terminating: self.is_terminating(),
             field_labels: version.labels().map(str::to_owned).collect(),
             unknown_field: UnknownFieldText::Plain,
