@@ -22,7 +22,6 @@ mod messages;
 mod owner;
 mod position;
 mod stream;
-mod values;
 mod versions;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};

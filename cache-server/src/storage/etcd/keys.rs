@@ -1,8 +1,8 @@
 //! Keys of objects in etcd: the root prefix, the prefix of the type, then the key that the object has in its cache.
 
+use api_rules::etcd::key_prefix;
 use bytes::Bytes;
 
-use super::values::key_prefix;
 use crate::registry::ResourceType;
 
 /// The keys of one type.

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
+use api_rules::etcd::{StoredValueError, decode_value};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -20,7 +21,6 @@ use super::{
         WatchStep, WatchedEvent,
     },
     position::StreamPosition,
-    values::{StoredValueError, decode_value},
 };
 use crate::{
     registry::ResourceType,
