@@ -323,9 +323,13 @@ pub const SAVED_RETRY_MAX: Duration = Duration::from_secs(600);
 /// Time to wait for the saves of an earlier cache of the same type before the type is not saved at all.
 pub const SAVED_FILE_WAIT: Duration = Duration::from_secs(3);
 
-/// Time for which the API server's answer to the question whether a caller may read is used, for allows and denials. A
-/// revoked right is used at most this much longer. kube-apiserver caches tokens for as long.
+/// Age up to which the API server's answer that a caller may read is used, so the longest time for which a revoked right
+/// still counts. kube-apiserver caches tokens for as long. Also the largest age of a denial.
 pub const RIGHT_AGE: Duration = Duration::from_secs(10);
+
+/// Age up to which the first denial after an allow is used. Each later one is used for as long as the denials before it
+/// lasted, up to [`RIGHT_AGE`]. kube-apiserver denies every read for some hundred milliseconds after its start.
+pub const DENIAL_AGE_MIN: Duration = Duration::from_secs(1);
 
 /// Time for which the last answer about a right counts while the API server cannot be asked. No right can
 /// be withdrawn there meanwhile, unless only this server is cut off.

@@ -24,9 +24,9 @@ pub(super) struct AnswerTable<T: Clone> {
     state: Arc<Mutex<TableState<T>>>,
     /// Answers kept at most.
     answers_max: usize,
-    /// Age at which an answer is not used any more, as long as a new one can be had.
-    age_max: Duration,
-    /// Age at which an answer may be dropped.
+    /// Returns the age up to which an answer, asked at this time, is used without a new question.
+    age_max: fn(&T, Instant) -> Duration,
+    /// Age up to which an answer can be found.
     kept_max: Duration,
 }
 
@@ -60,31 +60,36 @@ struct OpenGuard<T: Clone> {
 }
 
 impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
-    /// An empty table of at most `answers_max` answers, each used for `age_max`, and known for `kept_max`. Memory: that many answers, and 200
-    /// bytes each.
-    pub(super) fn new(answers_max: usize, age_max: Duration, kept_max: Duration) -> Self {
+    /// Creates an empty table of at most `answers_max` answers. An answer is used up to the age that `age_max` returns,
+    /// and found as the last one up to `kept_max`. Memory: 200 bytes for each answer, besides the answer.
+    pub(super) fn new(answers_max: usize, age_max: fn(&T, Instant) -> Duration, kept_max: Duration) -> Self {
         let (young, elder, open) = Default::default();
         let state = TableState { young, elder, turned: Instant::now(), open, next: 0 };
         Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, kept_max }
     }
 
-    /// Returns the answer of `key`: a known one, or the outcome of `ask`, which callers with equal keys share.
+    /// Returns the answer of `key`: a known one, or the outcome of `ask`, which callers with equal keys share. `ask` gets
+    /// the answer before, if the table still has it.
     ///
     /// # Errors
     /// The error of `ask`.
-    pub(super) async fn answer<F>(&self, key: QuestionKey, ask: impl FnOnce() -> F) -> Outcome<T>
+    pub(super) async fn answer<F>(&self, key: QuestionKey, ask: impl FnOnce(Option<T>) -> F) -> Outcome<T>
     where
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
         let now = Instant::now();
         let question = {
             let mut state = self.state.lock();
-            if let Some(answer) = state.find(&key, now, self.age_max) {
-                return Ok(answer);
+            let last = state.find(&key, now, self.kept_max);
+            if let Some(last) =
+                last.filter(|last| now.duration_since(last.asked) < (self.age_max)(&last.answer, last.asked))
+            {
+                return Ok(last.answer.clone());
             }
+            let before = last.map(|last| last.answer.clone());
             match state.open.get(&key).and_then(|open| open.shared.upgrade()) {
                 Some(question) => question,
-                None => self.open(&mut state, key, now, ask()),
+                None => self.open(&mut state, key, now, ask(before)),
             }
         };
         question.await
@@ -92,7 +97,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
 
     /// Returns the last answer of `key`, however old, if it is still known.
     pub(super) fn last(&self, key: &QuestionKey) -> Option<T> {
-        self.state.lock().find(key, Instant::now(), self.kept_max)
+        self.state.lock().find(key, Instant::now(), self.kept_max).map(|last| last.answer.clone())
     }
 
     /// Number of answers held, used or not.
@@ -133,10 +138,10 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
 }
 
 impl<T: Clone> TableState<T> {
-    fn find(&self, key: &QuestionKey, now: Instant, age_max: Duration) -> Option<T> {
-        let answers = [&self.young, &self.elder].into_iter().filter_map(|generation| generation.get(key));
-        let mut usable = answers.filter(|dated| now.duration_since(dated.asked) < age_max);
-        usable.next().map(|dated| dated.answer.clone())
+    /// Returns the last answer of `key` that is younger than `kept_max`.
+    fn find(&self, key: &QuestionKey, now: Instant, kept_max: Duration) -> Option<&DatedAnswer<T>> {
+        let last = self.young.get(key).or_else(|| self.elder.get(key));
+        last.filter(|last| now.duration_since(last.asked) < kept_max)
     }
 
     fn keep(&mut self, key: QuestionKey, dated: DatedAnswer<T>, generation_max: usize, kept_max: Duration) {

@@ -2,15 +2,16 @@
 //!
 //! INVARIANT: an answer that is incomplete, contradicts itself or has another kind decides nothing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::StatusCode;
 use informer_serving::status::{Reason, Status};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::{ReadAttributes, unreadable};
-use crate::limits::REVIEW_TEXT_BYTES_MAX;
+use crate::limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX, RIGHT_AGE};
 
 /// Path of questions whether a request is allowed.
 pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -38,6 +39,29 @@ pub(super) enum Decision {
 pub(super) struct Denial {
     /// The authorizer's reason, at most [`REVIEW_TEXT_BYTES_MAX`]; often empty.
     pub(super) reason: String,
+    /// Time of the first of the caller's denials since the read was last allowed.
+    since: Instant,
+}
+
+impl Decision {
+    /// Continues the row of denials that `before` is part of.
+    pub(super) fn after(self, before: Option<Self>) -> Self {
+        match (self, before) {
+            (Self::Denied(denial), Some(Self::Denied(before))) => {
+                Self::Denied(Arc::new(Denial { reason: denial.reason.clone(), since: before.since }))
+            }
+            (first, _) => first,
+        }
+    }
+
+    /// Returns the age up to which the decision is used, if its question was sent at `asked`. A denial is used for as
+    /// long as the row of denials before it: a kube-apiserver that has just started denies every read for a moment.
+    pub(super) fn age_max(&self, asked: Instant) -> Duration {
+        match self {
+            Self::Allowed => RIGHT_AGE,
+            Self::Denied(denial) => asked.saturating_duration_since(denial.since).clamp(DENIAL_AGE_MIN, RIGHT_AGE),
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -123,7 +147,7 @@ pub(super) fn decision(code: StatusCode, body: &[u8]) -> Result<Decision, Status
         AccessStatus { allowed: true, denied: false, .. } => Ok(Decision::Allowed),
         AccessStatus { allowed: true, denied: true, .. } => Err(unreadable("its answer both allows and denies")),
         AccessStatus { allowed: false, reason, .. } => {
-            Ok(Decision::Denied(Arc::new(Denial { reason: shortened(&reason).to_owned() })))
+            Ok(Decision::Denied(Arc::new(Denial { reason: shortened(&reason).to_owned(), since: Instant::now() })))
         }
     }
 }

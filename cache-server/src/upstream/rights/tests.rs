@@ -15,7 +15,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use super::*;
 use crate::{
-    limits::REVIEW_TEXT_BYTES_MAX,
+    limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX},
     registry::Registry,
     route::{self, Route},
 };
@@ -143,17 +143,56 @@ async fn an_allow_is_used_for_ten_seconds_and_then_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_is_used_for_ten_seconds_and_then_asked_again() {
+async fn a_lasting_denial_is_used_for_ten_seconds_and_then_asked_again() {
     let reviewer = Reviewer::new(Duration::ZERO);
     let rights = rights(&reviewer);
     let check = async || code(&rights.check(&token("a"), &read(PODS)).await);
     reviewer.allow(false);
     assert_eq!(check().await, 403);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((check().await, reviewer.reviews()), (403, 2), "the caller is denied for a minute now");
     reviewer.allow(true);
     sleep(Duration::from_millis(9_990)).await;
-    assert_eq!((check().await, reviewer.reviews()), (403, 1), "the answer is still used");
+    assert_eq!((check().await, reviewer.reviews()), (403, 2), "the answer is still used");
     sleep(Duration::from_millis(20)).await;
-    assert_eq!((check().await, reviewer.reviews()), (200, 2), "the right was granted");
+    assert_eq!((check().await, reviewer.reviews()), (200, 3), "the right was granted");
+}
+
+/// Goal: a caller is not locked out for long by a kube-apiserver that has just started, and costs it few questions if it is
+/// denied for good. Method: an allowed caller that is denied and reads every 10 ms, after an outage and for a minute.
+#[tokio::test(start_paused = true)]
+async fn a_new_denial_is_asked_about_again_after_a_second() {
+    const TICK: Duration = Duration::from_millis(10);
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    let check = async || code(&rights.check(&token("a"), &read(PODS)).await);
+    assert_eq!(check().await, 200);
+    reviewer.reply(Err(Status::unavailable("no connection")));
+    sleep(RIGHT_AGE_AWAY / 2).await;
+    assert_eq!(check().await, 200, "the last answer before the outage");
+
+    let before = reviewer.reviews();
+    reviewer.allow(false);
+    let denied = Instant::now();
+    assert_eq!(check().await, 403);
+    reviewer.allow(true);
+    while check().await == 403 {
+        sleep(TICK).await;
+    }
+    assert_eq!((denied.elapsed(), reviewer.reviews() - before), (DENIAL_AGE_MIN, 2));
+
+    reviewer.allow(false);
+    sleep(RIGHT_AGE).await;
+    let (before, denied) = (reviewer.reviews(), Instant::now());
+    let mut asked = Vec::new();
+    while denied.elapsed() < Duration::from_secs(60) {
+        assert_eq!(check().await, 403);
+        if asked.len() < reviewer.reviews() - before {
+            asked.push(denied.elapsed().as_secs());
+        }
+        sleep(TICK).await;
+    }
+    assert_eq!(asked, [0, 1, 2, 4, 8, 16, 26, 36, 46, 56], "seconds of the questions");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,10 +261,10 @@ async fn a_question_without_callers_ends_and_can_be_asked_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_questions_leave_a_bounded_table() {
-    let (keys, table) = (KeyMaker::new(), AnswerTable::new(RIGHTS_MAX, RIGHT_AGE, RIGHT_AGE));
+    let (keys, table) = (KeyMaker::new(), AnswerTable::new(RIGHTS_MAX, |(), _| RIGHT_AGE, RIGHT_AGE));
     let asked = AtomicUsize::new(0);
     let ask = async |number: usize| {
-        let question = || {
+        let question = |_| {
             asked.fetch_add(1, Ordering::SeqCst);
             std::future::ready(Ok(()))
         };
