@@ -5,6 +5,7 @@
 pub(crate) mod connect;
 pub(crate) mod forward;
 pub(crate) mod gateway;
+pub(crate) mod last_answer;
 pub(crate) mod rights;
 pub(crate) mod source;
 

@@ -1,7 +1,8 @@
 //! Passes the requests of callers to the upstream API server unchanged, with their own credentials.
 //!
-//! INVARIANT: no body is collected but the documents that are kept: see `body` and `mirror`. INVARIANT: a request that may have reached the upstream is sent again
-//! only if it is safe (RFC 9110, section 9.2.1), has no body, and its connection had been used before.
+//! INVARIANT: no body is collected, except for documents that are kept: see `body` and `mirror`.
+//! INVARIANT: a request that may have reached the upstream is sent again only if it is safe (RFC 9110, section 9.2.1), has
+//! no body, and its connection had been used before.
 //! INVARIANT: an answer that breaks off never looks complete.
 
 mod body;
@@ -34,7 +35,10 @@ use self::{
     body::{OutgoingBody, RequestBody},
     mirror::Mirror,
 };
-use super::connect::{CallerAddress, ConnectionUse, Dial};
+use super::{
+    connect::{CallerAddress, ConnectionUse, Dial},
+    last_answer::LastAnswer,
+};
 use crate::limits::{
     UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_ASKS_MAX, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_HEADERS_MAX,
     UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_WAIT, UPSTREAM_REQUESTS_MAX, UPSTREAM_RETRY_AFTER_SECONDS,
@@ -54,6 +58,7 @@ pub(crate) struct Forwarder {
     mirror: Mirror,
     /// True if the last request reached no endpoint.
     is_unreachable: AtomicBool,
+    last_answer: Arc<LastAnswer>,
 }
 
 /// One address of the upstream with its connections.
@@ -83,11 +88,11 @@ enum SendFailure {
 }
 
 impl Forwarder {
-    /// `addresses` are tried in this order until one has answered.
+    /// `addresses` are tried in this order until one has answered. `last_answer` is shared with the caches' streams.
     ///
     /// # Panics
     /// If there is no address.
-    pub(crate) fn new(addresses: Vec<CallerAddress>) -> Self {
+    pub(crate) fn new(addresses: Vec<CallerAddress>, last_answer: Arc<LastAnswer>) -> Self {
         assert!(!addresses.is_empty(), "an upstream has an address");
         Self {
             endpoints: addresses.into_iter().map(ForwardEndpoint::new).collect(),
@@ -96,6 +101,7 @@ impl Forwarder {
             asks: Semaphore::new(UPSTREAM_ASKS_MAX),
             mirror: Mirror::new(),
             is_unreachable: AtomicBool::new(false),
+            last_answer,
         }
     }
 
@@ -103,7 +109,8 @@ impl Forwarder {
     /// the future or the body drops the request at the upstream.
     ///
     /// Method, path, query, headers and body stay as they are, except for: headers of one hop, Host, the headers of
-    /// front proxies, trailers, and If-None-Match of a request for a document that is kept. An upgrade (101) returns the upstream's side of the connection as its body.
+    /// front proxies, trailers, and If-None-Match of a request for a document that is kept. An upgrade (101) returns the
+    /// upstream's side of the connection as its body.
     ///
     /// # Errors
     /// 503 with a delay if the upstream cannot be reached; 504 if it broke off without an answer and may have carried
@@ -174,6 +181,9 @@ impl Forwarder {
                     if self.is_unreachable.swap(false, Ordering::Relaxed) {
                         tracing::info!(server = ?endpoint.address, "upstream reached");
                     }
+                    if is_sign(response.status()) {
+                        self.last_answer.note();
+                    }
                     return Ok(response);
                 }
                 Err(error) if error.is_connect() => {
@@ -220,6 +230,12 @@ impl ForwardEndpoint {
         }
         Ok(response)
     }
+}
+
+/// Returns true for an answer that shows that the API server is back: a load balancer sends 5xx in its place, and one that
+/// sends 429 must not get the requests of all streams at once.
+fn is_sign(status: StatusCode) -> bool {
+    !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Returns true if the connection of a failed request had carried an answer before.

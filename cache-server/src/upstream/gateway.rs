@@ -68,9 +68,10 @@ impl Upstream {
     pub(crate) fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
         let UpstreamAddresses { clients, callers, peers } = addresses;
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
-        let forwarder = Arc::new(Forwarder::new(callers));
+        let source = Arc::new(UpstreamSource::new(clients, Peers::new(peers), scopes));
+        let forwarder = Arc::new(Forwarder::new(callers, source.last_answer()));
         Self {
-            source: Arc::new(UpstreamSource::new(clients, Peers::new(peers), scopes)),
+            source,
             rights: Rights::new(Arc::new(CallersQuestions(Arc::clone(&forwarder)))),
             forwarder,
             named: config.resources.clone(),

@@ -32,6 +32,7 @@ use self::{
 use crate::{
     registry::ResourceType,
     storage::{FollowFrom, Source, SourceError, Updates},
+    upstream::last_answer::LastAnswer,
 };
 
 /// The API server as a source.
@@ -44,6 +45,7 @@ pub(crate) struct UpstreamSource {
     scopes: HashMap<String, String>,
     /// By type id. One entry per type that was ever followed.
     followed: Mutex<HashMap<String, Arc<FollowedType>>>,
+    last_answer: Arc<LastAnswer>,
 }
 
 impl UpstreamSource {
@@ -53,7 +55,14 @@ impl UpstreamSource {
         let (first, rest) = clients.split_first().expect("an upstream has an address");
         let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE).leave_after(LEAVE_AFTER);
         let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
-        Self { cluster, clients, peers, scopes, followed: Mutex::default() }
+        let last_answer = Arc::new(LastAnswer::default());
+        Self { cluster, clients, peers, scopes, followed: Mutex::default(), last_answer }
+    }
+
+    /// Time of the API server's last answer. Any request may note its own one, which ends the delays of streams that
+    /// have failed.
+    pub(crate) fn last_answer(&self) -> Arc<LastAnswer> {
+        Arc::clone(&self.last_answer)
     }
 
     /// Waits until it is known whether the API server lets us cache the type. Returns at once after the first time,
@@ -68,7 +77,8 @@ impl UpstreamSource {
     }
 
     fn followed(&self, ty: &ResourceType) -> Arc<FollowedType> {
-        Arc::clone(self.followed.lock().entry(ty.id().to_owned()).or_default())
+        let new = || Arc::new(FollowedType::new(self.last_answer()));
+        Arc::clone(self.followed.lock().entry(ty.id().to_owned()).or_insert_with(new))
     }
 
     fn raw(&self, ty: &ResourceType) -> informer::raw::Builder {
@@ -144,11 +154,10 @@ impl UpstreamSource {
         Ok(newest)
     }
 
-    /// Lists the type's objects without their bodies, at most `limit`. An answer also ends the delay of a stream that has
-    /// failed: the API server is back, and this read waits for the stream.
+    /// Lists the type's objects without their bodies, at most `limit`.
     async fn list(&self, ty: &ResourceType, limit: usize) -> Result<probe::ListedVersions, SourceError> {
         let listed = probe::list(&self.clients, ty, self.scope(ty), limit).await?;
-        self.followed(ty).answered();
+        self.last_answer.note();
         Ok(listed)
     }
 

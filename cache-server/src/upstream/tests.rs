@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{connect::UpstreamAddresses, forward::Forwarder};
+use super::{connect::UpstreamAddresses, forward::Forwarder, last_answer::LastAnswer};
 use crate::config::UpstreamConfig;
 
 pub(crate) type ApiBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -141,9 +141,14 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
 
 /// A forwarder to URLs without any configuration.
 pub(crate) async fn forwarder(urls: &[String]) -> Forwarder {
+    forwarder_noting(urls, Arc::default()).await
+}
+
+/// Like [`forwarder`], with a record of the time of the last answer.
+pub(crate) async fn forwarder_noting(urls: &[String], last_answer: Arc<LastAnswer>) -> Forwarder {
     let config =
         UpstreamConfig { url: Some(urls[0].clone()), further_urls: urls[1..].to_vec(), ..UpstreamConfig::default() };
-    Forwarder::new(UpstreamAddresses::load(&config).await.expect("a configuration").callers)
+    Forwarder::new(UpstreamAddresses::load(&config).await.expect("a configuration").callers, last_answer)
 }
 
 /// An address at which no server listens.

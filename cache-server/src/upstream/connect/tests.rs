@@ -18,7 +18,7 @@ async fn start(certificates: &Certificates) -> Api {
 
 /// Sends one request of a caller; returns its status code.
 async fn forwarded(addresses: &UpstreamAddresses) -> u16 {
-    let forwarder = Forwarder::new(addresses.callers.clone());
+    let forwarder = Forwarder::new(addresses.callers.clone(), Arc::default());
     let (parts, ()) = Request::get("/version").header("accept", "*/*").body(()).unwrap().into_parts();
     match forwarder.forward(&parts, Full::<Bytes>::default()).await {
         Ok(answer) => {

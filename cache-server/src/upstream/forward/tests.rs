@@ -14,11 +14,12 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
+    time::Instant,
 };
 
 use super::*;
 use crate::limits::{UPSTREAM_PIECE_BYTES, UPSTREAM_UNSENT_BYTES_MAX};
-use crate::upstream::tests::{Api, closed_port, echo, forwarder, full, raw, read_head};
+use crate::upstream::tests::{Api, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head};
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -349,6 +350,29 @@ async fn the_address_that_answered_last_is_preferred() {
     assert_eq!(api.seen.lock().len(), 4);
 }
 
+/// Goal: streams that failed are opened again once the API server answers, not when it is overloaded or a load balancer
+/// answers in its place.
+#[tokio::test]
+async fn only_answers_of_a_working_api_server_are_signs_of_it() {
+    let api = Api::start(|request| {
+        let code = request.uri().path().trim_start_matches('/').parse().unwrap();
+        Box::pin(async move { Response::builder().status::<u16>(code).body(full("")).unwrap() })
+    })
+    .await;
+    for (code, is_sign) in
+        [(200, true), (404, true), (401, true), (429, false), (500, false), (502, false), (503, false), (504, false)]
+    {
+        let (begun, last_answer) = (Instant::now(), Arc::<LastAnswer>::default());
+        let forwarder = forwarder_noting(&[api.url()], Arc::clone(&last_answer)).await;
+        assert_eq!(get(&forwarder, &format!("/{code}")).await.unwrap().0, code);
+        assert_eq!(last_answer.is_after(begun), is_sign, "{code}");
+    }
+    let (begun, last_answer) = (Instant::now(), Arc::<LastAnswer>::default());
+    let forwarder = forwarder_noting(&[api.url()], Arc::clone(&last_answer)).await;
+    forwarder.ask(Method::POST, "/201", &HeaderMap::new(), Bytes::new()).await.unwrap();
+    assert!(last_answer.is_after(begun), "a question about rights");
+}
+
 /// Goal: only a safe request is sent twice, and only after a kept connection was closed. Method: a server that closes
 /// each connection instead of a second answer.
 #[tokio::test]
@@ -471,7 +495,7 @@ async fn a_question_without_an_answer_ends_in_time() {
     })
     .await;
     let forwarder = forwarder(&[format!("http://{address}")]).await;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let status = forwarder.ask(Method::GET, "/", &HeaderMap::new(), Bytes::new()).await.unwrap_err();
     assert_eq!(status.code, 503);
     assert!(began.elapsed() <= UPSTREAM_ASK_WAIT + Duration::from_millis(1), "{:?}", began.elapsed());

@@ -21,7 +21,10 @@ use tokio::{
 
 use watch_cache::Reader;
 
-use crate::storage::{FollowFrom, SourceError, SourceRecord, Update};
+use crate::{
+    storage::{FollowFrom, SourceError, SourceRecord, Update},
+    upstream::last_answer::LastAnswer,
+};
 
 /// Whether a type can be cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +45,7 @@ pub(super) struct FollowedType {
     passed: watch::Sender<u64>,
     proofs: Mutex<Vec<CompletenessProof>>,
     proved: Notify,
-    /// Time of the API server's last answer to a question about the type.
-    answered: Mutex<Option<Instant>>,
+    last_answer: Arc<LastAnswer>,
     /// Number of delays that were ended early since the stream last moved or was confirmed.
     ended_delays: AtomicU32,
     fitness: watch::Sender<Fitness>,
@@ -64,6 +66,11 @@ struct CompletenessProof {
 }
 
 impl FollowedType {
+    /// `last_answer` is shared with all requests to the API server.
+    pub(super) fn new(last_answer: Arc<LastAnswer>) -> Self {
+        Self { last_answer, ..Self::default() }
+    }
+
     pub(super) fn cache(&self) -> Option<Reader> {
         self.cache.lock().clone()
     }
@@ -91,11 +98,6 @@ impl FollowedType {
         }
         proofs.push(CompletenessProof { newest_change, complete });
         self.proved.notify_one();
-    }
-
-    /// Reports that the API server answered a question about the type: a stream that failed need not wait any longer.
-    pub(super) fn answered(&self) {
-        *self.answered.lock() = Some(Instant::now());
     }
 
     /// Takes the proofs that hold at the stream's position; returns the newest one's, if it is ahead of the stream.
@@ -229,6 +231,7 @@ impl FollowedEvents {
             if self.trouble.is_some_and(|trouble| self.events.age().is_some_and(|age| age < trouble.since.elapsed())) {
                 // A watch was accepted: the state is up to date again, though nothing has changed.
                 self.trouble = None;
+                self.followed.last_answer.note();
                 self.followed.ended_delays.store(0, Ordering::Relaxed);
                 return Some(Ok(Update::Progress(self.followed.position())));
             }
@@ -259,11 +262,11 @@ impl FollowedEvents {
         }
     }
 
-    /// True if the API server has answered since the stream failed, and the stream may be in a long delay all the same: its
+    /// True if the API server has answered any request since the stream failed, but the stream may still be in a delay:
     /// delays grow with each failure, up to a minute.
     fn waits_in_vain(&self) -> bool {
         let Some(trouble) = self.trouble.filter(|trouble| !trouble.is_told_to_wait) else { return false };
-        let is_answered = self.followed.answered.lock().is_some_and(|answered| trouble.since < answered);
+        let is_answered = self.followed.last_answer.is_after(trouble.since);
         let doublings = self.followed.ended_delays.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
         let is_due = RETRY_PAUSE * (1 << doublings) < trouble.since.elapsed();
         self.had_state && !self.is_initial && is_answered && is_due
@@ -372,17 +375,17 @@ mod tests {
     use super::*;
 
     /// Goal: a stream that failed for a while does not wait for the rest of a long delay if the API server is back. Method:
-    /// an API server that refuses connections until the delays are long, and an answer to a question about the type.
+    /// an API server that refuses connections until the delays are long, then an answer to another request.
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_the_api_server_ends_the_delay_of_a_stream_that_failed() {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
         let server = FakeApiServer::new().put(map);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-        let events = Cluster::new(server.client()).raw(&resource).start().unwrap();
+        let events = Cluster::new(server.client()).raw(&resource).start().expect("a stream");
         let followed = Arc::new(FollowedType::default());
         let mut following = FollowedEvents::new(Arc::clone(&followed), events, FollowFrom::Start);
         while !matches!(following.next().await, Some(Ok(Update::StateComplete(_)))) {}
-        followed.answered();
+        followed.last_answer.note();
         server.refuse_connections().close_watches();
         let mut failures = 0;
         while failures < 8 {
@@ -390,7 +393,7 @@ mod tests {
         }
         server.recover();
         assert!(timeout(RETRY_PAUSE * 2, following.next()).await.is_err(), "it waits for half a minute");
-        followed.answered();
+        followed.last_answer.note();
         let ended = timeout(RETRY_PAUSE, following.next()).await;
         assert!(matches!(ended, Ok(None)), "{ended:?}");
         followed.pass(followed.position());
