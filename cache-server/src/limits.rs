@@ -203,14 +203,15 @@ pub const PEERS_MAX: usize = 32;
 /// encrypted side, and one open file.
 pub const UPSTREAM_REQUESTS_MAX: usize = 4_096;
 
-/// Bytes of all documents with an ETag that are kept: OpenAPI and aggregated discovery. A cluster's have some 10 MiB, in
-/// each form and encoding that callers ask for. The longest unused ones are dropped.
+/// Bytes of all documents with an ETag that are kept, received, or sent to callers: OpenAPI and aggregated discovery. A
+/// cluster's have some 10 MiB, in each form and encoding that callers request. The longest unused ones are dropped; while
+/// callers that read slowly hold them, further ones are passed on.
 pub const MIRROR_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of one such document. Longer ones are passed on. `/openapi/v2` has 3 MiB without definitions.
 pub const MIRROR_DOCUMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Number of such documents. Memory: about 2 KiB each, besides their bodies.
+/// Number of such documents. Memory: about 2 KiB each, besides their bodies, and at most [`UPSTREAM_HEAD_BYTES_MAX`].
 pub const MIRROR_DOCUMENTS_MAX: usize = 512;
 
 /// Bytes of path, query, Accept and Accept-Encoding of a request whose document is kept.

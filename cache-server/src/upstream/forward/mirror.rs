@@ -4,6 +4,8 @@
 //! INVARIANT: a kept document is sent only after the API server answered 304 to its ETag and to the caller's own
 //! credentials, so rights and freshness are the API server's. INVARIANT: a document answers only requests with the path,
 //! query, Accept and Accept-Encoding that it was received for: the API server gives its JSON and its protobuf one ETag.
+//! INVARIANT: no header that one caller got, such as a cookie or a warning, is sent to another one.
+//! INVARIANT: every byte of a document counts until the last caller that it is sent to has dropped it.
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use informer_serving::status::Status;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::{body::ForwardedBody, headers, unavailable};
 use crate::limits::{
@@ -27,20 +29,22 @@ const PARTIAL: [HeaderName; 5] =
 /// Headers of a document that stay what they were when it was received.
 const OF_CONTENT: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::CONTENT_LENGTH];
 
+/// Headers that are kept with a document. All others come with each 304.
+const KEPT: [HeaderName; 5] =
+    [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::VARY, header::CACHE_CONTROL, header::LAST_MODIFIED];
+
 /// The kept documents.
 pub(super) struct Mirror {
     kept: Mutex<KeptDocuments>,
     /// Permits for documents that are being received.
     fills: Semaphore,
+    /// A permit for each byte of a document that is kept, received, or sent to a caller.
+    room: Arc<Semaphore>,
 }
 
+/// The kept documents, the most recently used ones last.
 #[derive(Default)]
-struct KeptDocuments {
-    /// The most recently used ones last.
-    documents: Vec<Arc<MirroredDocument>>,
-    /// Bytes of their bodies.
-    bytes: usize,
-}
+struct KeptDocuments(Vec<Arc<MirroredDocument>>);
 
 /// Everything in a request that chooses a document and its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +73,8 @@ pub(super) struct DocumentRequest {
 
 impl Mirror {
     pub(super) fn new() -> Self {
-        Self { kept: Mutex::default(), fills: Semaphore::new(MIRROR_FILLS_MAX) }
+        let (fills, room) = (Semaphore::new(MIRROR_FILLS_MAX), Arc::new(Semaphore::new(MIRROR_BYTES_MAX)));
+        Self { kept: Mutex::default(), fills, room }
     }
 
     /// Returns the request for a document, and makes it conditional in `headers` if the document is kept; `None` for
@@ -109,6 +114,7 @@ impl Mirror {
         for name in OF_CONTENT {
             headers.remove(name);
         }
+        headers.insert(header::ETAG, document.etag.clone());
         if request.knows(&document.etag) {
             return Ok(with_head(StatusCode::NOT_MODIFIED, headers, ForwardedBody::whole(Bytes::new(), permit)));
         }
@@ -125,27 +131,76 @@ impl Mirror {
         headers: &HeaderMap,
         mut body: Incoming,
     ) -> Result<ReceivedDocument, Status> {
-        let length = http_body::Body::size_hint(&body).lower();
-        let length = usize::try_from(length).ok().filter(|&length| length <= MIRROR_DOCUMENT_BYTES_MAX);
-        let (Some(etag), Some(length), Ok(_fill)) = (kept_etag(headers), length, self.fills.try_acquire()) else {
+        let announced =
+            http_body::Body::size_hint(&body).exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+        let reserved = announced.unwrap_or(MIRROR_DOCUMENT_BYTES_MAX);
+        let Some(DocumentFill { etag, mut room, _turn }) = self.begin(headers, reserved) else {
             return Ok(ReceivedDocument::Part(Bytes::new(), body));
         };
-        let mut received = Vec::with_capacity(length);
+        let mut received = Vec::with_capacity(announced.unwrap_or_default());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| unavailable("the upstream API server broke off a document"))?;
             received.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-            if MIRROR_DOCUMENT_BYTES_MAX < received.len() {
-                return Ok(ReceivedDocument::Part(received.into(), body));
+            if reserved < received.len() {
+                return Ok(ReceivedDocument::Part(DocumentBytes::counted(received, room), body));
             }
         }
+        drop(room.split(reserved - received.len()));
         let document = MirroredDocument {
             key: key.clone(),
-            etag: etag.clone(),
-            headers: headers.clone(),
-            // Without the room that the growing buffer had left.
-            body: received.into_boxed_slice().into(),
+            etag,
+            headers: kept_headers(headers),
+            body: DocumentBytes::counted(received, room),
         };
-        Ok(ReceivedDocument::Whole(self.kept.lock().insert(document, MIRROR_BYTES_MAX)))
+        Ok(ReceivedDocument::Whole(self.kept.lock().insert(document)))
+    }
+
+    /// Reserves what it takes to keep a document of `length` bytes at most; `None` if it must not be kept, or if there is
+    /// no room.
+    fn begin(&self, headers: &HeaderMap, length: usize) -> Option<DocumentFill<'_>> {
+        let etag = kept_etag(headers).filter(|_| length <= MIRROR_DOCUMENT_BYTES_MAX)?.clone();
+        let turn = self.fills.try_acquire().ok()?;
+        Some(DocumentFill { etag, room: self.reserve(length)?, _turn: turn })
+    }
+
+    /// Reserves room for `bytes`, and drops the longest unused documents for it. `None` if callers that read slowly hold
+    /// too much.
+    fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(bytes).ok()?;
+        loop {
+            if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(count) {
+                return Some(room);
+            }
+            self.kept.lock().drop_oldest()?;
+        }
+    }
+}
+
+/// A document that is being received.
+struct DocumentFill<'a> {
+    etag: HeaderValue,
+    /// Room for its bytes.
+    room: OwnedSemaphorePermit,
+    /// Held while it is received.
+    _turn: SemaphorePermit<'a>,
+}
+
+/// Bytes of a document, which occupy their room until the last reference to them is dropped.
+struct DocumentBytes {
+    bytes: Box<[u8]>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl DocumentBytes {
+    fn counted(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Bytes {
+        // A boxed slice is without the room that the growing buffer had left.
+        Bytes::from_owner(Self { bytes: bytes.into_boxed_slice(), _room: room })
+    }
+}
+
+impl AsRef<[u8]> for DocumentBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -187,24 +242,28 @@ impl DocumentRequest {
 }
 
 impl KeptDocuments {
-    /// Returns the document that a request asks for, and notes its use. Cost: a comparison with each.
+    /// Returns the document of a request, and notes its use. Cost: a comparison with each.
     fn find(&mut self, key: &DocumentKey) -> Option<Arc<MirroredDocument>> {
-        let at = self.documents.iter().position(|document| document.key == *key)?;
-        let document = self.documents.remove(at);
-        self.documents.push(Arc::clone(&document));
+        let at = self.0.iter().position(|document| document.key == *key)?;
+        let document = self.0.remove(at);
+        self.0.push(Arc::clone(&document));
         Some(document)
     }
 
-    /// Adds a document in place of the one before, and drops the longest unused ones beyond `bytes_max`.
-    fn insert(&mut self, document: MirroredDocument, bytes_max: usize) -> Arc<MirroredDocument> {
+    /// Adds a document in place of the one before, and drops the longest unused one beyond [`MIRROR_DOCUMENTS_MAX`].
+    fn insert(&mut self, document: MirroredDocument) -> Arc<MirroredDocument> {
         let document = Arc::new(document);
-        self.documents.retain(|kept| kept.key != document.key);
-        self.documents.push(Arc::clone(&document));
-        self.bytes = self.documents.iter().map(|document| document.body.len()).sum();
-        while bytes_max < self.bytes || MIRROR_DOCUMENTS_MAX < self.documents.len() {
-            self.bytes -= self.documents.remove(0).body.len();
+        self.0.retain(|kept| kept.key != document.key);
+        self.0.push(Arc::clone(&document));
+        if MIRROR_DOCUMENTS_MAX < self.0.len() {
+            self.drop_oldest();
         }
         document
+    }
+
+    /// Drops the longest unused document; `None` if there is no document.
+    fn drop_oldest(&mut self) -> Option<()> {
+        (!self.0.is_empty()).then(|| drop(self.0.remove(0)))
     }
 }
 
@@ -216,12 +275,25 @@ fn opaque(etag: &[u8]) -> &[u8] {
 
 /// Returns the ETag of a document that may be kept: one that depends on nothing but its key.
 fn kept_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let varies = headers.get_all(header::VARY).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
-    let is_of_key = |name: &[u8]| {
-        let name = name.trim_ascii();
-        name.eq_ignore_ascii_case(b"accept") || name.eq_ignore_ascii_case(b"accept-encoding")
-    };
-    headers.get(header::ETAG).filter(|_| varies.into_iter().all(is_of_key))
+    let is_of_key = |name: &[u8]| [&b"accept"[..], b"accept-encoding"].iter().any(|key| name.eq_ignore_ascii_case(key));
+    let is_forbidden = elements(headers, &header::CACHE_CONTROL).any(|it| it.eq_ignore_ascii_case(b"no-store"));
+    let is_shared = !is_forbidden && elements(headers, &header::VARY).all(is_of_key);
+    headers.get(header::ETAG).filter(|_| is_shared)
+}
+
+/// Returns the elements of a header that is a list.
+fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let values = headers.get_all(name).iter();
+    values.flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+/// Returns the headers to keep with a document.
+fn kept_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for (name, value) in headers.iter().filter(|(name, _)| KEPT.contains(name)) {
+        kept.append(name, value.clone());
+    }
+    kept
 }
 
 fn with_head(status: StatusCode, headers: HeaderMap, body: ForwardedBody) -> Response<ForwardedBody> {

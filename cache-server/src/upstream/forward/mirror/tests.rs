@@ -165,7 +165,10 @@ async fn only_whole_documents_with_an_etag_are_kept() {
     assert_eq!(twice("GET", &format!("/openapi/v2?{}", "x".repeat(MIRROR_KEY_BYTES_MAX)), &[]).await, "", "too long");
     scene.served.lock().more = &[("vary", "Accept, Authorization")];
     assert_eq!(twice("GET", "/openapi/v2", &[]).await, "", "it depends on the caller");
-    scene.served.lock().more = &[("vary", "Accept-Encoding"), ("vary", "Accept")];
+    scene.served.lock().more = &[("cache-control", "private, no-store")];
+    assert_eq!(twice("GET", "/openapi/v2", &[]).await, "", "it must not be kept");
+    scene.served.lock().more =
+        &[("vary", "Accept-Encoding"), ("vary", "Accept"), ("cache-control", "no-cache, private")];
     assert_eq!(twice("GET", "/openapi/v2", &[]).await, "\"a\"");
 }
 
@@ -182,24 +185,71 @@ async fn longer_documents_pass_whole() {
     }
 }
 
+/// Goal: no caller gets a header that another one got with the document. Method: a cookie and a warning for the first one.
+#[tokio::test]
+async fn headers_for_one_caller_reach_no_other() {
+    let scene = Scene::new(Some("\"a\""), "first").await;
+    scene.served.lock().more = &[("set-cookie", "session=1"), ("warning", "299 - \"old token\""), ("vary", "Accept")];
+    let first = scene.get("/apis", &[]).await;
+    assert_eq!([&first.headers()["set-cookie"], &first.headers()["vary"]], ["session=1", "Accept"]);
+    scene.served.lock().more = &[];
+    let second = scene.get("/apis", &[]).await;
+    assert_eq!((&*scene.asked(), &second.body()[..]), ("\"a\"", &b"first"[..]), "the kept document");
+    let names: Vec<_> = second.headers().keys().map(HeaderName::as_str).collect();
+    assert!(names.contains(&"vary") && !names.contains(&"set-cookie") && !names.contains(&"warning"), "{names:?}");
+}
+
+/// Goal: callers that do not read hold a bounded number of documents. Method: more documents than there is room for, each of
+/// which is left unread, whole or as the beginning of a longer one; then all callers leave.
+#[tokio::test]
+async fn unread_documents_are_bounded() {
+    const ROOM: usize = MIRROR_BYTES_MAX / MIRROR_DOCUMENT_BYTES_MAX;
+    for (length, more) in
+        [(MIRROR_DOCUMENT_BYTES_MAX, &[][..]), (MIRROR_DOCUMENT_BYTES_MAX + 1, &[("transfer-encoding", "chunked")])]
+    {
+        let scene = Scene::new(Some("\"a\""), vec![7; length]).await;
+        scene.served.lock().more = more;
+        let mut unread = Vec::new();
+        for number in 0..2 * ROOM {
+            let (parts, ()) = Request::get(format!("/openapi/v2?{number}")).body(()).unwrap().into_parts();
+            unread.push(scene.forwarder.forward(&parts, Full::default()).await.unwrap());
+            let room = scene.forwarder.mirror.room.available_permits();
+            assert_eq!(room, ROOM.saturating_sub(number + 1) * MIRROR_DOCUMENT_BYTES_MAX, "{length} {number}");
+        }
+        drop(unread);
+        *scene.served.lock() = Served { etag: Some("\"b\""), body: "short".into(), more: &[] };
+        for asked in ["", "\"b\""] {
+            assert_eq!(
+                (&scene.get("/apis", &[]).await.body()[..], &*scene.asked()),
+                (&b"short"[..], asked),
+                "{length}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_longest_unused_documents_are_dropped() {
-    let mut kept = KeptDocuments::default();
+    let mirror = Mirror::new();
     let key = |path: &str| DocumentKey { path_and_query: path.to_owned(), accept: Vec::new(), encoding: Vec::new() };
-    let insert = |kept: &mut KeptDocuments, path: &str, bytes: usize| {
+    let insert = |path: &str, part: usize| {
+        let bytes = vec![0; MIRROR_BYTES_MAX / 10 * part];
+        let room = mirror.reserve(bytes.len()).expect("no caller holds a document");
         let (etag, headers) = (HeaderValue::from_static("\"a\""), HeaderMap::new());
-        kept.insert(MirroredDocument { key: key(path), etag, headers, body: vec![0; bytes].into() }, 100);
-        let paths: Vec<_> = kept.documents.iter().map(|document| document.key.path_and_query.clone()).collect();
-        (paths.concat(), kept.bytes)
+        let kept = &mut *mirror.kept.lock();
+        kept.insert(MirroredDocument { key: key(path), etag, headers, body: DocumentBytes::counted(bytes, room) });
+        kept.0.iter().map(|document| document.key.path_and_query.as_str()).collect::<String>()
     };
-    assert_eq!(insert(&mut kept, "a", 40), ("a".to_owned(), 40));
-    assert_eq!(insert(&mut kept, "b", 40), ("ab".to_owned(), 80));
+    assert_eq!(insert("a", 4), "a");
+    assert_eq!(insert("b", 4), "ab");
+    let mut kept = mirror.kept.lock();
     assert!(kept.find(&key("a")).is_some() && kept.find(&key("c")).is_none());
-    assert_eq!(insert(&mut kept, "c", 40), ("ac".to_owned(), 80), "b was used before a");
-    assert_eq!(insert(&mut kept, "a", 10), ("ca".to_owned(), 50), "replaced");
-    assert_eq!(insert(&mut kept, "d", 100), ("d".to_owned(), 100));
+    drop(kept);
+    assert_eq!(insert("c", 4), "ac", "b was used before a");
+    assert_eq!(insert("a", 1), "ca", "replaced");
+    assert_eq!(insert("d", 10), "d");
     for number in 0..2 * MIRROR_DOCUMENTS_MAX {
-        insert(&mut kept, &number.to_string(), 0);
+        insert(&number.to_string(), 0);
     }
-    assert_eq!(kept.documents.len(), MIRROR_DOCUMENTS_MAX);
+    assert_eq!(mirror.kept.lock().0.len(), MIRROR_DOCUMENTS_MAX);
 }
