@@ -2,15 +2,21 @@
 
 use std::{cmp, time::Duration};
 
+use bytes::Bytes;
 use futures::StreamExt as _;
+use http::StatusCode;
+use http_body_util::{BodyExt as _, Limited};
 use informer::raw::{Builder, Event, Events};
 use informer_core::{ListSemantic, Objects, Read, Request, Resource};
+use informer_serving::status::Status;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use watch_cache::Entry;
 
 use super::followed::{FollowedType, no_number};
-use crate::{registry::ResourceType, storage::SourceError};
+use crate::{limits::MESSAGE_BYTES_MAX, registry::ResourceType, storage::SourceError};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The part of a list that is read.
 #[derive(Deserialize)]
@@ -83,36 +89,49 @@ pub(super) async fn list(
     };
     let read = Read::List { semantic: ListSemantic::MostRecent, limit: u32::try_from(limit).ok() };
     let uri = Request::new(&resource, &read).uri();
-    let list = timeout(PROBE_WAIT, answered(clients, &uri)).await;
+    let bytes_max = limit.saturating_mul(LISTED_OBJECT_BYTES_MAX).min(LISTED_BYTES_MAX);
+    let list = timeout(PROBE_WAIT, answered(clients, &uri, bytes_max)).await;
     let list = list.map_err(|_| SourceError::Unavailable("no answer in time".to_owned()))??;
     let revision = list.metadata.resource_version.parse().map_err(|_| no_number())?;
     let objects = list.items.into_iter().flatten().map(|object| object.metadata).collect();
     Ok(ListedVersions { revision, objects: list.metadata.next.is_empty().then_some(objects) })
 }
 
-/// Sends a list to the first address that can be reached. Only a 404 is tried again, because a type that was just defined
-/// is not served at once: an API server that is overloaded must not be asked again for each read.
-async fn answered(clients: &[kube::Client], uri: &str) -> Result<ListHead, SourceError> {
+/// Sends a list to the addresses in turn until one succeeds. Only a 404 is tried again, because a type that was just
+/// defined is not served at once: an API server that is overloaded must not be asked again for each read.
+async fn answered(clients: &[kube::Client], uri: &str, bytes_max: usize) -> Result<ListHead, SourceError> {
     loop {
-        let mut last = None;
+        let mut last = (StatusCode::SERVICE_UNAVAILABLE, "no address".to_owned());
         for client in clients {
-            let request = http::Request::get(uri).header(http::header::ACCEPT, ONLY_METADATA).body(Vec::new());
-            let request = request.map_err(|error| SourceError::Unavailable(error.to_string()))?;
-            // Decoded here: kube would log a body that it cannot decode.
-            match client.request_text(request).await {
-                Ok(text) => return serde_json::from_str(&text).map_err(|error| unreadable(&error)),
-                Err(error) => last = Some(error),
-            }
+            last = match send(client, uri, bytes_max).await {
+                Ok((code, body)) if code.is_success() => {
+                    return serde_json::from_slice(&body).map_err(|error| unreadable(&error));
+                }
+                Ok((code, body)) => {
+                    (code, Status::read(&body).map_or_else(|| code.to_string(), |status| status.message))
+                }
+                Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            };
         }
         match last {
-            Some(kube::Error::Api(status)) if status.code == 404 => sleep(MISSING_PAUSE).await,
-            Some(kube::Error::Api(status)) if [401, 403].contains(&status.code) => {
-                return Err(SourceError::Forbidden(status.message));
-            }
-            Some(error) => return Err(SourceError::Unavailable(error.to_string())),
-            None => return Err(SourceError::Unavailable("no address".to_owned())),
+            (StatusCode::NOT_FOUND, _) => sleep(MISSING_PAUSE).await,
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, error) => return Err(SourceError::Forbidden(error)),
+            (_, error) => return Err(SourceError::Unavailable(error)),
         }
     }
+}
+
+/// Sends a request, and reads its whole answer. An error is longer than [`MESSAGE_BYTES_MAX`] only if it is none of the
+/// API server's.
+async fn send(client: &kube::Client, uri: &str, bytes_max: usize) -> Result<(StatusCode, Bytes), BoxError> {
+    let request =
+        http::Request::get(uri).header(http::header::ACCEPT, ONLY_METADATA).body(kube::client::Body::empty())?;
+    // Not through kube's own decoding, which has no bound, and logs a body that it cannot decode.
+    let response = client.send(request).await?;
+    let code = response.status();
+    let bytes_max = if code.is_success() { bytes_max } else { MESSAGE_BYTES_MAX };
+    let body = Limited::new(response.into_body(), bytes_max).collect().await?;
+    Ok((code, body.to_bytes()))
 }
 
 fn unreadable(error: &serde_json::Error) -> SourceError {
@@ -174,6 +193,13 @@ const WATCH_SECONDS: u32 = 3;
 
 /// Longest wait for the answer to a probe. Reads wait as long.
 const PROBE_WAIT: Duration = Duration::from_secs(3);
+
+/// Bytes of one object in a list: kube-apiserver accepts no larger one.
+const LISTED_OBJECT_BYTES_MAX: usize = 3 << 20;
+
+/// Bytes of one list. That of 10,000 objects has some 50 MiB, mostly managedFields. Memory: this much for each type whose
+/// state is compared, once the API server or a proxy before it sends without end.
+const LISTED_BYTES_MAX: usize = 256 << 20;
 
 /// Pause before a list of a type that is not served yet is sent again.
 const MISSING_PAUSE: Duration = Duration::from_millis(200);

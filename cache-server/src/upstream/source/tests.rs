@@ -5,13 +5,25 @@ mod peers;
 
 use std::time::Duration;
 
+use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
 use informer::testing::FakeApiServer;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use watch_cache::{Limits, Reader};
 
 use super::*;
-use crate::{cacher::Caches, registry::Registry, storage::coalesced::CoalescedSource};
+use crate::{
+    cacher::Caches,
+    config::UpstreamConfig,
+    registry::Registry,
+    storage::coalesced::CoalescedSource,
+    upstream::{
+        connect::UpstreamAddresses,
+        tests::{Api, full},
+    },
+};
 
 /// Longest time for a cache to be filled or to catch up, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -116,4 +128,38 @@ async fn any_answer_of_the_api_server_brings_a_cache_up_to_date() {
     last_answer.note();
     timeout(Duration::from_secs(1), caught_up()).await.expect("the delay was ended").expect("an open cache");
     assert_eq!(cached(&reader), listed(&api).await);
+}
+
+/// Goal: a broken API server, or a proxy in its place, costs no more than an error. Method: a list whose answer has no end,
+/// is no list, leads elsewhere, or is a long refusal.
+#[tokio::test]
+async fn broken_lists_are_errors() {
+    let endless = |code: u16| {
+        let pieces = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b' '; 8 << 10]))));
+        Response::builder().status(code).body(StreamBody::new(pieces).boxed_unsync()).expect("a response")
+    };
+    let text = |code: u16, text: &'static str| {
+        let builder = Response::builder().status(code).header("location", "http://127.0.0.1:1/");
+        builder.body(full(text)).expect("a response")
+    };
+    let api = Api::start(move |request| {
+        let answer = match request.uri().path() {
+            "/endless/api/v1/configmaps" => endless(200),
+            "/refused/api/v1/configmaps" => endless(403),
+            "/html/api/v1/configmaps" => text(200, "<html>"),
+            "/number/api/v1/configmaps" => text(200, r#"{"metadata": {"resourceVersion": "x"}, "items": []}"#),
+            _ => text(301, r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#),
+        };
+        Box::pin(std::future::ready(answer))
+    })
+    .await;
+    for path in ["endless", "refused", "html", "number", "elsewhere"] {
+        let url = Some(format!("{}/{path}", api.url()));
+        let config = UpstreamConfig { url, ..UpstreamConfig::default() };
+        let clients = UpstreamAddresses::load(&config).await.expect("a configuration").clients;
+        let listed = probe::list(&clients, &maps(), None, 1).await;
+        let error = listed.err().unwrap_or_else(|| panic!("{path} is a list")).to_string();
+        assert!(!error.contains("in time"), "{path}: {error}");
+        assert_eq!(api.seen.lock().drain(..).count(), 1, "{path} is sent once");
+    }
 }
