@@ -157,6 +157,7 @@ fn table(printed: &str) -> Vec<Vec<&str>> {
     printed.lines().map(|row| row.split_whitespace().collect()).collect()
 }
 
+/// All but the end of the Deployment of [`team_manifest`].
 const TEAM: &str = "\
 apiVersion: v1
 kind: Namespace
@@ -177,6 +178,15 @@ spec:
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: team}
+";
+
+/// A namespace, a ConfigMap, a Service and a Deployment.
+fn team_manifest() -> String {
+    [TEAM, DEPLOYMENT_SPEC].concat()
+}
+
+/// The rest of a Deployment, with two containers.
+pub(crate) const DEPLOYMENT_SPEC: &str = "\
 spec:
   replicas: 2
   selector: {matchLabels: {app: web}}

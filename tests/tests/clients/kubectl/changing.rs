@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::objects::configmap;
 
-use super::{Scene, TEAM, scenes};
+use super::{Scene, scenes, team_manifest};
 
 const WEB: &str = "/apis/apps/v1/namespaces/team/deployments/web";
 
@@ -23,13 +23,13 @@ const VARIABLES: &str = "/spec/template/spec/containers/0/env";
 #[tokio::test]
 async fn files_are_created_after_they_were_validated() {
     for scene in scenes().await {
-        let team = scene.file("team.yaml", TEAM);
+        let team = scene.file("team.yaml", &team_manifest());
         let created =
             "namespace/team created\nconfigmap/settings created\nservice/web created\ndeployment.apps/web created\n";
         scene.prints(&format!("create -f {team}"), created).await;
         let again = scene.fail(&format!("create -f {team}")).await;
         assert!(again.contains("configmaps \"settings\" already exists"), "{again}");
-        let wrong = TEAM.replace("replicas: 2", "replicass: 2").replace("name: web", "name: other");
+        let wrong = team_manifest().replace("replicas: 2", "replicass: 2").replace("name: web", "name: other");
         let complaint = scene.fail(&format!("create -f {}", scene.file("wrong.yaml", &wrong))).await;
         assert!(complaint.contains("unknown field \"spec.replicass\""), "{}: {complaint}", scene.name);
     }
@@ -38,13 +38,13 @@ async fn files_are_created_after_they_were_validated() {
 #[tokio::test]
 async fn what_was_applied_is_changed_and_pruned_by_applying_again() {
     for scene in scenes().await {
-        let team = scene.file("team.yaml", TEAM);
+        let team = scene.file("team.yaml", &team_manifest());
         scene.run(&format!("apply -f {team}")).await;
         let before = web(&scene).await;
         let unchanged = "namespace/team unchanged\nconfigmap/settings unchanged\nservice/web unchanged\ndeployment.apps/web unchanged\n";
         scene.prints(&format!("apply -f {team}"), unchanged).await;
         assert_eq!(before, web(&scene).await, "{}", scene.name);
-        let fewer = TEAM
+        let fewer = team_manifest()
             .replace("{name: A, value: a}, ", "")
             .replace("      - {name: log, image: log:1}\n", "")
             .replace(", {name: https, port: 443}", "")
@@ -74,7 +74,7 @@ async fn what_was_applied_is_changed_and_pruned_by_applying_again() {
 #[tokio::test]
 async fn files_are_applied_at_the_server() {
     for scene in scenes().await {
-        let team = scene.file("team.yaml", TEAM);
+        let team = scene.file("team.yaml", &team_manifest());
         let applied = "namespace/team serverside-applied\nconfigmap/settings serverside-applied\n\
                        service/web serverside-applied\ndeployment.apps/web serverside-applied\n";
         scene.prints(&format!("apply --server-side -f {team}"), applied).await;
@@ -90,7 +90,8 @@ async fn files_are_applied_at_the_server() {
             .map(|entry| &entry["manager"])
             .collect();
         assert_eq!(managers, [&json!("kubectl")], "{}: {after}", scene.name);
-        let newer = scene.file("newer.yaml", &TEAM.replace("web:1", "web:2").replace("colour: blue", "colour: red"));
+        let newer =
+            scene.file("newer.yaml", &team_manifest().replace("web:1", "web:2").replace("colour: blue", "colour: red"));
         scene.prints(&format!("apply --server-side -f {newer}"), applied).await;
         assert_eq!(web(&scene).await["spec"]["template"]["spec"]["containers"][0]["image"], "web:2");
         scene.prints("get -n team cm settings -o jsonpath={.data.colour}", "red").await;
@@ -100,7 +101,7 @@ async fn files_are_applied_at_the_server() {
 #[tokio::test]
 async fn objects_applied_by_the_client_go_on_at_the_server() {
     for scene in scenes().await {
-        let file = scene.file("team.yaml", TEAM);
+        let file = scene.file("team.yaml", &team_manifest());
         scene.run(&format!("apply -f {file}")).await;
         scene.run(&format!("apply --server-side --force-conflicts -f {file}")).await;
         assert_eq!(names(&web(&scene).await, CONTAINERS), ["web", "log"], "{}", scene.name);
@@ -126,7 +127,7 @@ async fn labels_and_annotations_come_and_go() {
 #[tokio::test]
 async fn objects_are_patched_in_every_way() {
     for scene in scenes().await {
-        let team = scene.file("team.yaml", TEAM);
+        let team = scene.file("team.yaml", &team_manifest());
         scene.run(&format!("create --validate=false -f {team}")).await;
         for (kind, patch) in [
             ("merge", r#"{"spec":{"replicas":3}}"#),
@@ -166,7 +167,7 @@ async fn objects_are_replaced() {
 #[tokio::test]
 async fn deployments_are_scaled() {
     for scene in scenes().await {
-        scene.run(&format!("create --validate=false -f {}", scene.file("team.yaml", TEAM))).await;
+        scene.run(&format!("create --validate=false -f {}", scene.file("team.yaml", &team_manifest()))).await;
         scene.prints("scale -n team deploy/web --replicas=5", "deployment.apps/web scaled\n").await;
         scene.prints("get -n team deploy/web -o jsonpath={.spec.replicas}", "5").await;
         let complaint = scene.fail("scale -n team deploy/web --current-replicas=2 --replicas=1").await;
@@ -180,7 +181,7 @@ async fn deployments_are_scaled() {
 #[tokio::test]
 async fn objects_are_deleted_one_by_one_and_all_at_once() {
     for scene in scenes().await {
-        scene.run(&format!("create --validate=false -f {}", scene.file("team.yaml", TEAM))).await;
+        scene.run(&format!("create --validate=false -f {}", scene.file("team.yaml", &team_manifest()))).await;
         let deleted = scene.run("delete -n team cm/settings").await;
         assert!(deleted.starts_with("configmap \"settings\" deleted"), "{}: {deleted}", scene.name);
         let gone = scene.fail("get -n team cm/settings").await;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tests::objects::configmap;
 use tokio::time::timeout;
 
-use super::{TEAM, scenes, scenes_with, table};
+use super::{scenes, scenes_with, table, team_manifest};
 use crate::faults::Plan;
 
 const POPULATED: &[&str] = &["--populate", "pods=700,nodes=8,namespaces=5,seed=1"];
@@ -39,7 +39,7 @@ async fn objects_are_shown_in_the_columns_that_people_know() {
             let header = printed.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(header, expected, "{}: {line}", scene.name);
         }
-        let team = scene.file("team.yaml", TEAM);
+        let team = scene.file("team.yaml", &team_manifest());
         scene.run(&format!("create --validate=false -f {team}")).await;
         scene.prints("get -n team all -o name", "service/web\ndeployment.apps/web\n").await;
         let printed = scene.run("get -n team deployments,services,configmaps").await;

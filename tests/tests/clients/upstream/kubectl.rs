@@ -19,12 +19,13 @@ use tokio::{
 };
 
 use super::scene::Front;
-use crate::programs::Program;
+use crate::{kubectl::DEPLOYMENT_SPEC, programs::Program};
 
 /// Timeout of a command, which takes under a second; the rest is for busy machines.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);
 
-const MANIFEST: &str = "\
+/// All but the end of the Deployment.
+const WEB: &str = "\
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings, labels: {app: web}}
@@ -41,21 +42,20 @@ spec:
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, labels: {app: web}}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - {name: web, image: web:1, env: [{name: A, value: a}, {name: B, value: b}]}
-      - {name: log, image: log:1}
+";
+
+const POD: &str = "\
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: p, labels: {app: web}}
 spec: {containers: [{name: c, image: i}]}
 ";
+
+/// A ConfigMap, a Service, a Deployment and a pod.
+fn manifest() -> String {
+    [WEB, DEPLOYMENT_SPEC, POD].concat()
+}
 
 /// kubectl with one server.
 struct Side {
@@ -81,7 +81,7 @@ async fn sides(test: &str, namespaces: [&'static str; 2]) -> Option<Sides> {
     let front = Front::start(genuine.kubeconfig(CACHE), &[]).await;
     let side = |kubeconfig, namespace| {
         let home = tempfile::tempdir().unwrap();
-        fs::write(home.path().join("team.yaml"), MANIFEST).unwrap();
+        fs::write(home.path().join("team.yaml"), manifest()).unwrap();
         Side { program: program.clone(), kubeconfig, namespace, namespaces, home }
     };
     let through = side(front.kubeconfig(ADMIN, front.address()), namespaces[0]);
@@ -161,7 +161,7 @@ fn masked_word(word: &str) -> &str {
 }
 
 impl Sides {
-    /// Runs a command on both sides, and asserts that they say the same. Returns it.
+    /// Runs a command on both sides, and asserts that the outputs are equal. Returns the output.
     async fn equal(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let (through, direct) = tokio::join!(self.through.said(words), self.direct.said(words));
         assert_eq!(through, direct, "kubectl {words:?}");
@@ -242,8 +242,8 @@ async fn writing_commands_do_what_they_do_at_the_api_server() {
     let Some(sides) = sides("kubectl writes upstream", ["writes-through", "writes-direct"]).await else { return };
     sides.succeed("create -f team.yaml").await;
     assert!(sides.fail("create -f team.yaml").await.contains("configmaps \"settings\" already exists"));
-    let wrong = MANIFEST.replace("replicas: 2", "replicass: 2");
-    let changed = MANIFEST.replace("web:1", "web:2").replace("colour: blue", "colour: red");
+    let wrong = manifest().replace("replicas: 2", "replicass: 2");
+    let changed = manifest().replace("web:1", "web:2").replace("colour: blue", "colour: red");
     for side in [&sides.through, &sides.direct] {
         fs::write(side.home.path().join("wrong.yaml"), &wrong).unwrap();
         fs::write(side.home.path().join("changed.yaml"), &changed).unwrap();
