@@ -122,9 +122,9 @@ impl Store for Faulty {
 /// A fault of a [`Source`].
 #[derive(Clone, Debug)]
 pub(crate) enum SourceFault {
-    /// A call fails. A stream reports the error before its next update, and goes on.
+    /// A call fails. A stream reports the error before its next update, and continues.
     Error(SourceError),
-    /// A stream ends before its next update. A question has no answer in time.
+    /// A stream ends before its next update. A question gets no answer in time.
     Breaks,
 }
 
@@ -166,16 +166,22 @@ impl FaultySource {
         *self.plan.fault.lock() = None;
     }
 
-    /// Meets the fault of a question.
-    async fn question(&self) -> Result<(), SourceError> {
-        match self.plan.step() {
-            None => Ok(()),
-            Some(SourceFault::Error(error)) => Err(error),
-            Some(SourceFault::Breaks) => {
-                sleep(QUESTION_STALL).await;
-                Err(SourceError::Unavailable("no answer in time".to_owned()))
+    /// Sends a question of the inner source, unless it meets the fault.
+    fn after_fault<'a>(
+        &'a self,
+        question: BoxFuture<'a, Result<u64, SourceError>>,
+    ) -> BoxFuture<'a, Result<u64, SourceError>> {
+        async move {
+            match self.plan.step() {
+                None => question.await,
+                Some(SourceFault::Error(error)) => Err(error),
+                Some(SourceFault::Breaks) => {
+                    sleep(QUESTION_STALL).await;
+                    Err(SourceError::Unavailable("no answer in time".to_owned()))
+                }
             }
         }
+        .boxed()
     }
 }
 
@@ -200,21 +206,11 @@ impl Source for FaultySource {
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        let ty = Arc::clone(ty);
-        async move {
-            self.question().await?;
-            self.inner.current(&ty).await
-        }
-        .boxed()
+        self.after_fault(self.inner.current(ty))
     }
 
     fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        let ty = Arc::clone(ty);
-        async move {
-            self.question().await?;
-            self.inner.confirmed(&ty).await
-        }
-        .boxed()
+        self.after_fault(self.inner.confirmed(ty))
     }
 }
 
