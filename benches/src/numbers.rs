@@ -125,7 +125,12 @@ pub fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let report = if flags.page_only { page::read(flags.write.as_deref()) } else { measure(&flags) };
-    match report.and_then(|report| write(&flags, &report)) {
+    exit_code(report.and_then(|report| write(&flags, &report)))
+}
+
+/// Exit 1 if a target was missed, or for an error, which it prints.
+fn exit_code(all_met: Result<bool, Failure>) -> ExitCode {
+    match all_met {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

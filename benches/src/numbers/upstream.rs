@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{incident::ListLoad, row::SideRow, watchers::WatchLoad};
 use super::{
-    Failure, Flags,
+    Failure, Flags, exit_code,
     machine::{self, Machine},
     stock::{self, Cluster},
 };
@@ -197,14 +197,7 @@ pub(crate) fn main(flags: &Flags) -> ExitCode {
         }
         Ok(flags.page_only || report.holds())
     });
-    match written {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("numbers: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(written)
 }
 
 #[expect(clippy::print_stdout, reason = "what was asked for")]

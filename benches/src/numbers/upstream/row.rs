@@ -46,7 +46,7 @@ impl SideRow {
         let Self { what, unit, target, with_us, alone } = self;
         let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), amount);
         let measured = if self.holds() { optional(*with_us) } else { format!("**{}** missed", optional(*with_us)) };
-        // A quotient of differences around zero tells nothing.
+        // A quotient of differences around zero means nothing.
         let times = alone.zip(*with_us).filter(|(alone, with_us)| *alone > 0.0 && *with_us > 0.0);
         let times = times.map_or_else(|| "-".to_owned(), |(alone, with_us)| quotient(alone / with_us));
         [what.clone(), unit.label().to_owned(), target.text(), measured, optional(*alone), times]

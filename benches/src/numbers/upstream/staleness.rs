@@ -1,4 +1,4 @@
-//! `staleness`: how much later an event arrives through this server than directly.
+//! `staleness`: delay of an event through this server beyond that of a direct watch.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -78,7 +78,7 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
     runtime.block_on(async { timeout(OPEN_WAIT, open.wait()).await.map(drop) }).map_err(|_| not_open())?;
     let written = runtime.block_on(writer.write(pace, 0));
     thread::sleep(LATE_WAIT);
-    // An error means that the watches have ended, and their result tells why.
+    // An error means that the watches have ended; their result has the reason.
     let _ = stop.send(true);
     let [first, second, through] =
         watching.join().map_err(|_| Failure::Load("the thread of watches failed".to_owned()))??;
