@@ -74,7 +74,7 @@ pub enum FreshnessError {
 pub struct Caches {
     source: Arc<dyn Source>,
     limits: Limits,
-    /// See [`Self::recent`].
+    /// Maximum age of a confirmation that [`Self::recent`] accepts.
     max_staleness: Duration,
     total: Total,
     started: Instant,
@@ -134,7 +134,7 @@ impl Caches {
         self
     }
 
-    /// Lets [`Self::recent`] miss what was committed in the last `max_staleness`. Call before the first one.
+    /// Lets [`Self::recent`] accept a confirmation up to `max_staleness` old. Call before the first read.
     #[must_use]
     pub(crate) const fn at_most_stale(mut self, max_staleness: Duration) -> Self {
         self.max_staleness = max_staleness;
@@ -161,9 +161,9 @@ impl Caches {
         Ok(reader)
     }
 
-    /// Returns the type's reader for a client's read of the most recent state: [`Self::fresh`], or, if this server may be
-    /// stale, with everything that was committed that long before the call. Then also returns the time since the source
-    /// was asked, unless it was asked for this read.
+    /// Returns the type's reader for a client's read of the most recent state: like [`Self::fresh`], but the state may
+    /// lack the commits of the last `max_staleness`. Also returns the age of the source's confirmation; `None` if the
+    /// confirmation was requested for this read.
     ///
     /// # Errors
     /// [`FreshnessError`].
@@ -171,7 +171,7 @@ impl Caches {
         if self.max_staleness.is_zero() {
             return Ok((self.fresh(ty).await?, None));
         }
-        // Boxed, so that reads of servers without this setting have no room for it.
+        // Boxed, because the futures of all other reads would be as large as this one.
         Box::pin(async {
             let arrived = Instant::now();
             let deadline = arrived + self.source.confirmed_within();
@@ -234,7 +234,7 @@ impl Caches {
         }
     }
 
-    /// Returns false for positions of another history, although later ones of this history exist.
+    /// Returns false if a position is known to belong to another history. See [`Source::is_known`].
     pub(crate) fn knows(&self, position: u64) -> bool {
         self.source.is_known(position)
     }

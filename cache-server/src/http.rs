@@ -102,7 +102,7 @@ where
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
     let mut response = finished(answer, head.errors, &mut answering, closes);
     if let Some(age) = age(&app, &route) {
-        // A read that was confirmed a moment ago has an age of its own.
+        // A read with an older confirmation has set the age of that.
         response.headers_mut().entry(header::AGE).or_insert(age);
     }
     response
@@ -316,7 +316,7 @@ where
         _ => return Err(status::method_not_supported(&target.ty, head.method)),
     }
     let format = AnswerFormat::read(head.headers, &head.query);
-    // Built-in types have a router that looks at the header first.
+    // In kube-apiserver, the router of built-in types checks the header first, with an error of its own.
     let format = format.map_err(|refusal| if target.ty.custom.is_some() { negotiate::refusal() } else { refusal })?;
     if *head.method != Method::GET {
         return write::answer(&local(app)?, head, target, &format, body).await;

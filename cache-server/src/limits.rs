@@ -188,14 +188,14 @@ pub const CHURN_RATE_MAX: u32 = 100_000;
 /// Time for which `churn` waits for the last responses after it was asked to stop.
 pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
 
-/// Longest time that `--max-staleness` takes. It is also the longest time for which consistent reads may wait in vain
-/// after the API server was restored to an older state.
+/// Largest value of `--max-staleness`. After the API server was restored to an older state, consistent reads can fail for
+/// this long, because the kept confirmation is ahead of the new history.
 pub const STALENESS_MAX: Duration = Duration::from_secs(60);
 
 /// Addresses of one upstream. A request is tried on each of them once, as long as none of them accepts a connection.
 pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 
-/// Other cache-servers that an empty cache may be filled from. They are asked one after the other, in random order.
+/// Other cache-servers that an empty cache may be filled from. The cache tries them one after the other, in random order.
 pub const PEERS_MAX: usize = 32;
 
 /// Requests of callers that are passed to the upstream at once, each on a connection of its own. Further ones get 429.
@@ -217,8 +217,8 @@ pub const MIRROR_DOCUMENTS_MAX: usize = 512;
 /// Bytes of path, query, Accept and Accept-Encoding of a request whose document is kept.
 pub const MIRROR_KEY_BYTES_MAX: usize = 1 << 10;
 
-/// Documents that are received at once to be kept. Others are passed on meanwhile. Memory: each up to twice
-/// [`MIRROR_DOCUMENT_BYTES_MAX`].
+/// Documents that are received at the same time in order to be kept. Further ones are passed on. Memory: up to twice
+/// [`MIRROR_DOCUMENT_BYTES_MAX`] for each, as its buffer grows.
 pub const MIRROR_FILLS_MAX: usize = 2;
 
 /// Questions to the upstream on behalf of callers at once. Further ones wait within [`UPSTREAM_ASK_WAIT`].
@@ -254,9 +254,10 @@ pub const UPSTREAM_KEEPALIVE_TRIES: u32 = 3;
 /// Time for which the upstream may take no byte of a request. Linux only; elsewhere the kernel's own limit holds.
 pub const UPSTREAM_STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes of one piece of a body that is passed through. Such a body holds one piece that was read, one that is being cut,
-/// and [`UPSTREAM_UNSENT_BYTES_MAX`]: 32 KiB; from a caller's HTTP/2 stream [`UPSTREAM_HTTP2_WINDOW_BYTES`] in place of
-/// the first. Cost: two system calls for each piece; passing on a GiB takes about 0.5 s of CPU.
+/// Bytes of one piece of a body that is passed through. A body holds one piece in hyper's read buffer, one that is being
+/// cut, and [`UPSTREAM_UNSENT_BYTES_MAX`]: 32 KiB in all. The body of a caller's HTTP/2 stream holds
+/// [`UPSTREAM_HTTP2_WINDOW_BYTES`] in place of the first. Cost: two system calls for each piece, and about 0.5 s of CPU
+/// for a GiB.
 pub const UPSTREAM_PIECE_BYTES: usize = 8 << 10;
 
 /// Bytes read at once from a socket whose bodies are passed through: one less than hyper's smallest buffer, which it
@@ -285,7 +286,7 @@ pub const UPSTREAM_UNSENT_BYTES_MAX: usize = 2 * UPSTREAM_PIECE_BYTES;
 /// Bytes copied at once in each direction of an upgraded connection. Memory: twice this for each of them.
 pub const TUNNEL_BYTES: usize = 16 << 10;
 
-/// Seconds that a client is asked to wait while the upstream cannot be reached.
+/// Value of Retry-After, in seconds, while the upstream cannot be reached.
 pub const UPSTREAM_RETRY_AFTER_SECONDS: u32 = 5;
 
 /// Bytes that must have been allocated and freed before the allocator is trimmed. Trimming walks the heap, so it is
@@ -332,8 +333,8 @@ pub const RIGHT_AGE: Duration = Duration::from_secs(10);
 /// lasted, up to [`RIGHT_AGE`]. kube-apiserver denies every read for some hundred milliseconds after its start.
 pub const DENIAL_AGE_MIN: Duration = Duration::from_secs(1);
 
-/// Time for which the last answer about a right counts while the API server cannot be asked. No right can
-/// be withdrawn there meanwhile, unless only this server is cut off.
+/// Time for which the last answer about a right counts while the API server does not respond. No right can be withdrawn
+/// there meanwhile, unless only this server is cut off from it.
 pub const RIGHT_AGE_AWAY: Duration = Duration::from_secs(300);
 
 /// Answers about rights of callers, and names of callers, that are kept. Memory: about 200 bytes each, and at most

@@ -30,7 +30,7 @@ use crate::{limits::FRESH_WAIT, registry::ResourceType};
 /// Where a cache gets the state and history of a type. Shared by all tasks.
 pub trait Source: Send + Sync + 'static {
     /// Streams one type: its state and everything after it, or, after a position, only the changes. Dropping the
-    /// stream frees the source's state for the reader. `cache` is what the stream fills: its objects prove to a source of
+    /// stream frees the source's state for the reader. The stream fills `cache`, whose objects prove to a source of
     /// several servers which history it holds.
     ///
     /// # Errors
@@ -57,8 +57,8 @@ pub trait Source: Send + Sync + 'static {
         self.current(ty)
     }
 
-    /// Like [`confirmed`](Self::confirmed), for a reader that may miss what was committed in the last `max_age`: a source
-    /// that knows such a revision answers without a request.
+    /// Like [`confirmed`](Self::confirmed), but accepts a confirmation whose question was sent at most `max_age` ago. The
+    /// state then lacks at most the commits of that time, and a source that kept such a confirmation sends no request.
     ///
     /// # Errors
     /// [`SourceError`] if the source does not respond.
@@ -86,7 +86,7 @@ pub trait Source: Send + Sync + 'static {
         std::future::ready(Err(SourceError::Compacted { after: read.position })).boxed()
     }
 
-    /// Returns false if no state of this history was ever at this position, although later ones are known: it belongs to
+    /// Returns false if the position lies below the newest one of this history and was never part of it: it belongs to
     /// another history.
     fn is_known(&self, position: u64) -> bool {
         let _ = position;
@@ -141,9 +141,9 @@ pub struct StoredState {
 /// A source's answer about a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
-    /// At this revision the type's state contains everything that was committed before `asked`.
+    /// Revision at which the type's state contains everything that was committed before `asked`.
     pub revision: u64,
-    /// Time at which the source was asked.
+    /// Time at which the question was sent to the source.
     pub asked: Instant,
 }
 
@@ -171,7 +171,7 @@ pub enum Update {
     Removed(String),
     /// The state is complete at this revision: objects that are not in it do not exist.
     StateComplete(u64),
-    /// The state broke off: its objects so far are void, and the state before it goes on.
+    /// The state broke off: its objects so far are void, and the state before it remains.
     StateAbandoned,
     /// An object was created or changed.
     Put(SourceRecord),
@@ -333,7 +333,7 @@ pub enum SourceError {
     /// This server may only read the storage; nothing was written.
     #[error("the storage is read only")]
     ReadOnly,
-    /// The storage failed during a write, which may have happened or not.
+    /// The storage failed during a write, whose outcome is unknown.
     #[error("the outcome of a write is not known: {0}")]
     Undecided(String),
     /// The source refuses to serve this type to us.

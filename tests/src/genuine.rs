@@ -180,7 +180,7 @@ impl Genuine {
         self.processes.spawn("etcd", &self.programs.join("etcd"), &flags);
     }
 
-    /// Kills etcd, as a crash does. kube-apiserver goes on and tries to reach it.
+    /// Kills etcd, as a crash does. kube-apiserver keeps running and tries to reach it.
     pub fn kill_etcd(&mut self) {
         self.processes.kill("etcd");
     }
@@ -231,7 +231,7 @@ impl Genuine {
         flags
     }
 
-    /// Lets [`CACHE`] read everything, and waits until the authorizer knows that.
+    /// Lets [`CACHE`] read everything, and waits until the authorizer allows it.
     async fn let_the_cache_read(&self) {
         let admin = self.client(ADMIN);
         let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);

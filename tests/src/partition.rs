@@ -95,7 +95,7 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_apart: wat
     }
 }
 
-/// Waits for the end of a partition. `None` if the proxy is gone.
+/// Waits for the end of a partition. `None` if the proxy was dropped.
 async fn together(is_apart: &mut watch::Receiver<bool>) -> Option<()> {
     is_apart.wait_for(|is_apart| !is_apart).await.ok().map(drop)
 }

@@ -186,7 +186,7 @@ impl Page {
 
     /// Sets the number of objects from the start of the page on, as counted by the previous page. The objects after
     /// this page are then not counted again, so a paged list costs one walk over its objects, not one per page. The first
-    /// page of a list without a range knows the number itself.
+    /// page of a list without a range takes the number from the state.
     #[must_use]
     pub fn with_following(mut self, following: Option<u64>) -> Self {
         self.following = following.or(self.following);

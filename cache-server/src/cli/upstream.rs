@@ -39,9 +39,9 @@ pub(super) struct UpstreamFlags {
     #[arg(long, env = "CACHE_SERVER_UPSTREAM_CA", value_name = "FILE", requires = "upstream")]
     upstream_ca: Option<PathBuf>,
 
-    /// Other cache-servers in front of the same cluster. An empty cache is filled from one of them, and from the API
-    /// server if none has the type. They are asked with this server's own identity, which must be a token; HTTPS, or
-    /// loopback. Left out: every cache is filled from the API server.
+    /// Other cache-servers in front of the same cluster, over HTTPS or on loopback. An empty cache is filled from one of
+    /// them, and from the API server if no peer has the type. Requests to peers carry this server's own identity, which
+    /// must be a token. Left out: every cache is filled from the API server.
     #[arg(long, env = "CACHE_SERVER_PEER", value_name = "URL,…", value_delimiter = ',', requires = "upstream")]
     peer: Vec<String>,
 
@@ -49,8 +49,8 @@ pub(super) struct UpstreamFlags {
     #[arg(long, env = "CACHE_SERVER_PEER_CA", value_name = "FILE", requires = "peer")]
     peer_ca: Option<PathBuf>,
 
-    /// Listen only once the caches of all types in --resources are filled, so that clients stay where they are
-    /// meanwhile. Left out: such types are answered 429, and /readyz fails.
+    /// Listen only once the caches of all types in --resources are filled, so that clients stay connected to another
+    /// replica until then. Left out: requests for a type that is not filled get 429, and /readyz fails.
     #[arg(long, env = "CACHE_SERVER_LISTEN_WHEN_READY", requires = "resources")]
     listen_when_ready: bool,
 
@@ -68,7 +68,8 @@ pub(super) struct UpstreamFlags {
     refuse_outside_scope: bool,
 
     /// Answer lists and watches without resourceVersion from the cache if the API server confirmed it less than this time
-    /// ago, such as 5s; at most 1m. They may miss writes of that time. Left out: the API server is asked for each of them.
+    /// ago, such as 5s; at most 1m. Such answers can lack writes of that time. Left out: each answer waits until the API
+    /// server has confirmed the cache.
     #[arg(
         long, env = "CACHE_SERVER_MAX_STALENESS", value_name = "TIME", value_parser = staleness, requires = "upstream"
     )]

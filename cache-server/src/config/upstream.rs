@@ -22,8 +22,8 @@ pub struct UpstreamConfig {
     /// PEM file with the certificate authorities of the API server, which is read again as it changes. Replaces those of
     /// the kubeconfig. Default for a bare URL: the authorities of the operating system.
     pub ca_file: Option<PathBuf>,
-    /// URLs of other cache-servers in front of the same cluster, whose states fill empty caches. Default none. They get
-    /// this server's identity.
+    /// URLs of other cache-servers in front of the same cluster, whose states fill empty caches. Requests to them carry
+    /// this server's identity. Default none.
     pub peers: Vec<String>,
     /// PEM file with the certificate authorities of the peers. Default: those of the API server.
     pub peer_ca_file: Option<PathBuf>,
@@ -35,8 +35,8 @@ pub struct UpstreamConfig {
     pub scopes: Vec<(String, String)>,
     /// True if reads outside the cached part of a type are refused. Default false: they are passed on.
     pub refuses_outside: bool,
-    /// Time for which reads without a resourceVersion may miss what was committed. Default zero: the API server is asked
-    /// for each of them.
+    /// Maximum age of the API server's confirmation that a read without a resourceVersion accepts. Default zero: each
+    /// such read waits for a confirmation of its own.
     pub max_staleness: Duration,
     /// Folder in which the caches are saved, so that a restart resumes. Default `None`: they are lost with the process.
     pub state_dir: Option<PathBuf>,

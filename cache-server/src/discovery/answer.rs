@@ -74,7 +74,7 @@ fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&st
     // Answering at all proves that the server listens; caches start with their first reader, so they are no check.
     let of = |name: &'static str, passes| Check { name: name.into(), passes, note: None };
     let mut checks = vec![of("ping", true)];
-    // A restart would not bring an API server back that is away.
+    // A restart of this server would not end an outage of the API server.
     if endpoint != Health::Livez || app.upstream().is_none() {
         checks.push(of("poststarthook/crd-informer-synced", app.definitions.are_known()));
     }

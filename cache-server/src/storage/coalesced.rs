@@ -1,8 +1,8 @@
-//! A source whose position is asked for once for all who ask at the same time.
+//! Coalesces the questions for a source's position: concurrent callers share one request.
 //!
-//! INVARIANT: an answer is returned only to callers that came before its question was sent, so that it covers everything
-//! that was committed when they asked, and to callers that accept an older one, for at most as long as they accept it.
-//! INVARIANT: at most one question per type is in flight, and one waits behind it.
+//! INVARIANT: a caller gets only the answer to a question that was sent after the call, so that the answer covers every
+//! commit before the call. A caller that accepts an age may get the answer to a question that was sent at most that long
+//! before the call. INVARIANT: at most one question per type is in flight, and one waits for it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::registry::ResourceType;
 /// A source behind which each [`Source::current`] costs a request. Share it by `Arc`.
 pub struct CoalescedSource<S> {
     inner: Arc<S>,
-    /// By kind and type id. One entry per type that was ever asked for.
+    /// By kind and type id. One entry per type that was ever read.
     questions: Mutex<HashMap<(QuestionKind, String), Questions>>,
     /// For the tasks, which must not keep the source alive.
     this: std::sync::Weak<Self>,
@@ -53,7 +53,7 @@ impl SentQuestion {
         Self { sent: Instant::now(), answer }
     }
 
-    /// True if its answer, once it is there, is for callers that accept one of this age.
+    /// True if a caller that accepts this age may get the answer, now or once it arrives.
     fn serves(&self, max_age: Duration) -> bool {
         self.sent.elapsed() < max_age && self.answer.peek().is_none_or(Result::is_ok)
     }
@@ -87,7 +87,7 @@ impl<S: Source> CoalescedSource<S> {
                 let before = asked.answer.clone();
                 of_type.asked = Some(asked);
                 let question = spawned(async move {
-                    // Its result is for others.
+                    // Only the end of the question before counts; its result belongs to earlier callers.
                     let _ = before.await;
                     if let Some(this) = this.upgrade() {
                         // From now on callers join the one after this one.
@@ -180,7 +180,7 @@ mod tests {
         storage::faulty::{Fault, Faulty, Verb},
     };
 
-    /// Answers with the number of the question, once it is let.
+    /// Answers with the number of the question, once the test adds a permit.
     struct Counted {
         questions: AtomicU64,
         answers: Semaphore,
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(source.current(&pods).await, Ok(4));
     }
 
-    /// Goal: readers that accept an age cost one question in that time, whenever they come, and get no older answer; the
-    /// others get none of theirs. Method: paused time, and a question that stays open for a while.
+    /// Goal: readers that accept an age cost one question in that time and get no older answer. Readers that accept no age
+    /// never get a kept answer. Method: paused time, and a question that stays open for three seconds.
     #[tokio::test(start_paused = true)]
     async fn an_answer_serves_readers_that_accept_its_age() {
         const ACCEPTED: Duration = Duration::from_secs(5);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((third.revision, third.asked.elapsed()), (3, Duration::ZERO), "the one before is too old");
     }
 
-    /// Goal: a failure is an answer for those who waited for it only.
+    /// Goal: a failed question is not kept for later readers. Method: a store whose first answer is an error.
     #[tokio::test(start_paused = true)]
     async fn a_failure_serves_no_later_reader() {
         let storage = Faulty::new(|call, verb, _| match verb {

@@ -106,11 +106,11 @@ impl Upstream {
         self.named.is_empty()
     }
 
-    /// Decides who answers.
+    /// Decides which server answers.
     ///
     /// # Errors
-    /// The Status for a caller who may not read, or whose rights could not be learned; 504 for one that wants an answer
-    /// only if a cache has it.
+    /// The Status for a caller that may not read, or whose rights the API server did not report; 504 for an
+    /// `only-if-cached` request without a cached answer.
     pub(crate) async fn answerer(
         &self,
         caches: &Caches,
@@ -195,7 +195,7 @@ impl Upstream {
     /// Starts the type's cache, and returns true unless the API server does not let us fill it. Waits at most as long
     /// as a read.
     async fn is_fit(&self, caches: &Caches, ty: &Arc<ResourceType>) -> bool {
-        // Also counts as use of a cache that could not be filled yet: it is tried again as long as it is asked for.
+        // Also counts as use of a cache that could not be filled yet, so that it is tried again while clients read it.
         caches.start(ty);
         let fitness = tokio::select! {
             biased;

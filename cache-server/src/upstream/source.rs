@@ -3,9 +3,9 @@
 //! INVARIANT: one watch per type upstream, whatever the number of readers. INVARIANT: a position is reported as reached
 //! only if every change at or below it was delivered: by a later change, a bookmark of the stream, or a proof.
 //!
-//! A consistent read needs the newest revision R, which a `LIST limit=1` tells. A quiet type's stream does not reach R by
-//! itself, so a second, short watch from the stream's position looks for changes: its bookmark B at or above R proves
-//! that the stream is complete at B once it has passed the last of them.
+//! A consistent read needs the newest revision R, which a `LIST limit=1` returns. A quiet type's stream does not reach R
+//! by itself, so a second, short watch from the stream's position searches for changes: its bookmark B at or above R
+//! proves that the stream is complete at B once it has passed the last of them.
 //!
 //! An empty cache gets its state from another cache-server, if one has it (`peers`), and follows the API server from there.
 
@@ -161,7 +161,7 @@ impl UpstreamSource {
         Ok(listed)
     }
 
-    /// Waits until the type's stream is complete at `newest`, or proves that it is. Returns false if the API server tells
+    /// Waits until the type's stream is complete at `newest`, or proves that it is. Returns false if the API server sends
     /// no position of the type that high.
     async fn reach(&self, ty: &ResourceType, newest: u64) -> Result<bool, SourceError> {
         let followed = self.followed(ty);
@@ -171,8 +171,8 @@ impl UpstreamSource {
         probe::prove(self.raw(ty), &followed, newest).await
     }
 
-    /// Compares the state of a small type with a list of its objects' versions, also that of a larger one whose position
-    /// the API server does not tell; any other type must reach the newest revision.
+    /// Compares the state of a small type with a list of its objects' versions. Does the same for a larger type whose
+    /// position the API server does not send. Any other type must reach the newest revision.
     async fn confirm(&self, ty: &ResourceType) -> Result<u64, SourceError> {
         let followed = self.followed(ty);
         let Some(cache) = followed.cache() else { return self.reach_newest(ty).await };
@@ -185,12 +185,12 @@ impl UpstreamSource {
                 return Ok(newest);
             }
             followed.note_mute();
-            tracing::info!(resource = ty.id(), "position of a quiet type not told");
+            tracing::info!(resource = ty.id(), "position of a quiet type not sent");
         }
         self.compare(ty, &followed, &cache, COMPARED_MUTE_MAX).await
     }
 
-    /// Compares the cache with a list of at most `most` objects' versions, while its stream goes on.
+    /// Compares the cache with a list of at most `most` objects' versions, while its stream continues.
     async fn compare(
         &self,
         ty: &ResourceType,
@@ -298,9 +298,9 @@ const STREAM_WAIT: Duration = Duration::from_millis(20);
 /// consistent read that no other one shares. Such a read then takes milliseconds, where a second watch takes seconds.
 const COMPARED_MAX: usize = 250;
 
-/// Objects of a larger type that are compared because the API server does not tell the type's position: 1.30 and older ones
-/// do not while the type is quiet. They read such a list from etcd, as they do each consistent list that is sent to them
-/// directly; here it is one for all who ask at the same time.
+/// Objects of a larger type that are compared because the API server does not send the position of a quiet type, as before
+/// Kubernetes 1.31. Such an API server reads the list from etcd, like each consistent list of its own clients. Here
+/// concurrent readers share one.
 const COMPARED_MUTE_MAX: usize = 10_000;
 
 /// Bytes of the objects of a small type: a bound of the list, which has no more of each than its metadata.

@@ -74,7 +74,7 @@ async fn play(scene: &mut Scene, writer: &mut Writer, writes: usize) {
     writer.write_others().await;
 
     // The API server dies while a write is on its way, and the writes wait for it. As behind a load balancer, it gets no
-    // requests before it is ready: for some hundred milliseconds it knows no roles and refuses everyone.
+    // requests before it is ready: for some hundred milliseconds it has no roles and refuses every request.
     let (genuine, above) = (&mut scene.genuine, &scene.above);
     let outage = async {
         genuine.kill();
@@ -92,7 +92,7 @@ async fn play(scene: &mut Scene, writer: &mut Writer, writes: usize) {
     writer.write(step, Way::Either).await;
     assert!(scene.below.broken() > 0 && scene.above.broken() > 0, "open connections were cut");
 
-    // The cache-server misses these writes, and the API server forgets them.
+    // The cache-server does not receive these writes, and the API server drops them from its history.
     scene.above.part();
     writer.write(2 * step, Way::Direct).await;
     scene.genuine.kill();

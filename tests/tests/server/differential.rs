@@ -236,7 +236,7 @@ fn is_listed(ty: &Value) -> bool {
 fn client_of(server: &Server) -> Client {
     let mut config = kube::Config::new(format!("http://{}", server.address()).parse().unwrap());
     config.auth_info.token = Some(token_of(ADMIN).into());
-    // A 504 says that the stock server ended the connection; it would do so again.
+    // A 504 means that the stock server ended the connection; it would do so again.
     config.default_retry = false;
     Client::try_from(config).unwrap()
 }

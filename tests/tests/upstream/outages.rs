@@ -98,7 +98,7 @@ async fn a_rolling_restart_costs_no_initial_read() {
 }
 
 /// Goal: a restart of etcd costs at most one initial read of a type, and clients see nothing but changes. Method: etcd is
-/// killed until the API server says that it is not ready, and started again; then a write.
+/// killed until the API server's `/readyz` fails, and started again; then a write.
 #[tokio::test]
 async fn a_restart_of_etcd_ends_no_watch() {
     let Some(genuine) = Genuine::start("upstream etcd").await else { return };

@@ -64,7 +64,7 @@ async fn assert_equal(genuine: &Genuine, server: &Server) {
 
 /// Goal: a new replica costs the API server no initial read, serves what the API server has, and follows it without its
 /// peer. Method: counters of the API server around the start of the second replica; writes after it; a third replica
-/// whose peer is gone.
+/// whose peer has ended.
 #[tokio::test]
 async fn a_new_replica_fills_itself_from_another() {
     let Some(genuine) = Genuine::start("upstream peer").await else { return };
@@ -105,8 +105,8 @@ async fn a_new_replica_fills_itself_from_another() {
     assert_equal(&genuine, &third).await;
 }
 
-/// Goal: a peer's question never reaches the API server. Method: reads that a cache answers, that none answers, and a
-/// write, all with `Cache-Control: only-if-cached`.
+/// Goal: a read of a peer never reaches the API server. Method: reads with and without a cached answer, and a write, all
+/// with `Cache-Control: only-if-cached`.
 #[tokio::test]
 async fn a_read_only_if_cached_is_not_passed_on() {
     let Some(genuine) = Genuine::shared("upstream only-if-cached").await else { return };
@@ -166,7 +166,7 @@ async fn replicas_that_start_together_read_each_type_once() {
 }
 
 /// Goal: no client is sent to a server that is not filled. Method: two servers that start while the API server is away: one
-/// says that it is not ready, the other one does not listen; then the API server comes, and both serve at once.
+/// fails `/readyz`, the other one does not listen; then the API server starts, and both serve at once.
 #[tokio::test]
 async fn a_server_is_ready_when_its_types_are_filled() {
     let Some(mut genuine) = Genuine::start("upstream readiness").await else { return };

@@ -30,9 +30,9 @@ fn deployment(name: &str) -> serde_json::Value {
     })
 }
 
-/// Goal: many consistent reads cost one list in the time that was allowed, say that they were not confirmed, are never
-/// older, and end with that time when the API server is away. Method: its counter of lists; then it is killed, and one
-/// client reads until it is refused.
+/// Goal: many consistent reads cost one list in the allowed time, carry the age of its answer, are never older than allowed,
+/// and get 503 once the API server is away for that time. Method: the API server's counter of lists; then it is killed,
+/// and one client reads until it is refused.
 #[tokio::test]
 async fn reads_that_may_be_stale_cost_one_list() {
     let Some(mut genuine) = Genuine::start("upstream staleness").await else { return };
@@ -52,12 +52,12 @@ async fn reads_that_may_be_stale_cost_one_list() {
     assert!(answers.iter().all(|answer| answer.keys() == ["stale/one"]));
     let aged = answers.iter().filter(|answer| !answer.header("age").is_empty()).count();
     assert!(READS - AT_ONCE * usize::try_from(allowed).unwrap() <= aged && aged < READS, "{aged} with an age");
-    // Watches from the most recent state take part; reads with a position are not concerned.
+    // Watches from the most recent state share the list; reads with a position need none.
     let watch = cached.watch(&watch_list(PATH)).await;
     assert_eq!(watch.code(), 200);
     assert!(cached.get(&with_query(PATH, &[("resourceVersion", "0")])).await.header("age").is_empty());
 
-    // A read that was confirmed for itself, so that the whole time is left.
+    // A read with a confirmation of its own, which starts the allowed time.
     let mut confirmed = cached.get(PATH).await.with_code(200);
     while !confirmed.header("age").is_empty() {
         sleep(CHECK_EVERY).await;

@@ -99,7 +99,7 @@ fn the_end_of_a_page_is_found_in_steps() {
     let (_writer, reader) = state(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     for (namespace, fields, limit, steps, next, remaining) in [
         (None, "", None, 0, None, None),
-        // A whole list knows its number of objects, and that of a namespace is counted.
+        // A list of all objects takes their number from the snapshot; a list of a namespace counts them.
         (None, "", Some(1), 0, Some("a/0000\0"), Some(4_999)),
         (Some("a"), "", Some(1), 3, Some("0000\0"), Some(4_999)),
         (None, "metadata.name=4999", Some(1), 2, None, None),

@@ -1,4 +1,4 @@
-//! Kubeconfigs, URLs and files: what is read of them, who is shown our identity, and the errors.
+//! Kubeconfigs, URLs and files: the settings read from them, the requests that carry our identity, and the errors.
 
 use bytes::Bytes;
 use http::{Request, Response};

@@ -22,7 +22,7 @@ use crate::limits::{
     MIRROR_BYTES_MAX, MIRROR_DOCUMENT_BYTES_MAX, MIRROR_DOCUMENTS_MAX, MIRROR_FILLS_MAX, MIRROR_KEY_BYTES_MAX,
 };
 
-/// Headers with which a request asks for something else than the whole document.
+/// Headers with which a request is for something else than the whole document.
 const PARTIAL: [HeaderName; 5] =
     [header::RANGE, header::IF_RANGE, header::IF_MATCH, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE];
 
@@ -67,7 +67,7 @@ pub(super) struct DocumentRequest {
     key: DocumentKey,
     /// The caller's own If-None-Match.
     known: Vec<HeaderValue>,
-    /// The document whose ETag the API server is asked about.
+    /// The document whose ETag the request carries.
     kept: Option<Arc<MirroredDocument>>,
 }
 
@@ -155,8 +155,8 @@ impl Mirror {
         Ok(ReceivedDocument::Whole(self.kept.lock().insert(document)))
     }
 
-    /// Reserves what it takes to keep a document of `length` bytes at most; `None` if it must not be kept, or if there is
-    /// no room.
+    /// Reserves a turn and room to keep a document of at most `length` bytes. `None` if the document must not be kept, or if
+    /// there is no room.
     fn begin(&self, headers: &HeaderMap, length: usize) -> Option<DocumentFill<'_>> {
         let etag = kept_etag(headers).filter(|_| length <= MIRROR_DOCUMENT_BYTES_MAX)?.clone();
         let turn = self.fills.try_acquire().ok()?;

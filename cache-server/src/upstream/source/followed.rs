@@ -52,7 +52,7 @@ pub(super) struct FollowedType {
     unfit_since: Mutex<Option<Instant>>,
     /// The cache that the stream fills.
     cache: Mutex<Option<Reader>>,
-    /// When the API server last did not tell a position of the quiet type.
+    /// Time at which the API server last sent no position of the quiet type.
     mute_since: Mutex<Option<Instant>>,
 }
 
@@ -119,7 +119,7 @@ impl FollowedType {
         }
     }
 
-    /// Starts over: a state is read anew, perhaps of another history.
+    /// Resets position and proofs for a new state, which may belong to another history.
     fn restart(&self) {
         self.passed.send_replace(0);
         self.proofs.lock().clear();
@@ -141,7 +141,7 @@ impl FollowedType {
         known.map_or(Fitness::Unknown, |fitness| fitness.clone())
     }
 
-    /// True if the API server was found not to tell positions of the type while that is quiet.
+    /// True if the API server sent no position of the quiet type in the last [`MUTE_WITHIN`].
     pub(super) fn is_mute(&self) -> bool {
         self.mute_since.lock().is_some_and(|since| since.elapsed() < MUTE_WITHIN)
     }
@@ -178,8 +178,8 @@ pub(super) struct FollowedEvents {
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     since: Instant,
-    /// True if the API server said when to come back.
-    is_told_to_wait: bool,
+    /// True if the error came with Retry-After.
+    has_retry_after: bool,
 }
 
 impl FollowedEvents {
@@ -249,8 +249,8 @@ impl FollowedEvents {
             let update = match event {
                 Ok(event) => self.update(event),
                 Err(error) => {
-                    self.trouble =
-                        Some(Trouble { since: Instant::now(), is_told_to_wait: error.retry_after().is_some() });
+                    let has_retry_after = error.retry_after().is_some();
+                    self.trouble = Some(Trouble { since: Instant::now(), has_retry_after });
                     Err(self.classify(&error))
                 }
             };
@@ -265,7 +265,7 @@ impl FollowedEvents {
     /// True if the API server has answered any request since the stream failed, but the stream may still be in a delay:
     /// delays grow with each failure, up to a minute.
     fn waits_in_vain(&self) -> bool {
-        let Some(trouble) = self.trouble.filter(|trouble| !trouble.is_told_to_wait) else { return false };
+        let Some(trouble) = self.trouble.filter(|trouble| !trouble.has_retry_after) else { return false };
         let is_answered = self.followed.last_answer.is_after(trouble.since);
         let doublings = self.followed.ended_delays.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
         let is_due = RETRY_PAUSE * (1 << doublings) < trouble.since.elapsed();
@@ -316,7 +316,7 @@ impl FollowedEvents {
         self.followed.set_fitness(Fitness::Fit);
     }
 
-    /// Classifies an error: a type that was never served is given up, anything else goes on by itself.
+    /// Classifies an error. Only refusals before the first state end the stream; it retries after all others.
     fn classify(&self, error: &Error) -> SourceError {
         let text = error.to_string();
         match error.code() {
@@ -349,20 +349,20 @@ pub(super) fn no_number() -> SourceError {
 /// Proofs that wait for the stream. A stream that does not move leaves one for each probe; only late ones matter.
 const PROOFS_MAX: usize = 16;
 
-/// Pause between two looks whether the server has accepted a watch again, or answers at least.
+/// Pause between two checks of a stream that has failed: for an accepted watch, or any other answer of the API server.
 const RECOVERY_CHECK: Duration = Duration::from_millis(100);
 
-/// Least time from a failure of a stream to the end of its delay, however often the API server answers questions
-/// meanwhile. Doubles with each delay that was ended in vain, as an API server may answer questions and no watches.
+/// Minimum time from the failure of a stream to its next attempt. Doubles with each attempt that fails, because an API
+/// server may answer other requests and refuse this watch.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Largest number of doublings: a stream's own delays are not longer.
+/// Largest number of doublings, so that the pause reaches 32 s. A stream's own delays grow to a minute.
 const DOUBLINGS_MAX: u32 = 6;
 
 /// Time until a type that cannot be cached is tried again: a definition or a role may have been added.
 const UNFIT_PAUSE: Duration = Duration::from_secs(30);
 
-/// Time after which an API server that did not tell a type's position is asked for it again: it may be a newer one then.
+/// Time after which a second watch is tried again at an API server that sent no position: it may have been upgraded.
 const MUTE_WITHIN: Duration = Duration::from_mins(10);
 
 #[cfg(test)]

@@ -38,9 +38,9 @@ pub(super) struct PeerState {
 pub(super) enum StateProof {
     /// The API server has the state's history, and sends the changes after it.
     Proved,
-    /// It has not: its own state follows, with this event.
+    /// The API server has another history, and sends its own state, beginning with this event.
     Refuted(Event),
-    /// It did not answer in time, or refuses the reads.
+    /// The API server did not answer in time, or refuses the reads.
     Unknown,
 }
 
@@ -51,9 +51,9 @@ impl Peers {
         Self { clusters: clients.into_iter().map(cluster).collect() }
     }
 
-    /// Returns the state of a type, or of the part that `scope` selects, from the first peer that has it; `None` if none
-    /// has, or if there are no objects, by which nothing can be proved. If no peer has it, asks once more after a random
-    /// time: of servers that start together, most then read from the first ones that are filled.
+    /// Returns the state of a type, or of the part that `scope` selects, from the first peer that has it. `None` if no peer
+    /// has it, or if it is empty: its history cannot be proved without an object. If no peer has it, tries all of them once
+    /// more after a random pause: of servers that start together, most then read from the first ones that are filled.
     pub(super) async fn state(&self, resource: &ApiResource, scope: Option<&str>) -> Option<PeerState> {
         if self.clusters.is_empty() {
             return None;
@@ -150,7 +150,7 @@ impl StateProof {
                 match events.next().await {
                     Some(Ok(Event::Bookmark(_))) => return Self::Proved,
                     Some(Ok(event)) => return Self::Refuted(event),
-                    // The API server is away or overloaded: the state is worth the wait.
+                    // The API server is away or overloaded, so a read of its state would fail as well.
                     Some(Err(error)) if error.is_retryable() => {}
                     Some(Err(_)) | None => return Self::Unknown,
                 }
@@ -160,15 +160,15 @@ impl StateProof {
     }
 }
 
-/// Longest wait for the next byte of a peer. One that is not filled, or that holds another part of the type, answers at
-/// once.
+/// Longest wait for the next event of a peer. A peer that is not filled, or that holds another part of the type, answers
+/// 504 at once.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest time to read one state from a peer: that of some millions of objects.
 const PEER_STATE_WAIT: Duration = Duration::from_secs(120);
 
-/// Longest pause before peers are asked once more. Servers that start together without a filled peer are later by half of
-/// it on average.
+/// Longest pause before the peers are tried once more. It delays servers that start together without a filled peer by half
+/// of it on average.
 const PEERS_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for the proof of a peer's state.

@@ -98,7 +98,7 @@ pub(super) async fn list(
 }
 
 /// Sends a list to the addresses in turn until one succeeds. Only a 404 is tried again, because a type that was just
-/// defined is not served at once: an API server that is overloaded must not be asked again for each read.
+/// defined is not served at once. Repeats of other errors would multiply the load of an overloaded API server.
 async fn answered(clients: &[kube::Client], uri: &str, bytes_max: usize) -> Result<ListHead, SourceError> {
     loop {
         let mut last = (StatusCode::SERVICE_UNAVAILABLE, "no address".to_owned());
@@ -155,12 +155,12 @@ pub(super) async fn prove(raw: Builder, followed: &FollowedType, newest: u64) ->
     let events = raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))?;
     Ok(tokio::select! {
         () = followed.passed(newest) => true,
-        is_told = second_watch(events, followed, newest) => is_told,
+        has_position = second_watch(events, followed, newest) => has_position,
     })
 }
 
-/// Returns false if the watch is accepted and does not tell a position that high in time. Otherwise the position was
-/// proved or will be passed, or the stream will find out itself why not.
+/// Returns false if the watch is accepted and sends no position that high in time. Otherwise the position was proved, or
+/// the stream will pass it or fail by itself.
 async fn second_watch(mut events: Events, followed: &FollowedType, newest: u64) -> bool {
     let deadline = Instant::now() + PROBE_WAIT;
     let (mut newest_change, mut is_accepted) = (followed.position(), false);

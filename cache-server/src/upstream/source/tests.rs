@@ -86,7 +86,7 @@ async fn becomes_equal(caches: &Caches, api: &FakeApiServer) -> Reader {
     timeout(PATIENCE, comparing).await.expect("the cache becomes equal in the end")
 }
 
-/// Goal: consistent reads of a quiet type work in front of an API server that does not tell the type's position. Method:
+/// Goal: consistent reads of a quiet type work in front of an API server that does not send the type's position. Method:
 /// more objects than are compared at once otherwise, no bookmarks, and a write of another type before each read.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_type_is_read_though_its_position_is_not_told() {

@@ -56,7 +56,7 @@ struct FollowingProgram {
 
 /// The programs that are here; one of each library if `is_brief`.
 fn programs(scene: &Scene, is_brief: bool) -> Vec<FollowingProgram> {
-    // As in `libraries`: client-go's reflector takes refused connections for an error, and lists again.
+    // As in `libraries`: client-go's reflector treats refused connections as an error, and relists.
     let (gentle, every): (&[Fault], &[Fault]) = (&[Fault::End], &[Fault::End, Fault::Refuse]);
     let mut all = Vec::new();
     let mut add = |name: &str, arguments: &[&str], streams: Option<&str>, others| {
@@ -130,7 +130,7 @@ pub(super) async fn start_all(scene: &Scene, is_brief: bool) -> Vec<Follower> {
     followers
 }
 
-/// A proxy that breaks connections and adds what the cache-server needs.
+/// A proxy that breaks connections, and adds TLS and the token for the cache-server.
 async fn proxy(scene: &Scene, seed: u64, others: &[Fault]) -> Proxy {
     let (faults, credentials) = (faults(seed, others, &[]), Some(scene.credentials()));
     let plan = Plan { collection: "configmaps".to_owned(), faults, credentials, ..Plan::default() };
@@ -171,7 +171,7 @@ impl Follower {
         printed.iter().rev().any(|line| line.key == key || line.items.contains_key(key))
     }
 
-    /// Checks that it had not to read the whole state more often than `most` times. client-java does after every broken
+    /// Checks that it read the whole state at most `most` times. client-java does after every broken
     /// connection.
     pub(super) fn check_states(&self, most: usize) -> Result<(), String> {
         let Some(proxy) = &self.proxy else { return Ok(()) };

@@ -22,7 +22,7 @@ const METRICS: [(&str, &str, &[&str]); 4] = [
     ("deployments.apps", "kube_deployment_created", &["namespace", "deployment"]),
 ];
 
-/// The objects of each type: their names, and what else the metric says of them.
+/// The objects of each type: their names, and the other labels of the metric.
 type NamedObjects = BTreeMap<&'static str, BTreeSet<String>>;
 
 pub(super) struct KubeStateMetrics {
@@ -74,7 +74,7 @@ impl KubeStateMetrics {
     }
 }
 
-/// `namespace/name/version` of a sample without the metric's name, or what else the metric has.
+/// `namespace/name/version` of a sample without the metric's name, or its other labels.
 fn described(sample: &str, metric: &str, labels: &[&str]) -> String {
     let (pairs, value) = sample.rsplit_once("} ").unwrap_or((sample, ""));
     let pairs: BTreeMap<&str, &str> = pairs.split("\",").filter_map(|pair| pair.split_once("=\"")).collect();
@@ -116,7 +116,7 @@ fn version(metadata: &Value) -> String {
     metadata["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Addresses that were free a moment ago: the program does not tell which port it took.
+/// Addresses that were free a moment ago: the program does not print a port that it chose itself.
 fn free_ports() -> [SocketAddr; 2] {
     [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap()).map(|listener| listener.local_addr().unwrap())
 }

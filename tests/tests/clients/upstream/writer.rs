@@ -1,4 +1,4 @@
-//! Seeded writes to a cluster, through a cache-server and past it, that go on through outages.
+//! Seeded writes to a cluster, through a cache-server and past it, that continue through outages.
 //!
 //! INVARIANT: the history is exact. This is the only writer, and each write names the version that it replaces; a write
 //! without an answer of success is settled by reading the object from the API server.
@@ -193,7 +193,7 @@ impl Intent {
         Http::request(method, &path, &[("content-type", "application/json")], body.to_string().into())
     }
 
-    /// True if the servers may answer so: that they are away, or that an earlier attempt was carried out.
+    /// True for a code that is expected: the servers are away, or an earlier attempt was carried out.
     fn may_fail(&self, answer: &Result<Answer, String>, attempts: usize) -> bool {
         let Ok(answer) = answer else { return true };
         match answer.code.as_u16() {

@@ -9,7 +9,7 @@ use tests::{
 use super::server;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
-/// Those of a namespace in which kube-apiserver keeps none of its own.
+/// ConfigMaps of a namespace in which kube-apiserver keeps none of its own.
 const HERE: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Path of a page by its limit and token.

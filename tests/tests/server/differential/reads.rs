@@ -1,4 +1,4 @@
-//! Random reads of one API server, directly and through the server in front of it. Both must answer alike.
+//! Random reads of one API server, directly and through the server in front of it. Both answers must be equal.
 //!
 //! INVARIANT: no client writes meanwhile, and a read at any freshness follows a consistent one, so that the API server's
 //! own cache and this server's hold the same state.
@@ -155,7 +155,7 @@ impl BothWays {
             }
             let base = path.split("resourceVersion=").next().unwrap();
             let next = |token: &str| with_query(base, &[("limit", "1"), ("continue", token)]);
-            // A client may go on at the API server.
+            // A client may continue the list at the API server.
             self.compare(&next(&cached), &next(&cached), accept).await;
             answers = self.compare(&next(&direct), &next(&cached), accept).await;
         }
@@ -234,8 +234,8 @@ async fn events(client: http::Client, path: &str) -> Vec<Event> {
     client.watch(path).await.rest(LINE_WAIT).await
 }
 
-/// The answer without the position of a list: any write moves it at the API server, and it does at this server only once
-/// it has learned of them.
+/// The answer without the position of a list: any write advances it at the API server at once, and at this server only
+/// with a later bookmark or read.
 fn without_position(answer: &Answer) -> Answer {
     let mut answer = answer.clone();
     let kind = answer.body["kind"].as_str().unwrap_or_default();

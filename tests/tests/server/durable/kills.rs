@@ -1,7 +1,7 @@
 //! kill -9, again and again, while writers write and watchers watch.
 //!
-//! Checked: no acknowledged write is lost; no resourceVersion means two things; no watcher has seen what is not there
-//! afterwards; and no watcher ever has to list.
+//! Checked: no acknowledged write is lost; no resourceVersion means two writes; no watcher has seen a state that the server
+//! lost; and no watcher ever lists.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ type Meanings = Mutex<BTreeMap<u64, String>>;
 struct Known {
     /// Version that was acknowledged; `None`: there is none.
     at: Option<u64>,
-    /// True if a later write was not answered: it may have happened or not.
+    /// True if a later write got no answer, so that its outcome is unknown.
     is_unsure: bool,
 }
 
