@@ -19,7 +19,14 @@ use tokio::{
 
 use super::*;
 use crate::limits::{UPSTREAM_PIECE_BYTES, UPSTREAM_UNSENT_BYTES_MAX};
-use crate::upstream::tests::{Api, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head};
+use crate::{
+    config::UpstreamConfig,
+    upstream::{
+        connect::UpstreamAddresses,
+        gateway::Upstream,
+        tests::{Api, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head},
+    },
+};
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -367,10 +374,11 @@ async fn only_answers_of_a_working_api_server_are_signs_of_it() {
         assert_eq!(get(&forwarder, &format!("/{code}")).await.unwrap().0, code);
         assert_eq!(last_answer.is_after(begun), is_sign, "{code}");
     }
-    let (begun, last_answer) = (Instant::now(), Arc::<LastAnswer>::default());
-    let forwarder = forwarder_noting(&[api.url()], Arc::clone(&last_answer)).await;
-    forwarder.ask(Method::POST, "/201", &HeaderMap::new(), Bytes::new()).await.unwrap();
-    assert!(last_answer.is_after(begun), "a question about rights");
+    let config = UpstreamConfig { url: Some(api.url()), ..UpstreamConfig::default() };
+    let upstream = Upstream::new(UpstreamAddresses::load(&config).await.unwrap(), &config);
+    let begun = Instant::now();
+    upstream.forwarder.ask(Method::POST, "/201", &HeaderMap::new(), Bytes::new()).await.unwrap();
+    assert!(upstream.source.last_answer().is_after(begun), "a question about rights, for the caches");
 }
 
 /// Goal: only a safe request is sent twice, and only after a kept connection was closed. Method: a server that closes

@@ -130,6 +130,30 @@ async fn any_answer_of_the_api_server_brings_a_cache_up_to_date() {
     assert_eq!(cached(&reader), listed(&api).await);
 }
 
+/// Goal: the first stream that recovers brings all caches up to date. Method: two types and a long outage, after which no
+/// client reads and no other request is sent.
+#[tokio::test(start_paused = true)]
+async fn streams_recover_together() {
+    let namespaces = Registry::builtin().find("", "v1", "namespaces").expect("a built-in type");
+    let api = FakeApiServer::new().put(map("a", 0));
+    let source = Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()));
+    let caches = Caches::new(CoalescedSource::new(source), Limits::default());
+    let (maps, namespaces) = (filled(&caches).await, caches.reader(&namespaces).await.expect("an empty state"));
+    api.refuse_connections().close_watches();
+    sleep(Duration::from_secs(600)).await;
+    api.recover().put(map("b", 0));
+    let maps_done = maps.reached(api.resource_version());
+    api.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m"}}));
+    let namespaces_done = namespaces.reached(api.resource_version());
+    let both = async {
+        let (first, other) =
+            futures::future::select(Box::pin(maps_done), Box::pin(namespaces_done)).await.factor_first();
+        first.expect("an open cache");
+        timeout(Duration::from_secs(1), other).await.expect("the other one follows at once").expect("an open cache");
+    };
+    timeout(PATIENCE, both).await.expect("a stream recovers by itself");
+}
+
 /// Goal: a broken API server, or a proxy in its place, costs no more than an error. Method: a list whose answer has no end,
 /// is no list, leads elsewhere, or is a long refusal.
 #[tokio::test]
