@@ -243,11 +243,6 @@ impl Cacher {
                 return Ok(());
             }
             Update::Deleted { key, revision } => Change::Deleted { key, resource_version: revision },
-            // The source continues a loaded state where that is complete, below its newest change.
-            Update::Progress(revision) if revision == self.position() && revision < self.writer.applied() => {
-                self.works();
-                return Ok(());
-            }
             Update::Progress(revision) => Change::Progress(revision),
         };
         self.apply(change)?;
