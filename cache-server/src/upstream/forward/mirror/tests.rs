@@ -199,6 +199,26 @@ async fn headers_for_one_caller_reach_no_other() {
     assert!(names.contains(&"vary") && !names.contains(&"set-cookie") && !names.contains(&"warning"), "{names:?}");
 }
 
+/// Goal: a document always comes with its own ETag. Method: a 304 without one, as some proxies send it.
+#[tokio::test]
+async fn a_kept_document_has_its_etag() {
+    let api = Api::start(|request| {
+        let is_known = request.headers().contains_key("if-none-match");
+        let builder = Response::builder().status(if is_known { 304 } else { 200 });
+        let builder = if is_known { builder } else { builder.header("etag", "\"a\"") };
+        Box::pin(std::future::ready(builder.body(full(if is_known { "" } else { "first" })).unwrap()))
+    })
+    .await;
+    let served = Arc::new(Mutex::new(Served { etag: None, body: Bytes::new(), more: &[] }));
+    let forwarder = forwarder(&[api.url()]).await;
+    let scene = Scene { api, served, forwarder };
+    for asked in ["", "\"a\""] {
+        let answer = scene.get("/apis", &[]).await;
+        assert_eq!((&answer.body()[..], &*scene.asked()), (&b"first"[..], asked));
+        assert_eq!(answer.headers()["etag"], "\"a\"");
+    }
+}
+
 /// Goal: callers that do not read hold a bounded number of documents. Method: more documents than there is room for, each of
 /// which is left unread, whole or as the beginning of a longer one; then all callers leave.
 #[tokio::test]
