@@ -325,13 +325,16 @@ fn create(keys: &TypeKeys, after: u64) -> WatchRequest {
 /// Returns the JSON of a stored value; `None` if it is no object.
 ///
 /// # Errors
-/// [`SourceError::Forbidden`] if the value is encrypted: then those of the whole type are.
+/// [`SourceError::Forbidden`] if the value is encrypted, or at a version that this server does not read: the type would be
+/// served without such objects, and its clients would take them for deleted.
 pub(super) fn read_value(ty: &ResourceType, value: &Bytes) -> Result<Option<Bytes>, SourceError> {
     match decode_value(ty, value) {
         Ok(Cow::Borrowed(_)) => Ok(Some(value.clone())),
         Ok(Cow::Owned(json)) => Ok(Some(Bytes::from(json))),
-        Err(error @ StoredValueError::Encrypted { .. }) => Err(SourceError::Forbidden(error.to_string())),
-        Err(error) => {
+        Err(error @ (StoredValueError::Encrypted { .. } | StoredValueError::OtherType { .. })) => {
+            Err(SourceError::Forbidden(error.to_string()))
+        }
+        Err(error @ StoredValueError::Malformed { .. }) => {
             tracing::error!(resource = ty.id(), %error, "value not readable");
             Ok(None)
         }
