@@ -32,5 +32,5 @@ mod write;
 
 pub use api_rules::etcd;
 pub use serve::{Server, StartError, TlsError};
-pub use upstream::connect::UpstreamError;
+pub use upstream::{connect::UpstreamError, source::UpstreamSource};
 pub use workload::{manifests::LoadError, populate};

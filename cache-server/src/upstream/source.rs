@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The API server as a source.
-pub(crate) struct UpstreamSource {
+pub struct UpstreamSource {
     cluster: Cluster,
     /// For probes, in order of preference.
     clients: Vec<kube::Client>,
@@ -49,6 +49,12 @@ pub(crate) struct UpstreamSource {
 }
 
 impl UpstreamSource {
+    /// Reads all types through one client, which must not retry by itself.
+    #[must_use]
+    pub fn of(client: kube::Client) -> Self {
+        Self::new(vec![client], Peers::new(Vec::new()), HashMap::new())
+    }
+
     /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one. `peers` are in front of
     /// the same cluster.
     pub(crate) fn new(clients: Vec<kube::Client>, peers: Peers, scopes: HashMap<String, String>) -> Self {
