@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml --bin numbers [-- [--row NAME]… [--quick]]` measures all
 //! cases, prints targets beside measurements, and fails if a target is missed. With `--write docs/benchmarks` it writes
-//! the page, the curves and the raw numbers. With `--upstream` it measures the server in front of a stock kube-apiserver.
+//! the page, the curves and the raw numbers. With `--upstream` it measures the server in front of a stock kube-apiserver,
+//! with `--storage` its storages.
 //!
 //! INVARIANT: a measured server is a separate process, started for one measurement.
 //! INVARIANT: a run with a wrong, short or missing response is a failure, never a number.
@@ -23,6 +24,7 @@ mod publish;
 mod run;
 mod server;
 mod stock;
+mod storage;
 mod upstream;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -89,6 +91,12 @@ struct Flags {
     #[arg(long)]
     upstream: bool,
 
+    /// Measure the storages: writes of 64 clients, and starts with many objects, beside a stock kube-apiserver with etcd on
+    /// the same disk, that of `TMPDIR`. Needs the programs of `--kube-apiserver` for the latter and for etcd, by default in
+    /// `target/kube-apiserver`.
+    #[arg(long, conflicts_with = "upstream")]
+    storage: bool,
+
     /// Measure nothing: write the page again from the raw numbers in the folder of `--write`, for example after its
     /// notes changed.
     #[arg(long, requires = "write", conflicts_with_all = ["rows", "quick", "list", "kube_apiserver"])]
@@ -116,6 +124,9 @@ pub fn main() -> ExitCode {
     let flags = Flags::parse();
     if flags.upstream {
         return upstream::main(&flags);
+    }
+    if flags.storage {
+        return storage::main(&flags);
     }
     if flags.list {
         return list();

@@ -61,8 +61,17 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts etcd.
+    /// Starts etcd. It does not wait for the disk.
     pub(crate) fn empty(binaries: &Path) -> Result<Self, Failure> {
+        Self::empty_with(binaries, &["--unsafe-no-fsync"])
+    }
+
+    /// Starts etcd as operators do: each batch of writes is synced to the disk.
+    pub(crate) fn durable(binaries: &Path) -> Result<Self, Failure> {
+        Self::empty_with(binaries, &[])
+    }
+
+    fn empty_with(binaries: &Path, flags: &[&str]) -> Result<Self, Failure> {
         let folder = processes::folder()?;
         let (etcd_port, peers) = (free_port()?, free_port()?);
         let (clients, peers) = (format!("http://127.0.0.1:{etcd_port}"), format!("http://127.0.0.1:{peers}"));
@@ -72,8 +81,9 @@ impl Cluster {
             .arg(folder.path().join("etcd"))
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("default={peers}"), "--unsafe-no-fsync"])
+            .args(["--initial-cluster", &format!("default={peers}")])
             .args(["--quota-backend-bytes", "4294967296"])
+            .args(flags)
             .stdout(Stdio::null())
             .stderr(log(folder.path(), "etcd")?);
         let etcd = RunningProcess::start(&mut command)?;

@@ -6,7 +6,7 @@
 //! INVARIANT: each side of a case has a kube-apiserver of its own, unless requests to both sides alternate.
 
 mod etcd;
-mod fill;
+pub(super) mod fill;
 mod front;
 mod held;
 mod incident;
@@ -36,7 +36,7 @@ use super::{
 };
 
 /// Folder in which `benches/kube-apiserver/prepare` puts its programs.
-const PROGRAMS: &str = "target/kube-apiserver";
+pub(super) const PROGRAMS: &str = "target/kube-apiserver";
 
 /// Results of all cases: the content of `upstream.json` and the input of the page.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -266,7 +266,7 @@ fn prepare(programs: &Path, holds: Holding, sizes: &LoadSizes) -> Result<Cluster
 }
 
 /// The first line that each program prints about its version.
-fn versions(programs: &Path) -> Result<Vec<String>, Failure> {
+pub(super) fn versions(programs: &Path) -> Result<Vec<String>, Failure> {
     let version = |name: &str| {
         let output = Command::new(programs.join(name)).arg("--version").output()?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -18,7 +18,7 @@ use crate::{
 const LANES: usize = 4;
 
 /// Stores the generator's pods. No kube-apiserver may run meanwhile, because it would decode each of them.
-pub(super) fn pods(cluster: &Cluster, spec: &PopulateSpec) -> Result<(), Failure> {
+pub(in crate::numbers) fn pods(cluster: &Cluster, spec: &PopulateSpec) -> Result<(), Failure> {
     let target = cluster.etcd().target()?;
     let objects = Arc::new(Mutex::new(populate::objects(spec)));
     runtime()?.block_on(async {
