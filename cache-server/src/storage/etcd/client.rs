@@ -29,7 +29,7 @@ use super::{
     failure::EtcdFailure,
     messages::{
         AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, RangeRequest, RangeResponse,
-        StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+        StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchResponse, WatchStreamRequest,
     },
 };
 
@@ -56,7 +56,7 @@ pub(super) struct EtcdMember {
 /// An open stream of watches.
 pub(super) struct WatchConnection {
     /// Requests to the member.
-    pub(super) requests: mpsc::Sender<WatchRequest>,
+    pub(super) requests: mpsc::Sender<WatchStreamRequest>,
     pub(super) responses: Streaming<WatchResponse>,
     /// Index of the member, for [`EtcdClient::leave`].
     pub(super) member: usize,
@@ -132,7 +132,7 @@ impl EtcdClient {
     }
 
     /// Opens a stream for watches, with `first` as its first request: etcd answers once it has one.
-    pub(super) async fn watch(&self, first: WatchRequest) -> Result<WatchConnection, EtcdFailure> {
+    pub(super) async fn watch(&self, first: WatchStreamRequest) -> Result<WatchConnection, EtcdFailure> {
         let member = self.preferred();
         let connected = self.watch_at(member, first.clone()).await;
         match connected {
@@ -149,7 +149,7 @@ impl EtcdClient {
         })
     }
 
-    async fn watch_at(&self, member: usize, first: WatchRequest) -> Result<WatchConnection, EtcdFailure> {
+    async fn watch_at(&self, member: usize, first: WatchStreamRequest) -> Result<WatchConnection, EtcdFailure> {
         let (requests, mut queue) = mpsc::channel(WATCH_REQUESTS_QUEUED);
         requests.try_send(first).expect("an empty queue has room");
         let queue = stream::poll_fn(move |context| queue.poll_recv(context));

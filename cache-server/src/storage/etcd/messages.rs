@@ -199,7 +199,7 @@ pub(super) struct CompactionResponse {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchRequest {
+pub(super) struct WatchStreamRequest {
     #[prost(oneof = "WatchStep", tags = "1, 3")]
     pub(super) request: Option<WatchStep>,
 }

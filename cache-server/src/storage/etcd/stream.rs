@@ -17,8 +17,8 @@ use super::{
     keys::TypeKeys,
     listing::{PagedRange, RangePage, signed, unsigned},
     messages::{
-        EVENT_DELETE, KeyValue, RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
-        WatchStep, WatchedEvent,
+        EVENT_DELETE, KeyValue, RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchResponse, WatchStep,
+        WatchStreamRequest, WatchedEvent,
     },
     position::StreamPosition,
 };
@@ -306,12 +306,12 @@ impl Drop for TypeStream {
 impl OpenWatch {
     /// Asks for the position. A full queue has such a request already.
     fn ask(&mut self) {
-        let request = WatchRequest { request: Some(WatchStep::Progress(WatchProgressRequest {})) };
+        let request = WatchStreamRequest { request: Some(WatchStep::Progress(WatchProgressRequest {})) };
         let _ = self.connection.requests.try_send(request);
     }
 }
 
-fn create(keys: &TypeKeys, after: u64) -> WatchRequest {
+fn create(keys: &TypeKeys, after: u64) -> WatchStreamRequest {
     let create = WatchCreateRequest {
         key: keys.prefix.clone(),
         range_end: keys.end.clone(),
@@ -319,7 +319,7 @@ fn create(keys: &TypeKeys, after: u64) -> WatchRequest {
         progress_notify: true,
         fragment: true,
     };
-    WatchRequest { request: Some(WatchStep::Create(create)) }
+    WatchStreamRequest { request: Some(WatchStep::Create(create)) }
 }
 
 /// Returns the JSON of a stored value; `None` if it is no object.
