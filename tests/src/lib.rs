@@ -13,7 +13,6 @@
 pub mod genuine;
 pub mod http;
 pub mod objects;
-pub mod partition;
 pub mod process;
 pub mod relay;
 pub mod rights;

@@ -1,17 +1,19 @@
-//! A TCP relay in front of a server: a test cuts all of its connections at once, or parts both sides for a while.
+//! A TCP relay in front of a server: a test loses the network between both sides, or resets connections.
 //!
-//! INVARIANT: bytes pass unchanged in both directions until a cut, so TLS and HTTP/2 pass as well.
+//! INVARIANT: bytes pass unchanged and in order until a connection ends, so TLS and HTTP/2 pass as well. Bytes of a
+//! silence arrive after it.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
 use tokio::{
-    io::copy_bidirectional,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::watch,
 };
@@ -25,12 +27,21 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct RelayState {
-    server: SocketAddr,
-    is_parted: AtomicBool,
-    /// Number of cuts. A connection ends when it changes.
-    cuts: watch::Sender<usize>,
+    server: Mutex<SocketAddr>,
+    network: watch::Sender<Network>,
     /// Number of connections that were cut.
     broken: AtomicUsize,
+    /// Number of connections that are open.
+    open: AtomicUsize,
+}
+
+/// State of the network between the clients and the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Network {
+    is_silent: bool,
+    is_refusing: bool,
+    /// Number of cuts. A connection ends when it changes.
+    cuts: usize,
 }
 
 impl Relay {
@@ -38,15 +49,18 @@ impl Relay {
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state =
-            RelayState { server, is_parted: AtomicBool::new(false), cuts: watch::Sender::default(), broken: 0.into() };
-        let shared = Arc::new(state);
+        let shared = Arc::new(RelayState {
+            server: Mutex::new(server),
+            network: watch::Sender::default(),
+            broken: 0.into(),
+            open: 0.into(),
+        });
         let relay = Self { address, shared: Arc::clone(&shared) };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 // Subscribed before anything else happens, so that no cut misses it.
-                let cuts = shared.cuts.subscribe();
-                tokio::spawn(pass(Arc::clone(&shared), client, cuts));
+                let network = shared.network.subscribe();
+                tokio::spawn(serve(Arc::clone(&shared), client, network));
             }
         });
         relay
@@ -57,20 +71,38 @@ impl Relay {
         self.address
     }
 
+    /// Connects later clients to another server.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.shared.server.lock().unwrap() = server;
+    }
+
     /// Resets every open connection.
     pub fn cut(&self) {
-        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+        self.shared.network.send_modify(|network| network.cuts += 1);
     }
 
     /// Resets every connection, open or new, until [`rejoin`](Self::rejoin).
     pub fn part(&self) {
-        self.shared.is_parted.store(true, Ordering::SeqCst);
-        self.cut();
+        self.shared.network.send_modify(|network| {
+            network.is_refusing = true;
+            network.cuts += 1;
+        });
     }
 
-    /// Lets new connections pass again.
+    /// Stops all bytes until [`rejoin`](Self::rejoin), and no connection ends. Later connections are accepted, and
+    /// nothing answers them.
+    pub fn silence(&self) {
+        self.shared.network.send_modify(|network| network.is_silent = true);
+    }
+
+    /// Lets connections and bytes pass again, those of a silence first.
     pub fn rejoin(&self) {
-        self.shared.is_parted.store(false, Ordering::SeqCst);
+        self.shared.network.send_modify(|network| (network.is_refusing, network.is_silent) = (false, false));
+    }
+
+    /// Number of connections that are open to the server now.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
     }
 
     /// Number of open connections that were cut.
@@ -79,22 +111,63 @@ impl Relay {
     }
 }
 
-/// Serves one connection until either side ends it, or a cut.
-async fn pass(shared: Arc<RelayState>, mut client: TcpStream, mut cuts: watch::Receiver<usize>) {
-    if shared.is_parted.load(Ordering::SeqCst) {
+/// Serves one connection until both sides end it, or a cut.
+async fn serve(shared: Arc<RelayState>, mut client: TcpStream, mut network: watch::Receiver<Network>) {
+    let Network { is_refusing, cuts, .. } = *network.borrow();
+    if is_refusing {
         // With zero linger, dropping the socket sends a RST instead of a FIN.
         let _ = client.set_zero_linger();
         return;
     }
-    let Ok(mut server) = TcpStream::connect(shared.server).await else { return };
+    let is_passing = |network: &Network| !network.is_silent;
+    let mut passing = network.clone();
+    if passing.wait_for(is_passing).await.is_err() {
+        return;
+    }
+    let server = *shared.server.lock().unwrap();
+    let Ok(mut server) = TcpStream::connect(server).await else { return };
+    shared.open.fetch_add(1, Ordering::SeqCst);
     let is_cut = tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut server) => false,
-        _ = cuts.changed() => true,
+        _ = pass(&mut client, &mut server, &passing, is_passing) => false,
+        is_cut = async { network.wait_for(|network| network.cuts != cuts).await.is_ok() } => is_cut,
     };
+    shared.open.fetch_sub(1, Ordering::SeqCst);
     if is_cut {
         shared.broken.fetch_add(1, Ordering::SeqCst);
         for stream in [&client, &server] {
             let _ = stream.set_zero_linger();
+        }
+    }
+}
+
+/// Passes bytes in both directions until both ended, or one failed. Bytes wait while `is_passing` is false.
+pub(crate) async fn pass<N>(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    network: &watch::Receiver<N>,
+    is_passing: impl Fn(&N) -> bool + Copy,
+) -> io::Result<()> {
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let up = copy(from_client, to_server, network.clone(), is_passing);
+    let down = copy(from_server, to_client, network.clone(), is_passing);
+    tokio::try_join!(up, down).map(drop)
+}
+
+/// Copies one direction. Waits during a silence, also before it reports an end.
+async fn copy<N>(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut network: watch::Receiver<N>,
+    is_passing: impl Fn(&N) -> bool + Copy,
+) -> io::Result<()> {
+    let mut chunk = vec![0; 16 << 10];
+    loop {
+        let read = from.read(&mut chunk).await;
+        network.wait_for(is_passing).await.map_err(io::Error::other)?;
+        match read? {
+            0 => return to.shutdown().await,
+            bytes => to.write_all(&chunk[..bytes]).await?,
         }
     }
 }

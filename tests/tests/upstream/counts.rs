@@ -16,7 +16,7 @@ use kube::{
 use tests::{
     genuine::{ADMIN, Counters, Genuine, token_of},
     objects::{configmap, node, pod, replica_set, secret},
-    partition::Partition,
+    relay::Relay,
 };
 use tokio::time::sleep;
 
@@ -104,7 +104,7 @@ async fn a_restart_of_the_cache_makes_no_client_relist() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["--state-dir", folder.path().to_str().unwrap(), "--state-secrets"];
     let first = cache_with(&genuine, RESOURCES, &flags).await;
-    let door = Partition::start(first.address()).await;
+    let door = Relay::start(first.address()).await;
     let clients = setting("UPSTREAM_CLIENTS", CLIENTS);
     let starting = stream::iter(0..clients).map(|client| follow(door.address(), TYPES[client % TYPES.len()]));
     let informers: Vec<_> = starting.buffer_unordered(STARTING).collect().await;

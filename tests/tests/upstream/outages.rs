@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tests::{
     genuine::{ADMIN, Counters, Genuine, GenuineSettings},
     http::{Client, Watch},
-    partition::Partition,
     process::Server,
+    relay::Relay,
 };
 use tokio::time::sleep;
 
@@ -125,19 +125,19 @@ async fn a_restart_of_etcd_ends_no_watch() {
 async fn a_partition_costs_no_read_of_the_state() {
     let Some(genuine) = Genuine::start("upstream partition").await else { return };
     fill(&genuine).await;
-    let partition = Partition::start(genuine.address()).await;
-    let mut scene = scene(genuine, &format!("https://{}", partition.address())).await;
+    let relay = Relay::start(genuine.address()).await;
+    let mut scene = scene(genuine, &format!("https://{}", relay.address())).await;
     let any = format!("{DEPLOYMENTS}?resourceVersion=0");
     scene.cached.get(&any).await.with_code(200);
     let before = CountedReads::new(&scene.genuine.counters().await);
     let begun = Instant::now();
-    partition.begin();
+    relay.silence();
     scene.genuine.client(ADMIN).create_manifest(&deployment("new")).await;
     assert_unavailable(&scene.cached.get(DEPLOYMENTS).await);
     assert!(begun.elapsed() < REFUSED_WITHIN, "refused after {:?}", begun.elapsed());
     assert_eq!(scene.cached.get(&any).await.with_code(200).keys().len(), 3, "what was known before");
     sleep(APART.saturating_sub(begun.elapsed())).await;
-    partition.heal();
+    relay.rejoin();
     assert_eq!(next(&mut scene.watch).await, "ADDED faults/new");
     let reads = CountedReads::new(&scene.genuine.counters().await).since(before);
     assert_eq!(reads.initial, 0, "{reads:?}");
