@@ -9,12 +9,10 @@ mod counters;
 mod door;
 mod etcd;
 mod identities;
-mod processes;
 
 use std::{
-    collections::BTreeMap,
     env,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -26,12 +24,15 @@ use tokio::{sync::OnceCell, time::sleep};
 pub use audit::RecordedRead;
 pub use counters::Counters;
 pub use door::Door;
-pub use etcd::{EtcdState, StoredValue};
+pub use etcd::EtcdState;
 pub use identities::{Identity, token_of};
 
-use crate::http::Client;
+use crate::{
+    etcd::EtcdKeys,
+    http::Client,
+    processes::{Exit, ProcessGroup, free_ports},
+};
 use identities::IdentityFiles;
-use processes::{Exit, ProcessGroup};
 
 /// Environment variable for the folder of the programs. Default: `target/kube-apiserver`.
 pub const FOLDER: &str = "GENUINE_FOLDER";
@@ -101,17 +102,16 @@ struct Ports {
 }
 
 impl Ports {
-    /// Ports that were free a moment ago, below those that the system gives to outgoing connections: a client that tries
-    /// to reach a killed server must not occupy its port.
     fn free() -> Self {
-        // Held together, so that they differ.
-        let listeners = [(); 4].map(|()| {
-            let mut tries = std::iter::repeat_with(|| TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000))));
-            tries.find_map(Result::ok).expect("ports are free")
-        });
-        let [first, second, etcd, peers] = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let [first, second, etcd, peers] = free_ports();
         Self { apiservers: [first, second], etcd, peers }
     }
+}
+
+/// Folder in which the programs are if they were built.
+pub(crate) fn folder() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kube-apiserver");
+    env::var_os(FOLDER).map_or(built, PathBuf::from)
 }
 
 /// Folder of the programs. Prints one line and returns `None` if they were not built and are not required.
@@ -119,8 +119,7 @@ impl Ports {
 /// # Panics
 /// If they were not built, and [`REQUIREMENT`] is `required`.
 pub fn programs(test: &str) -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kube-apiserver");
-    let folder = env::var_os(FOLDER).map_or(built, PathBuf::from);
+    let folder = folder();
     if ["etcd", "kube-apiserver"].iter().all(|name| folder.join(name).is_file()) {
         return Some(folder);
     }
@@ -180,7 +179,7 @@ impl Genuine {
         self.processes.spawn("etcd", &self.programs.join("etcd"), &flags);
     }
 
-    /// Kills etcd, as a crash does. kube-apiserver keeps running and tries to reach it.
+    /// Kills etcd, as a crash does. kube-apiserver goes on and tries to reach it.
     pub fn kill_etcd(&mut self) {
         self.processes.kill("etcd");
     }
@@ -231,7 +230,7 @@ impl Genuine {
         flags
     }
 
-    /// Lets [`CACHE`] read everything, and waits until the authorizer allows it.
+    /// Lets [`CACHE`] read everything, and waits until the authorizer knows that.
     async fn let_the_cache_read(&self) {
         let admin = self.client(ADMIN);
         let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
@@ -320,32 +319,30 @@ impl Genuine {
 
     /// Removes the history before the present from etcd, and returns the present revision.
     pub async fn compact(&self) -> u64 {
-        etcd::compact(&self.etcd()).await
+        let revision = self.keys().revision().await;
+        self.keys().compact(revision).await;
+        revision
     }
 
     /// The state of etcd, for [`restore`](Self::restore).
     pub async fn state(&self) -> EtcdState {
-        EtcdState::read(&self.etcd()).await
+        EtcdState::read(&self.keys()).await
     }
 
     /// Makes all objects again what they were, except for those that kube-apiserver writes by itself. Its caches and
     /// watches see that as deletions and changes; its next consistent read waits for them.
     pub async fn restore(&self, state: &EtcdState) {
-        state.restore(&self.etcd()).await;
+        state.restore(&self.keys()).await;
     }
 
-    /// The values in etcd whose keys begin with `prefix`.
-    pub async fn stored(&self, prefix: &str) -> BTreeMap<String, StoredValue> {
-        etcd::stored(&self.etcd(), prefix).await
+    /// The keys of etcd.
+    pub const fn keys(&self) -> EtcdKeys {
+        EtcdKeys::new(Client::new(self.etcd()))
     }
 
-    /// Writes a value into etcd, past kube-apiserver.
-    pub async fn store(&self, key: &str, value: &[u8]) {
-        etcd::store(&self.etcd(), key, value).await;
-    }
-
-    fn etcd(&self) -> Client {
-        Client::new(SocketAddr::from(([127, 0, 0, 1], self.ports.etcd)))
+    /// Address of etcd.
+    pub const fn etcd(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.ports.etcd)
     }
 
     /// The lists and watches that reached the server so far, also before its restarts. None if the settings do not

@@ -160,10 +160,14 @@ impl Client {
 
     /// Like [`watch`](Self::watch), with more headers.
     pub async fn watch_with(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
-        let asked = format!("GET {path}");
+        self.watch_by(Self::request(Method::GET, path, headers, Bytes::new())).await
+    }
+
+    /// Like [`watch`](Self::watch), by any request, such as a POST that is answered with lines.
+    pub async fn watch_by(&self, request: Request<Full<Bytes>>) -> Watch {
+        let asked = format!("{} {}", request.method(), request.uri());
         let begun = Instant::now();
-        let answer = self.exchange(Self::request(Method::GET, path, headers, Bytes::new()), &asked).await;
-        Watch::new(answer, begun, asked)
+        Watch::new(self.exchange(request, &asked).await, begun, asked)
     }
 
     /// Like [`watch`](Self::watch), for connections that may fail.

@@ -10,10 +10,12 @@
     reason = "a harness panics in the name of the test that called it"
 )]
 
+pub mod etcd;
 pub mod genuine;
 pub mod http;
 pub mod objects;
 pub mod process;
+mod processes;
 pub mod relay;
 pub mod rights;
 pub mod slow;

@@ -184,6 +184,11 @@ impl Server {
         self.client
     }
 
+    /// Its standard error so far.
+    pub fn log(&self) -> String {
+        self.stderr.text()
+    }
+
     /// Sends SIGTERM, as an operator's `kill` does.
     pub fn terminate(&self) {
         self.signal("TERM");

@@ -7,11 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, ConfigBuilder, RootCertStore,
+    client::WantsClientCert,
     crypto::ring,
-    pki_types::{IpAddr, ServerName},
+    pki_types::{CertificateDer, IpAddr, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -49,7 +50,17 @@ impl Authority {
 
     /// Writes a certificate for this machine and its key into `folder`, and replaces an existing pair.
     pub fn issue(&self, folder: &Path) -> Files {
-        let params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names");
+        self.sign(folder, params())
+    }
+
+    /// Like [`issue`](Self::issue), without a common name: etcd would take it for a user's.
+    pub fn issue_nameless(&self, folder: &Path) -> Files {
+        let mut params = params();
+        params.distinguished_name = DistinguishedName::new();
+        self.sign(folder, params)
+    }
+
+    fn sign(&self, folder: &Path, params: CertificateParams) -> Files {
         let key = KeyPair::generate().expect("a key");
         let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
         let files = Files { cert: folder.join("tls.crt"), key: folder.join("tls.key") };
@@ -65,15 +76,28 @@ impl Authority {
 
     /// A connector that trusts the servers it issued certificates for.
     pub fn trust(&self) -> Trust {
+        Trust { config: self.config().with_no_client_auth() }
+    }
+
+    /// Like [`trust`](Self::trust), with a certificate of the client.
+    pub fn trust_as(&self, client: &Files) -> Trust {
+        let certs = CertificateDer::pem_file_iter(&client.cert).expect("a file").map(|cert| cert.expect("PEM"));
+        let key = PrivateKeyDer::from_pem_file(&client.key).expect("a key");
+        Trust { config: self.config().with_client_auth_cert(certs.collect(), key).expect("its key") }
+    }
+
+    fn config(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("a certificate");
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(roots)
-            .with_no_client_auth();
-        Trust { config }
     }
+}
+
+fn params() -> CertificateParams {
+    CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names")
 }
 
 impl Default for Authority {

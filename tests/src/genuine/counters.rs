@@ -1,4 +1,4 @@
-//! Counters of a kube-apiserver at one moment, from its metrics.
+//! Counters of an API server at one moment, from its metrics.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ struct Sample {
 
 impl Counters {
     /// Reads Prometheus' text format. Skips comments and samples without a number.
-    pub(super) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(sample);
         Self { samples: samples.collect() }
     }

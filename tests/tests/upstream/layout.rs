@@ -10,7 +10,8 @@ use cache_server::{
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tests::{
-    genuine::{ADMIN, Genuine, StoredValue},
+    etcd::EtcdPair,
+    genuine::{ADMIN, Genuine},
     http::Client,
 };
 use tokio::time::sleep;
@@ -57,10 +58,9 @@ async fn check_custom(genuine: &Genuine, admin: &Client) {
         assert!(begun.elapsed() < PATIENCE, "the type is not served");
         sleep(CHECK_EVERY).await;
     }
-    let stored = genuine.stored(&format!("{ROOT}/example.com/things/")).await;
-    let (key, value) = stored.first_key_value().unwrap();
-    assert_eq!(key, "/registry/example.com/things/default/a");
-    let stored: Value = serde_json::from_slice(&value.bytes).unwrap();
+    let stored = genuine.keys().range(&format!("{ROOT}/example.com/things/")).await;
+    assert_eq!(stored[0].key, "/registry/example.com/things/default/a");
+    let stored = stored[0].json();
     assert_eq!((&stored["kind"], &stored["l"]), (&json!("Thing"), &json!([])));
     assert_eq!(stored["metadata"]["resourceVersion"], Value::Null);
 }
@@ -71,7 +71,8 @@ async fn compare(genuine: &Genuine, admin: &Client, ty: &ResourceType) -> Result
     let path = format!("{root}/{}/{}", ty.api_version(), ty.plural);
     let list = admin.get(&path).await.with_code(200).json();
     let prefix = format!("{ROOT}/{}", key_prefix(ty));
-    let mut stored: BTreeMap<String, StoredValue> = genuine.stored(&prefix).await;
+    let pairs = genuine.keys().range(&prefix).await.into_iter();
+    let mut stored: BTreeMap<String, EtcdPair> = pairs.map(|pair| (pair.key.clone(), pair)).collect();
     let items = list["items"].as_array().unwrap();
     for item in items {
         let text = |member: &str| item["metadata"][member].as_str().unwrap_or_default();
@@ -80,7 +81,7 @@ async fn compare(genuine: &Genuine, admin: &Client, ty: &ResourceType) -> Result
         if value.mod_revision.to_string() != text("resourceVersion") {
             return Err(format!("{key} changed meanwhile"));
         }
-        let decoded = decode_value(ty, &value.bytes).unwrap_or_else(|error| panic!("{key}: {error}"));
+        let decoded = decode_value(ty, &value.value).unwrap_or_else(|error| panic!("{key}: {error}"));
         let mut decoded: Value = serde_json::from_slice(&decoded).unwrap();
         let mut expected = item.clone();
         expected["kind"] = json!(ty.kind);
@@ -127,7 +128,7 @@ async fn values_may_be_json() {
         "metadata": {"name": "written", "namespace": "default", "uid": "6a8a5c3e-9d8e-4f0c-8a52-0a2a1f0e9c11",
             "creationTimestamp": "2026-01-01T00:00:00Z", "labels": null}});
     let key = format!("{ROOT}/configmaps/default/written");
-    genuine.store(&key, configmap.to_string().as_bytes()).await;
+    genuine.keys().put(&key, configmap.to_string()).await;
     let path = "/api/v1/namespaces/default/configmaps/written";
     let begun = Instant::now();
     let mut read = loop {
@@ -139,14 +140,14 @@ async fn values_may_be_json() {
         sleep(CHECK_EVERY).await;
     };
     assert_eq!(read["data"], configmap["data"]);
-    let before = genuine.stored(&key).await.remove(&key).unwrap();
+    let before = genuine.keys().get(&key).await.unwrap();
     assert_eq!(read["metadata"]["resourceVersion"], before.mod_revision.to_string());
     read["metadata"].as_object_mut().unwrap().remove("managedFields");
     admin.put(path, &read).await.with_code(200);
-    let after = genuine.stored(&key).await.remove(&key).unwrap();
-    assert!(before.bytes.starts_with(b"{") && after.bytes.starts_with(b"k8s\0"), "it is written anew");
+    let after = genuine.keys().get(&key).await.unwrap();
+    assert!(before.value.starts_with(b"{") && after.value.starts_with(b"k8s\0"), "it is written anew");
     let configmaps = Registry::builtin().by_id("configmaps").unwrap();
-    let decoded: Value = serde_json::from_slice(&decode_value(&configmaps, &after.bytes).unwrap()).unwrap();
+    let decoded: Value = serde_json::from_slice(&decode_value(&configmaps, &after.value).unwrap()).unwrap();
     assert_eq!(decoded["metadata"]["uid"], configmap["metadata"]["uid"]);
 }
 
