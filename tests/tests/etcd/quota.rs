@@ -1,0 +1,61 @@
+//! An etcd whose database is full: writes say so, and everything else goes on.
+
+use tests::{
+    etcd::{EtcdCluster, EtcdSettings},
+    objects::configmap,
+};
+
+use super::{
+    MAPS, assert_converged,
+    follower::{Follower, History},
+    serve, until,
+};
+
+const QUOTA_BYTES: usize = 4 << 20;
+/// Bytes of each object that fills the database.
+const FILLER_BYTES: usize = 400_000;
+
+/// Goal: a full database refuses writes with 507 and a reason, and nothing else. Method: large objects until etcd raises its
+/// alarm; then reads, a watch and a deletion; then the operator's steps against the alarm.
+#[tokio::test]
+async fn a_full_etcd_refuses_writes_and_answers_reads() {
+    let settings = EtcdSettings { quota_bytes: Some(QUOTA_BYTES as u64), ..EtcdSettings::default() };
+    let Some(etcd) = EtcdCluster::start_with("etcd quota", settings).await else { return };
+    let server = serve(&etcd, &[]).await;
+    let client = server.client();
+    let before = client.create(&configmap("small")).await;
+    let follower = Follower::start(&[client], before, None);
+    let filler = "x".repeat(FILLER_BYTES);
+    let mut refused = None;
+    for number in 0..2 * QUOTA_BYTES / FILLER_BYTES {
+        let object = configmap(&format!("filler-{number}")).data(&filler);
+        let answer = client.post(&object.collection(), object.body()).await;
+        if answer.code != 201 {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let status = refused.expect("the database is full").with_code(507).json();
+    assert_eq!((&status["kind"], &status["status"]), (&"Status".into(), &"Failure".into()), "{status}");
+    assert!(status["message"].as_str().unwrap().contains("full"), "{status}");
+    assert!(etcd.keys().has_alarm().await);
+
+    client.put(&configmap("small").path(), configmap("small").data("2").body()).await.with_code(507);
+    assert_converged(&client, &etcd.keys()).await;
+    client.get(&configmap("small").path()).await.with_code(200);
+    client.get("/readyz").await.with_code(200);
+    client.delete(&configmap("filler-0").path()).await.with_code(200);
+
+    let history = History::read(&etcd.keys(), before).await;
+    etcd.keys().free_space().await;
+    let mut last = 0;
+    until("writes work again", async || {
+        let answer = client.put(&configmap("small").path(), configmap("small").data("3").body()).await;
+        last = if answer.code == 200 { answer.resource_version() } else { 0 };
+        last > 0
+    })
+    .await;
+    assert_eq!(client.get(MAPS).await.with_code(200).resource_version(), last);
+    let followed = follower.observed(last).await;
+    assert_eq!((followed.watches(), followed.len()), (1, history.len() + 1), "the watch goes on: {followed:?}");
+}
