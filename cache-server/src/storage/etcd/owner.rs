@@ -30,10 +30,14 @@ pub(crate) enum EtcdAccess {
 /// Returns what this server may do below `root`. Marks an empty root as that of cache-servers.
 pub(super) async fn open(client: &EtcdClient, root: &str, allow_writes: bool) -> Result<EtcdAccess, EtcdFailure> {
     let deadline = Instant::now() + OPEN_WAIT;
+    let mut is_waiting = false;
     loop {
         match find(client, root, allow_writes).await {
             Err(failure) if failure.is_of_member() && Instant::now() < deadline => {
-                tracing::warn!(error = %failure, delay = ?RETRY_PAUSE, "etcd not reached");
+                if !is_waiting {
+                    tracing::warn!(error = %failure, wait = ?OPEN_WAIT, "etcd not reached");
+                }
+                is_waiting = true;
                 sleep(RETRY_PAUSE).await;
             }
             found => return found,
@@ -43,13 +47,15 @@ pub(super) async fn open(client: &EtcdClient, root: &str, allow_writes: bool) ->
 
 async fn find(client: &EtcdClient, root: &str, allow_writes: bool) -> Result<EtcdAccess, EtcdFailure> {
     let marker = Bytes::from(format!("{root}{MARKER}"));
-    let is_marked = RangeRequest { key: marker.clone(), limit: 1, ..RangeRequest::default() };
-    if !client.range(is_marked).await?.kvs.is_empty() {
+    if is_marked(client, &marker).await? {
         return Ok(EtcdAccess::Owner);
     }
     let (key, range_end) = (Bytes::from(root.to_owned()), keys::end_of(root.as_bytes()));
     let any = RangeRequest { key, range_end, limit: 1, keys_only: true, ..RangeRequest::default() };
-    if client.range(any).await?.kvs.is_empty() && mark(client, marker).await? {
+    let is_empty = client.range(any).await?.kvs.is_empty();
+    // A key may be the marker of another server that starts at the same time, or an object of it.
+    let is_owner = if is_empty { mark(client, marker).await? } else { is_marked(client, &marker).await? };
+    if is_owner {
         return Ok(EtcdAccess::Owner);
     }
     if allow_writes {
@@ -57,6 +63,11 @@ async fn find(client: &EtcdClient, root: &str, allow_writes: bool) -> Result<Etc
     }
     tracing::warn!(prefix = root, "etcd is read only: its objects are those of another program");
     Ok(EtcdAccess::ReadOnly)
+}
+
+async fn is_marked(client: &EtcdClient, marker: &Bytes) -> Result<bool, EtcdFailure> {
+    let marked = RangeRequest { key: marker.clone(), limit: 1, ..RangeRequest::default() };
+    Ok(!client.range(marked).await?.kvs.is_empty())
 }
 
 /// Creates the marker. Returns false if this user may not write.
