@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     app::App,
+    cacher::FreshnessError,
     clock,
     config::ListEncoding,
     limits,
@@ -186,9 +187,18 @@ impl FoundState {
         let (reader, age) = match read.which {
             RequestedState::MostRecent => app.caches.recent(ty).await?,
             RequestedState::Any => (app.caches.reader(ty).await?, None),
-            RequestedState::NotOlderThan(at) | RequestedState::Exact { at, .. } => {
+            RequestedState::NotOlderThan(at) | RequestedState::Exact { at, by_token: false } => {
                 (app.caches.at_least(ty, at).await?, None)
             }
+            RequestedState::Exact { at, by_token: true } => match app.caches.at_least(ty, at).await {
+                // This server, or another one on the storage, gave the token: the storage was restored since.
+                Err(FreshnessError::TooLarge { asked, .. })
+                    if app.caches.committed(ty).await.is_some_and(|newest| newest < asked) =>
+                {
+                    return Err(read.expired());
+                }
+                reader => (reader?, None),
+            },
         };
         let state = match read.which {
             RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
