@@ -140,7 +140,7 @@ impl From<SourceError> for Status {
             SourceError::Full(_) => Self::insufficient_storage("storage is full: nothing was written"),
             SourceError::TooLarge(text) => Self::request_entity_too_large(&text),
             SourceError::ReadOnly => {
-                forbidden("this server only reads: the objects in etcd are those of another program")
+                forbidden("this server only reads: the objects in etcd are another program's (see --etcd-allow-writes)")
             }
             SourceError::Undecided(_) => Self::timeout("the write may have happened or not", SOURCE_RETRY_SECONDS),
             SourceError::Unavailable(_) | SourceError::Forbidden(_) | SourceError::Unsupported(_) => {
