@@ -93,9 +93,9 @@ impl TypeStream {
                 return Some(update);
             }
             match &mut self.phase {
-                StreamPhase::Anchoring => match history::recent(&self.client, &self.keys).await {
+                StreamPhase::Anchoring => match anchor(&self.client, &self.ty, &self.keys).await {
                     Ok(revision) => self.list(revision),
-                    Err(failure) => self.fail(failure),
+                    Err(error) => self.end(error),
                 },
                 StreamPhase::Listing(pages) => {
                     let page = pages.next().await;
@@ -309,6 +309,18 @@ impl OpenWatch {
         let request = WatchStreamRequest { request: Some(WatchStep::Progress(WatchProgressRequest {})) };
         let _ = self.connection.requests.try_send(request);
     }
+}
+
+/// Returns the revision to begin at. Fails if values are encrypted now: an older state would be served for ever.
+async fn anchor(client: &EtcdClient, ty: &ResourceType, keys: &TypeKeys) -> Result<u64, SourceError> {
+    let failed = |failure: EtcdFailure| failure.of_read(0);
+    let revision = history::recent(client, keys).await.map_err(failed)?;
+    let (key, range_end) = (keys.prefix.clone(), keys.end.clone());
+    let any = RangeRequest { key, range_end, limit: 1, ..RangeRequest::default() };
+    if let Some(kv) = client.range(any).await.map_err(failed)?.kvs.first() {
+        read_value(ty, &kv.value)?;
+    }
+    Ok(revision)
 }
 
 fn create(keys: &TypeKeys, after: u64) -> WatchStreamRequest {
