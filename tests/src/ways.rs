@@ -1,12 +1,15 @@
-//! The three servers that the conformance cases and the differential test run against: this one with objects of its own
-//! (`embedded`), a stock kube-apiserver (`genuine`), and this one in front of a kube-apiserver (`upstream`). The
-//! environment variable `CONFORMANCE` selects one; default `embedded`.
+//! The four servers that the conformance cases and the differential test run against: this one with objects of its own in
+//! memory (`embedded`) or in etcd (`etcd`), a stock kube-apiserver (`genuine`), and this one in front of a kube-apiserver
+//! (`upstream`). The environment variable `CONFORMANCE` selects one; default `embedded`.
 //!
 //! `.ci/conformance` runs all cases each way, and compares the failures with `conformance/differences.txt`.
 
 use std::{
     env,
-    sync::{Arc, LazyLock},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,6 +19,7 @@ use tokio::{
 };
 
 use crate::{
+    etcd::EtcdCluster,
     genuine::{ADMIN, CACHE, EtcdState, Genuine, GenuineSettings, token_of},
     process::Server,
 };
@@ -38,6 +42,9 @@ const TURN_WAIT: Duration = Duration::from_secs(60);
 
 /// One cluster for all cases, used by one at a time, and its state before the first.
 static CLUSTER: OnceCell<(Genuine, EtcdState)> = OnceCell::const_new();
+/// One etcd for all cases, each with a prefix of its own.
+static ETCD: OnceCell<Option<EtcdCluster>> = OnceCell::const_new();
+static CASES: AtomicUsize = AtomicUsize::new(0);
 static TURN: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
 /// Starts the selected server with these flags, without objects of other cases. `binary` is this server's.
@@ -47,6 +54,13 @@ static TURN: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 pub async fn server(binary: &str, flags: &[&str]) -> Server {
     match env::var("CONFORMANCE").as_deref() {
         Err(_) | Ok("" | "embedded") => Server::start(binary, flags).await,
+        Ok("etcd") => {
+            let etcd = ETCD.get_or_init(async || EtcdCluster::start("conformance").await).await;
+            let etcd = etcd.as_ref().expect("benches/kube-apiserver/prepare was run");
+            let prefix = format!("/case-{}", CASES.fetch_add(1, Ordering::Relaxed));
+            let stored = ["--etcd-endpoints", &etcd.endpoints(), "--etcd-prefix", &prefix];
+            Server::start(binary, &[&stored, flags].concat()).await
+        }
         Ok("genuine") => {
             assert!(flags.is_empty(), "kube-apiserver has no flags {flags:?}");
             let (genuine, turn) = cluster().await;
@@ -64,7 +78,7 @@ pub async fn server(binary: &str, flags: &[&str]) -> Server {
             }
             server.keeping(turn)
         }
-        Ok(other) => panic!("CONFORMANCE={other}: known are embedded, genuine and upstream"),
+        Ok(other) => panic!("CONFORMANCE={other}: known are embedded, etcd, genuine and upstream"),
     }
 }
 
