@@ -179,6 +179,7 @@ impl Cacher {
         let mut trims = interval(TRIM_PAUSE);
         trims.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = "the source ended the stream".to_owned();
+        let mut followed = false;
         loop {
             tokio::select! {
                 biased;
@@ -189,13 +190,16 @@ impl Cacher {
                         if let Err(error) = self.take(update) {
                             return ControlFlow::Continue(StreamEnd::out_of_order(error));
                         }
+                        followed |= self.is_well;
                     }
                     // The stream says itself whether it goes on.
                     Some(Err(error)) => {
                         self.fails();
+                        // Values that cannot be read are there at the next attempt as well.
+                        followed &= !matches!(error, SourceError::Forbidden(_));
                         last = error.to_string();
                     }
-                    None => return ControlFlow::Continue(StreamEnd::ended(last)),
+                    None => return ControlFlow::Continue(StreamEnd::ended(last, followed)),
                 }
             }
         }
@@ -361,7 +365,7 @@ impl Cacher {
 /// Reason for the end of a stream.
 struct StreamEnd {
     cause: String,
-    /// True if the stream was opened.
+    /// True if the stream was opened and had a state.
     followed: bool,
     /// True if no stream can continue at the cache's position.
     loses_position: bool,
@@ -379,8 +383,8 @@ impl StreamEnd {
         Self { cause: error.to_string(), followed: true, loses_position: true, is_known: false }
     }
 
-    const fn ended(cause: String) -> Self {
-        Self { cause, followed: true, loses_position: false, is_known: false }
+    const fn ended(cause: String, followed: bool) -> Self {
+        Self { cause, followed, loses_position: false, is_known: false }
     }
 }
 
