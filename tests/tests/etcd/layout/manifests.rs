@@ -37,6 +37,7 @@ fn core() -> Vec<KeyedManifest> {
 }
 
 fn grouped() -> Vec<KeyedManifest> {
+    let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
     let deployment = json!({"spec": replica_set("a").body()["spec"]});
     let ingress = json!({"spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}});
     let service = json!({"spec": {
@@ -64,7 +65,7 @@ fn grouped() -> Vec<KeyedManifest> {
         ),
         (
             "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-            named("rbac.authorization.k8s.io/v1", "ClusterRole", &json!({"rules": []})),
+            named("rbac.authorization.k8s.io/v1", "ClusterRole", &rules),
             "clusterroles/a",
         ),
         (
