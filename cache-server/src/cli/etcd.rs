@@ -1,4 +1,4 @@
-//! Flags of `cache-server serve` for objects in etcd.
+//! Flags of `cache-server serve` and `cache-server storage import` for objects in etcd.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,10 +12,7 @@ use crate::config::EtcdConfig;
 pub(super) struct EtcdFlags {
     /// Store the objects in the etcd at these addresses, the members of one cluster, laid out as Kubernetes does it.
     /// Servers of one etcd share resourceVersions, so that clients move between them. Left out: the objects are in memory.
-    #[arg(
-        long, env = "CACHE_SERVER_ETCD_ENDPOINTS", value_name = "URL,…", value_delimiter = ',',
-        conflicts_with_all = ["data_dir", "upstream", "first_revision"]
-    )]
+    #[arg(long, env = "CACHE_SERVER_ETCD_ENDPOINTS", value_name = "URL,…", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
 
     /// Prefix of the keys in etcd.
@@ -54,16 +51,16 @@ pub(super) struct EtcdFlags {
 
 impl EtcdFlags {
     /// Returns the settings; `None` if the objects are not in etcd.
-    pub(super) fn config(self) -> Option<EtcdConfig> {
-        (!self.etcd_endpoints.is_empty()).then_some(EtcdConfig {
-            endpoints: self.etcd_endpoints,
-            prefix: self.etcd_prefix,
+    pub(super) fn config(&self) -> Option<EtcdConfig> {
+        (!self.etcd_endpoints.is_empty()).then(|| EtcdConfig {
+            endpoints: self.etcd_endpoints.clone(),
+            prefix: self.etcd_prefix.clone(),
             allow_writes: self.etcd_allow_writes,
-            ca_file: self.etcd_cafile,
-            cert_file: self.etcd_certfile,
-            key_file: self.etcd_keyfile,
-            user: self.etcd_user,
-            password_file: self.etcd_password_file,
+            ca_file: self.etcd_cafile.clone(),
+            cert_file: self.etcd_certfile.clone(),
+            key_file: self.etcd_keyfile.clone(),
+            user: self.etcd_user.clone(),
+            password_file: self.etcd_password_file.clone(),
             compaction_interval: self.etcd_compaction_interval,
         })
     }

@@ -35,6 +35,7 @@ pub(super) struct Serve {
     /// Folder in which the objects are stored, so that they outlive the process and clients resume. Created if it is
     /// missing. Only one server may use it. Left out: the objects are in memory only.
     #[arg(long, env = "CACHE_SERVER_DATA_DIR", value_name = "FOLDER", conflicts_with = "upstream")]
+    #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     data_dir: Option<PathBuf>,
 
     /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start; with --data-dir, those that
@@ -73,6 +74,7 @@ pub(super) struct Serve {
     /// Revision to start at, for tests. Left out: a number from the clock and from chance, so that positions of an
     /// earlier run are refused.
     #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
+    #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     first_revision: Option<u64>,
 
     /// Longest time for open requests to end after SIGTERM: with ms, s, m, h.

@@ -1,4 +1,4 @@
-//! `cache-server storage`: checks, compacts, exports and imports the folder of `serve --data-dir`.
+//! `cache-server storage`: checks, compacts, exports and imports the folder of `serve --data-dir`, and imports into etcd.
 //!
 //! INVARIANT: an output file appears under its name only when it is whole. INVARIANT: files to import are read to their
 //! ends before the store is opened.
@@ -13,6 +13,8 @@ use std::{
 
 use clap::{Args, Subcommand};
 
+#[cfg(feature = "etcd")]
+use super::etcd::EtcdFlags;
 use super::{BAD_INPUT, FAILED, fail};
 use crate::{
     app::App,
@@ -24,6 +26,11 @@ use crate::{
         folder,
     },
     workload::manifests::{self, ManifestCount},
+};
+#[cfg(feature = "etcd")]
+use crate::{
+    config::EtcdConfig,
+    storage::etcd::{EtcdAccess, EtcdStorage},
 };
 
 /// Commands for a folder that no server uses.
@@ -41,7 +48,10 @@ enum StorageCommand {
     Compact(DataFolder),
     /// Write all objects to a file or to stdout. The folder stays as it is.
     Export(Export),
-    /// Write the objects of files into the folder, which is created if it is missing.
+    /// Write the objects of files into a folder, which is created if it is missing, or into etcd.
+    #[command(
+        override_usage = "cache-server storage import [OPTIONS] FOLDER FILE…\n       cache-server storage import [OPTIONS] --etcd-endpoints URL,… FILE…"
+    )]
     Import(Import),
 }
 
@@ -69,16 +79,70 @@ struct Export {
 
 #[derive(Debug, Args)]
 struct Import {
+    #[cfg(feature = "etcd")]
     #[command(flatten)]
-    target: DataFolder,
+    etcd: EtcdFlags,
 
-    /// Snapshots, or manifests (YAML or JSON, files or folders), but not both. Required.
-    #[arg(env = "CACHE_SERVER_FILES", value_name = "FILE", required = true, num_args = 1..)]
-    files: Vec<PathBuf>,
+    /// The folder of serve --data-dir, unless --etcd-endpoints is given; then snapshots, or manifests (YAML or JSON, files
+    /// or folders), but not both. Required.
+    #[arg(env = "CACHE_SERVER_FILES", value_name = "PATH", required = true, num_args = 1..)]
+    paths: Vec<PathBuf>,
 
     /// Replace objects that exist. Left out: if any object exists, none is written.
     #[arg(long, env = "CACHE_SERVER_OVERWRITE")]
     overwrite: bool,
+}
+
+/// A store to import into.
+enum ImportTarget<'a> {
+    Folder(&'a Path),
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdConfig),
+}
+
+impl Import {
+    /// Returns the store, and the files.
+    fn target(&self) -> Result<(ImportTarget<'_>, &[PathBuf]), CommandError> {
+        #[cfg(feature = "etcd")]
+        if let Some(etcd) = self.etcd.config() {
+            return Ok((ImportTarget::Etcd(etcd), &self.paths));
+        }
+        match self.paths.split_first() {
+            Some((folder, files)) if !files.is_empty() => Ok((ImportTarget::Folder(folder), files)),
+            _ => Err(CommandError(BAD_INPUT, "give the folder, then at least one file".to_owned())),
+        }
+    }
+}
+
+impl ImportTarget<'_> {
+    async fn open(&self) -> Result<Arc<dyn Store>, CommandError> {
+        match self {
+            Self::Folder(folder) => {
+                let folder = folder.to_path_buf();
+                let opened = tokio::task::spawn_blocking(move || DurableStorage::open(&folder, None)).await;
+                Ok(Arc::new(opened.expect("opening catches panics")?))
+            }
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => {
+                let store = EtcdStorage::open(etcd).await.map_err(coded(FAILED))?;
+                match store.access() {
+                    EtcdAccess::Owner | EtcdAccess::Guest => Ok(Arc::new(store)),
+                    EtcdAccess::ReadOnly => Err(CommandError(
+                        FAILED,
+                        "its objects are another program's: see --etcd-allow-writes".to_owned(),
+                    )),
+                }
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Folder(folder) => folder.display().to_string(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.endpoints.join(","),
+        }
+    }
 }
 
 /// Reason why a command failed: the exit code, and one line.
@@ -171,10 +235,10 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// Imports files into a folder; returns the line to print.
+/// Imports files; returns the line to print.
 async fn import(settings: &Import) -> Result<String, CommandError> {
-    let Import { target, files, overwrite } = settings;
-    let existing = if *overwrite { ExistingObjects::Overwrite } else { ExistingObjects::Refuse };
+    let (target, files) = settings.target()?;
+    let existing = if settings.overwrite { ExistingObjects::Overwrite } else { ExistingObjects::Refuse };
     let mut snapshots = 0;
     for file in files {
         let is_folder = file.is_dir();
@@ -182,27 +246,20 @@ async fn import(settings: &Import) -> Result<String, CommandError> {
     }
     let objects = if snapshots == files.len() {
         backup::verify(files).map_err(coded(BAD_INPUT))?;
-        let store = open(target).await?;
+        let store = target.open().await?;
         backup::into_store(&*store, files, existing).await.map_err(|error| import_error(&error))?
     } else if snapshots == 0 {
         manifests::verify(files).map_err(coded(BAD_INPUT))?;
-        import_manifests(open(target).await?, files, existing).await?
+        import_manifests(target.open().await?, files, existing).await?
     } else {
         return Err(CommandError(BAD_INPUT, "give snapshots or manifests, not both".to_owned()));
     };
-    Ok(format!("imported {objects} objects into {}", target.folder.display()))
+    Ok(format!("imported {objects} objects into {}", target.name()))
 }
 
 fn import_error(error: &backup::ImportError) -> CommandError {
     let is_input = matches!(error, backup::ImportError::File(_));
     CommandError(if is_input { BAD_INPUT } else { FAILED }, error.to_string())
-}
-
-/// Opens the store to import into.
-async fn open(target: &DataFolder) -> Result<Arc<dyn Store>, CommandError> {
-    let folder = target.folder.clone();
-    let opened = tokio::task::spawn_blocking(move || DurableStorage::open(&folder, None)).await;
-    Ok(Arc::new(opened.expect("opening catches panics")?))
 }
 
 /// Creates the objects of manifests as a server does.

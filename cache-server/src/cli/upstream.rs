@@ -18,6 +18,7 @@ pub(super) struct UpstreamFlags {
         long, env = "CACHE_SERVER_UPSTREAM", value_name = "URL", num_args = 0..=1, default_missing_value = "",
         value_delimiter = ',', conflicts_with_all = ["load", "populate", "first_revision"]
     )]
+    #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     upstream: Option<Vec<String>>,
 
     /// Kubeconfig with the cluster and with this server's own identity, which only fills the caches. Left out:
