@@ -3,7 +3,7 @@
 //! INVARIANT: neither a process nor a file outlives its `EtcdCluster`, however the test ends; see `processes`.
 //! INVARIANT: members keep their addresses over restarts and restores.
 
-mod access;
+mod certificates;
 mod keys;
 mod peers;
 
@@ -18,8 +18,8 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-pub use access::EtcdAccess;
-pub use keys::{EtcdEvent, EtcdKeys, EtcdPair};
+pub use certificates::EtcdCertificates;
+pub use keys::{EtcdEvent, EtcdKeyValue, EtcdKeys};
 
 use crate::{
     genuine,
@@ -63,7 +63,7 @@ pub struct EtcdCluster {
     settings: EtcdSettings,
     members: Vec<EtcdMember>,
     network: PeerNetwork,
-    access: Option<EtcdAccess>,
+    certificates: Option<EtcdCertificates>,
     /// Number of restores. Each begins new folders of data.
     restores: usize,
 }
@@ -118,14 +118,14 @@ impl EtcdCluster {
         let network = PeerNetwork::start(peers).await;
         let addresses = clients.iter().zip(peers).zip(network.advertised());
         let members = addresses.map(|((&client, &peer), &advertised)| EtcdMember { client, peer, advertised });
-        let access = settings.has_tls.then(|| EtcdAccess::write(processes.folder()));
+        let certificates = settings.has_tls.then(|| EtcdCertificates::write(processes.folder()));
         let mut started = Self {
             members: members.collect(),
             programs: programs.to_owned(),
             settings: settings.clone(),
             processes,
             network,
-            access,
+            certificates,
             restores: 0,
         };
         started.spawn_all();
@@ -162,7 +162,7 @@ impl EtcdCluster {
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
         flags.extend(self.settings.quota_bytes.map(|bytes| format!("--quota-backend-bytes={bytes}")));
-        flags.extend(self.access.iter().flat_map(EtcdAccess::flags));
+        flags.extend(self.certificates.iter().flat_map(EtcdCertificates::flags));
         flags
     }
 
@@ -177,7 +177,7 @@ impl EtcdCluster {
     }
 
     const fn scheme(&self) -> &'static str {
-        if self.access.is_some() { "https" } else { "http" }
+        if self.certificates.is_some() { "https" } else { "http" }
     }
 
     /// Waits until every running member answers a linearizable read.
@@ -213,8 +213,8 @@ impl EtcdCluster {
     }
 
     /// The files of a client, if the cluster demands TLS.
-    pub const fn access(&self) -> Option<&EtcdAccess> {
-        self.access.as_ref()
+    pub const fn certificates(&self) -> Option<&EtcdCertificates> {
+        self.certificates.as_ref()
     }
 
     /// The keys, read and written through the first member.
@@ -225,7 +225,7 @@ impl EtcdCluster {
     /// The keys, read and written through one member.
     pub fn keys_of(&self, member: usize) -> EtcdKeys {
         let client = Client::new(self.address(member));
-        EtcdKeys::new(self.access.as_ref().map_or(client, |access| client.over_tls(access.trust())))
+        EtcdKeys::new(self.certificates.as_ref().map_or(client, |files| client.over_tls(files.trust())))
     }
 
     /// Kills one member, as a crash does.

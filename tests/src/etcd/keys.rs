@@ -25,7 +25,7 @@ pub struct EtcdKeys {
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdPair {
+pub struct EtcdKeyValue {
     /// The key.
     pub key: String,
     /// Its value.
@@ -40,7 +40,7 @@ pub struct EtcdPair {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EtcdEvent {
     /// The key was created or changed.
-    Put(EtcdPair),
+    Put(EtcdKeyValue),
     /// The key was deleted.
     Deleted {
         /// The key.
@@ -50,7 +50,7 @@ pub enum EtcdEvent {
     },
 }
 
-impl EtcdPair {
+impl EtcdKeyValue {
     fn read(pair: &Value) -> Self {
         let number = |name: &str| pair[name].as_str().map_or(0, |text| text.parse().unwrap());
         let bytes = |name: &str| BASE64_STANDARD.decode(pair[name].as_str().unwrap_or_default()).unwrap();
@@ -135,22 +135,22 @@ impl EtcdKeys {
     }
 
     /// One key.
-    pub async fn get(&self, key: &str) -> Option<EtcdPair> {
+    pub async fn get(&self, key: &str) -> Option<EtcdKeyValue> {
         let answer = self.call("/v3/kv/range", &json!({"key": BASE64_STANDARD.encode(key)})).await;
-        answer["kvs"].as_array().and_then(|pairs| pairs.first()).map(EtcdPair::read)
+        answer["kvs"].as_array().and_then(|pairs| pairs.first()).map(EtcdKeyValue::read)
     }
 
     /// All keys with a prefix, in order.
-    pub async fn range(&self, prefix: &str) -> Vec<EtcdPair> {
+    pub async fn range(&self, prefix: &str) -> Vec<EtcdKeyValue> {
         self.range_at(prefix, 0).await
     }
 
     /// All keys with a prefix at one revision; zero is the present.
-    pub async fn range_at(&self, prefix: &str, revision: u64) -> Vec<EtcdPair> {
+    pub async fn range_at(&self, prefix: &str, revision: u64) -> Vec<EtcdKeyValue> {
         let (key, end) = range_of(prefix);
         let range = json!({"key": key, "range_end": end, "revision": revision.to_string()});
         let answer = self.call("/v3/kv/range", &range).await;
-        answer["kvs"].as_array().into_iter().flatten().map(EtcdPair::read).collect()
+        answer["kvs"].as_array().into_iter().flatten().map(EtcdKeyValue::read).collect()
     }
 
     /// Writes one key. Returns the revision.
@@ -219,7 +219,7 @@ impl EtcdKeys {
             let result = &line["result"];
             assert!(result["canceled"] != true, "the history after {after}: {line}");
             for event in result["events"].as_array().into_iter().flatten() {
-                let pair = EtcdPair::read(&event["kv"]);
+                let pair = EtcdKeyValue::read(&event["kv"]);
                 at = pair.mod_revision;
                 if pair.key.starts_with(prefix) {
                     history.push(match event["type"].as_str() {

@@ -47,8 +47,8 @@ async fn tls_and_users_are_used_and_wrong_ones_are_one_line() {
     // Editors end a file with a newline, which is no part of the password.
     let (password, wrong) = (file("password", &format!("{PASSWORD}\n")), file("wrong", "another-password"));
     let other_authority = file("other.crt", &Authority::new().pem());
-    let access = etcd.access().unwrap();
-    let (ca, files) = (access.ca_file(), access.client_files());
+    let issued = etcd.certificates().unwrap();
+    let (ca, files) = (issued.ca_file(), issued.client_files());
     let trust = ["--etcd-cafile", ca];
     let own = ["--etcd-certfile", files.cert.to_str().unwrap(), "--etcd-keyfile", files.key.to_str().unwrap()];
     let user = ["--etcd-user", USER, "--etcd-password-file", &password];

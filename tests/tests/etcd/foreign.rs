@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use serde_json::json;
 use tests::{
-    etcd::{EtcdCluster, EtcdPair},
+    etcd::{EtcdCluster, EtcdKeyValue},
     http::{Client, MERGE_PATCH, with_query},
     objects::{configmap, namespace},
     process::Server,
@@ -52,7 +52,7 @@ async fn assert_read_only(client: &Client) {
 #[tokio::test]
 async fn a_foreign_prefix_is_read_only() {
     let Some(etcd) = foreign("etcd foreign").await else { return };
-    let before: Vec<EtcdPair> = etcd.keys().range("").await;
+    let before: Vec<EtcdKeyValue> = etcd.keys().range("").await;
     let server = serve(&etcd, &[]).await;
     let client = server.client();
     assert_converged(&client, &etcd.keys()).await;

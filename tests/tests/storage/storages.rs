@@ -28,4 +28,4 @@ pub(crate) async fn etcd() -> Option<Box<dyn Storage>> {
     Some(Box::new(etcd::EtcdPair::start().await?))
 }
 
-pub(crate) use self::{etcd::EtcdProcess, upstream::ApiServer};
+pub(crate) use self::upstream::ApiServer;

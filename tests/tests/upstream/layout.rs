@@ -10,7 +10,7 @@ use cache_server::{
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tests::{
-    etcd::EtcdPair,
+    etcd::EtcdKeyValue,
     genuine::{ADMIN, Genuine},
     http::Client,
 };
@@ -72,7 +72,7 @@ async fn compare(genuine: &Genuine, admin: &Client, ty: &ResourceType) -> Result
     let list = admin.get(&path).await.with_code(200).json();
     let prefix = format!("{ROOT}/{}", key_prefix(ty));
     let pairs = genuine.keys().range(&prefix).await.into_iter();
-    let mut stored: BTreeMap<String, EtcdPair> = pairs.map(|pair| (pair.key.clone(), pair)).collect();
+    let mut stored: BTreeMap<String, EtcdKeyValue> = pairs.map(|pair| (pair.key.clone(), pair)).collect();
     let items = list["items"].as_array().unwrap();
     for item in items {
         let text = |member: &str| item["metadata"][member].as_str().unwrap_or_default();

@@ -11,11 +11,11 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tests::{http::Client, process::Server};
+use tests::{etcd::EtcdCluster, http::Client, process::Server};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::populate;
-use crate::{BINARY, storages::EtcdProcess};
+use crate::BINARY;
 
 /// The server that is measured.
 pub(super) struct MeasuredServer {
@@ -62,8 +62,8 @@ pub(super) async fn upstream() -> MeasuredServer {
 
 /// It lists an etcd; `None`, with one line, if that was not built.
 pub(super) async fn etcd() -> Option<MeasuredServer> {
-    let etcd = EtcdProcess::start("listing")?;
-    let endpoints = format!("--etcd-endpoints={}", etcd.url());
+    let etcd = EtcdCluster::start("listing").await?;
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints());
     let filled = Server::start(BINARY, &[&endpoints, &populate()]).await;
     filled.terminate();
     filled.ended().await;

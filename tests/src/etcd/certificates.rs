@@ -9,14 +9,14 @@ use crate::tls::{Authority, Files, Trust};
 
 /// Paths of the certificates, which one authority issued.
 #[derive(Clone, Debug)]
-pub struct EtcdAccess {
+pub struct EtcdCertificates {
     ca: PathBuf,
     server: Files,
     client: Files,
     trust: Trust,
 }
 
-impl EtcdAccess {
+impl EtcdCertificates {
     pub(super) fn write(folder: &Path) -> Self {
         let authority = Authority::new();
         let ca = folder.join("ca.crt");
