@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{
     CHECK_EVERY, MAPS, assert_converged,
     follower::{Follower, History},
-    listed, raw_map, serve_at, until,
+    is_long, listed, raw_map, serve_at, until,
     writers::{NAMESPACES, Writers, team},
 };
 
@@ -185,6 +185,57 @@ async fn a_stalled_member_costs_no_list_and_no_event() {
     scene.etcd.resume(member);
     scene.recovered().await;
     scene.end().await;
+}
+
+/// Goal: a stall of the only member loses no write and invents none: those without an answer are said to be of unknown
+/// outcome. Method: etcd is stopped until a write gets 504, and continued; it then carries out what it had received.
+#[tokio::test]
+async fn a_stall_of_all_of_etcd_leaves_outcomes_unknown() {
+    let Some(scene) = FaultScene::set("etcd stall of all", 1).await else { return };
+    scene.etcd.pause(0);
+    let object = configmap("unknown");
+    let answer = scene.servers[0].client().post(&object.collection(), object.body()).await.with_code(504);
+    assert!(answer.message().contains("may have happened"), "{}", answer.text());
+    scene.etcd.resume(0);
+    scene.recovered().await;
+    let found = scene.servers[1].client().get(&object.path()).await.code;
+    let stored = scene.etcd.keys().get(&raw_map("unknown", "").0).await;
+    assert_eq!(found == 200, stored.is_some(), "{found}");
+    scene.end().await;
+}
+
+/// Goal: members that restart one after the other cost neither an event nor a list. Method: each of three is killed and
+/// started again while writes go on.
+#[tokio::test]
+async fn a_rolling_restart_of_members_costs_no_list_and_no_event() {
+    if !is_long() {
+        return;
+    }
+    let Some(mut scene) = FaultScene::set("etcd rolling restart of members", 3).await else { return };
+    for member in 0..3 {
+        scene.etcd.kill(member);
+        scene.recovered().await;
+        scene.etcd.restart(member).await;
+        scene.recovered().await;
+    }
+    scene.end().await;
+}
+
+/// Goal: a member that is away delays no start. Method: a server whose first address refuses connections, and one whose
+/// first member is stopped.
+#[tokio::test]
+async fn a_server_starts_without_one_of_the_members() {
+    let settings = EtcdSettings { members: 3, ..EtcdSettings::default() };
+    let Some(mut etcd) = EtcdCluster::start_with("etcd start", settings).await else { return };
+    etcd.kill(0);
+    let first = serve_at(&etcd.endpoints(), &[]).await;
+    first.client().create(&configmap("a")).await;
+    etcd.restart(0).await;
+    etcd.pause(0);
+    let second = serve_at(&etcd.endpoints(), &[]).await;
+    second.client().create(&configmap("b")).await;
+    let list = first.client().get(MAPS).await.with_code(200);
+    assert_eq!(list.keys(), ["default/a", "default/b"]);
 }
 
 /// Goal: a network that loses everything between a server and etcd costs neither an event nor a list. Method: all bytes of

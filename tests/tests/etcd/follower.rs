@@ -5,6 +5,10 @@ use std::{
     collections::hash_map::DefaultHasher,
     fmt,
     hash::{Hash, Hasher as _},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -103,6 +107,8 @@ pub(crate) struct Follower {
     namespace: Option<String>,
     task: JoinHandle<Followed>,
     finish: watch::Sender<Option<u64>>,
+    /// Number of watches so far.
+    opened: Arc<AtomicUsize>,
 }
 
 /// The observations of a follower.
@@ -124,8 +130,14 @@ impl Follower {
             namespace.map_or_else(|| MAPS.to_owned(), |namespace| format!("/api/v1/namespaces/{namespace}/configmaps"));
         let (finish, finishing) = watch::channel(None);
         let name = format!("a follower of {collection} after {after}");
-        let task = tokio::spawn(follow(servers.to_vec(), collection, after, finishing));
-        Self { name, after, namespace: namespace.map(str::to_owned), task, finish }
+        let opened = Arc::new(AtomicUsize::new(0));
+        let task = tokio::spawn(follow(servers.to_vec(), collection, after, finishing, Arc::clone(&opened)));
+        Self { name, after, namespace: namespace.map(str::to_owned), task, finish, opened }
+    }
+
+    /// Number of watches that it has opened so far.
+    pub(crate) fn watches(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Lets it run until it has seen everything up to `until`, and returns its observations.
@@ -180,6 +192,8 @@ impl Followed {
 
     fn take(&mut self, event: &Event) {
         match event.kind {
+            // A server that does not reach etcd cannot say whether a position ahead of its cache exists.
+            EventKind::Error if event.object["code"] == 504 => {}
             EventKind::Error => self.error = Some(event.object.clone()),
             EventKind::Bookmark => {
                 let at = event.resource_version();
@@ -197,7 +211,13 @@ impl Followed {
     }
 }
 
-async fn follow(servers: Vec<Client>, path: String, after: u64, finishing: watch::Receiver<Option<u64>>) -> Followed {
+async fn follow(
+    servers: Vec<Client>,
+    path: String,
+    after: u64,
+    finishing: watch::Receiver<Option<u64>>,
+    opened: Arc<AtomicUsize>,
+) -> Followed {
     let mut followed = Followed { at: after, ..Followed::default() };
     let is_done =
         |followed: &Followed| followed.error.is_some() || finishing.borrow().is_some_and(|until| until <= followed.at);
@@ -209,7 +229,10 @@ async fn follow(servers: Vec<Client>, path: String, after: u64, finishing: watch
             continue;
         };
         match watch.code().as_u16() {
-            200 => followed.watches += 1,
+            200 => {
+                followed.watches += 1;
+                opened.fetch_add(1, Ordering::Relaxed);
+            }
             // A server that starts, stops or has no etcd.
             429 | 500.. => {
                 sleep(RETRY_AFTER).await;

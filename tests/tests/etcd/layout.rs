@@ -128,12 +128,41 @@ async fn changes_past_the_server_are_served() {
     assert_eq!(listed(&client.get(MAPS).await.with_code(200).json()), [("default/last".to_owned(), last)]);
 }
 
+/// Goal: changes of one revision are one step: a watch has all of them, and continues behind all of them. Method: another
+/// client of etcd changes several keys in transactions; watches from before, between and after.
+#[tokio::test]
+async fn changes_of_one_revision_are_one_step() {
+    let Some(etcd) = EtcdCluster::start("etcd transactions").await else { return };
+    let server = serve(&etcd, &[]).await;
+    let (client, keys) = (server.client(), etcd.keys());
+    let maps = |value: &str| ["a", "b", "c"].map(|name| raw_map(name, value));
+    let before = client.get(MAPS).await.with_code(200).resource_version();
+    let watch =
+        async |at: u64| client.watch(&with_query(MAPS, &[("watch", "1"), ("resourceVersion", &at.to_string())])).await;
+    let mut open = watch(before).await;
+    keys.put_all(&maps("1")).await;
+    let created = keys.revision().await;
+    keys.put_all(&maps("2")).await;
+    let changed = keys.revision().await;
+    assert_eq!(changed, created + 1);
+    for (mut watch, expected) in [(watch(before).await, 6), (watch(created).await, 3)] {
+        let versions = watch.events(expected).await;
+        let behind = versions.iter().filter(|event| event.resource_version() == changed).count();
+        assert_eq!(behind, 3, "{versions:?}");
+    }
+    assert_eq!(open.events(6).await.len(), 6);
+    let last = client.create(&configmap("last")).await;
+    assert_eq!(watch(changed).await.event().await.resource_version(), last);
+    assert_eq!(open.event().await.resource_version(), last);
+}
+
 /// Goal: two prefixes of one etcd are two clusters. Method: servers with different prefixes, of which one begins like the
 /// other.
 #[tokio::test]
 async fn prefixes_are_separate() {
     let Some(etcd) = EtcdCluster::start("etcd prefixes").await else { return };
-    let servers = [serve(&etcd, &["--etcd-prefix", "/one"]).await, serve(&etcd, &["--etcd-prefix", "/one-more"]).await];
+    // As in kube-apiserver, the first slash may be left out.
+    let servers = [serve(&etcd, &["--etcd-prefix", "one"]).await, serve(&etcd, &["--etcd-prefix", "/one-more"]).await];
     let at = servers[0].client().create(&configmap("a")).await;
     servers[1].client().create(&configmap("b")).await;
     assert_eq!(servers[0].client().get(MAPS).await.with_code(200).keys(), ["default/a"]);

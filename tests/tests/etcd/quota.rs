@@ -15,6 +15,20 @@ const QUOTA_BYTES: usize = 4 << 20;
 /// Bytes of each object that fills the database.
 const FILLER_BYTES: usize = 400_000;
 
+/// Goal: an object that etcd does not take is refused as too large, and its outcome is known. Method: an object between the
+/// limit of etcd and that of a request.
+#[tokio::test]
+async fn an_object_above_the_limit_of_etcd_is_too_large() {
+    let Some(etcd) = EtcdCluster::start("etcd request size").await else { return };
+    let server = serve(&etcd, &[]).await;
+    for bytes in [1_600_000, 2_500_000] {
+        let object = configmap("large").data(&"x".repeat(bytes));
+        server.client().post(&object.collection(), object.body()).await.with_code(413);
+    }
+    server.client().create(&configmap("large").data(&"x".repeat(1_000_000))).await;
+    assert_converged(&server.client(), &etcd.keys()).await;
+}
+
 /// Goal: a full database refuses writes with 507 and a reason, and nothing else. Method: large objects until etcd raises its
 /// alarm; then reads, a watch and a deletion; then the operator's steps against the alarm.
 #[tokio::test]

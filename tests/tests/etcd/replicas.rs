@@ -1,6 +1,6 @@
 //! Several cache-servers on one etcd: they share resourceVersions, so clients continue at another one without a list.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use informer::{Cluster, Informer, RelistCause, delays::Delays};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,7 +15,7 @@ use tests::{
 use super::{
     MAPS, PATIENCE, assert_converged, counters,
     follower::{Follower, History},
-    is_long, listed, serve, stored, until,
+    is_long, listed, serve, serve_at, stored, until,
     writers::{NAMESPACES, Writers, team},
 };
 
@@ -205,7 +205,7 @@ async fn a_rolling_restart_costs_no_list_and_no_event() {
         informers.push(replicas.informer(number).await);
     }
     let started: u64 = informers.iter().map(relists).sum();
-    let writers = Writers::start(&replicas.clients(), load.writers, load.pause);
+    let (writers, begun) = (Writers::start(&replicas.clients(), load.writers, load.pause), Instant::now());
     writers.wrote(load.writes).await;
     for server in 0..SERVERS {
         assert_eq!(replicas.lists(server).await.0, u64::from(server == 0), "lists at server {server}");
@@ -215,7 +215,7 @@ async fn a_rolling_restart_costs_no_list_and_no_event() {
         writers.wrote(load.writes).await;
         assert_eq!(replicas.lists(server).await.0, 0, "lists at the new server {server}");
     }
-    let (written, failed) = (writers.written(), writers.failed());
+    let (written, failed, took) = (writers.written(), writers.failed(), begun.elapsed());
     let log = writers.stop().await;
     // Every follower sees a last event.
     let mut ends = Vec::new();
@@ -236,7 +236,29 @@ async fn a_rolling_restart_costs_no_list_and_no_event() {
     for client in replicas.clients() {
         assert_converged(&client, &replicas.etcd.keys()).await;
     }
-    println!("{written} writes, {failed} failed requests, {} changes, {watches} watches, no list", history.len());
+    println!("{written} writes in {took:.1?}, {failed} failed requests, {watches} watches, no list");
+}
+
+/// Goal: a client that comes from a server that is ahead is neither refused nor misses anything. Method: the second server
+/// is cut off from etcd while the first writes; a client of the first continues at the second.
+#[tokio::test]
+async fn a_position_ahead_of_a_server_is_waited_for() {
+    let Some(etcd) = EtcdCluster::start("etcd position ahead").await else { return };
+    let door = Relay::start(etcd.address(0)).await;
+    let (first, second) = (serve(&etcd, &[]).await, serve_at(&format!("http://{}", door.address()), &[]).await);
+    first.client().create(&configmap("before")).await;
+    until("the second server has the type", async || second.client().get(MAPS).await.with_code(200).keys().len() == 1)
+        .await;
+    door.silence();
+    let ahead = first.client().create(&configmap("ahead")).await;
+    let follower = Follower::start(&[second.client()], ahead, None);
+    first.client().create(&configmap("after")).await;
+    until("the follower has asked", async || follower.watches() > 0).await;
+    door.rejoin();
+    let last = first.client().update(&configmap("before").data("2")).await;
+    let history = History::read(&etcd.keys(), ahead).await;
+    assert_eq!(history.len(), 2);
+    follower.assert_equals(&history, last).await;
 }
 
 /// Goal: a server sees a write that was acknowledged by another in its next consistent read. Method: writes through one
