@@ -23,7 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("informer", &["informer-core", "informer-testing"]),
     ("watch-cache", &["informer-core", "informer-serving"]),
     ("api-rules", &["informer-core", "informer-serving", "watch-cache"]),
-    ("cache-server", &["api-rules", "informer", "informer-core", "informer-serving", "watch-cache"]),
+    ("access-rules", &["informer-core", "informer-serving"]),
+    ("cache-server", &["access-rules", "api-rules", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("examples", &["cache-server", "informer", "informer-core"]),
     ("tidy", &[]),
     ("tests", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
@@ -106,8 +107,13 @@ fn cores_know_no_task_socket_or_clock() {
     let (names, needs) = graph(&metadata);
     // jiff computes deletion times; `the_rules_of_the_api_read_no_clock` checks that nothing asks it for the time. The reader
     // of YAML logs.
-    let cores =
-        [("informer-core", &[][..]), ("informer-serving", &[]), ("watch-cache", &[]), ("api-rules", &["jiff", "log"])];
+    let cores = [
+        ("informer-core", &[][..]),
+        ("informer-serving", &[]),
+        ("watch-cache", &[]),
+        ("api-rules", &["jiff", "log"]),
+        ("access-rules", &["log"]),
+    ];
     for (core, allowed) in cores {
         let mut open: Vec<&str> = names.iter().filter(|(_, name)| **name == core).map(|(id, _)| *id).collect();
         assert_eq!(open.len(), 1, "{core} is in the workspace");
@@ -356,6 +362,7 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server",
     "cache-server/core",
     "cache-server/api",
+    "cache-server/access",
 ];
 
 /// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.
