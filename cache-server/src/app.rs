@@ -8,7 +8,15 @@ use std::{
     time::Duration,
 };
 
+use informer_serving::status::Status;
+
 use crate::{
+    access::{
+        Access,
+        authenticate::Authenticator,
+        authorize::Authorizer,
+        lease::{self, HeldRight},
+    },
     budget::{Crowd, Room, Work},
     cacher::{Caches, StateFolder, StateOrigin},
     config::{Config, UpstreamConfig},
@@ -52,6 +60,8 @@ pub struct App {
     pub(crate) work: Work,
     /// Metrics of the server.
     pub metrics: Metrics,
+    /// The rules of access.
+    pub(crate) access: Access,
     /// Closes idle connections while connection slots are short.
     pub(crate) crowd: Crowd,
 }
@@ -202,7 +212,8 @@ impl App {
         let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
         let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
-        Self { config, registry, definitions, writes, caches, room, work, metrics, crowd }
+        let access = Access::new(Authenticator::unsecured(), Authorizer::AlwaysAllow);
+        Self { config, registry, definitions, writes, caches, room, work, metrics, access, crowd }
     }
 
     /// Returns the app with its store; `None` if writes are not local.
@@ -233,6 +244,16 @@ impl App {
             (ty, is_filled)
         };
         named.into_iter().flatten().map(state).collect()
+    }
+
+    /// Starts the checks of the rights of open watches, if rights can be withdrawn.
+    pub(crate) fn keep_checking_rights(self: &Arc<Self>) {
+        if self.upstream().is_none() && !self.access.checks_again() {
+            return;
+        }
+        let (leases, changes) = (Arc::downgrade(&self.access.leases), self.access.changes());
+        let app = Arc::downgrade(self);
+        tokio::spawn(lease::keep_checking(leases, changes, move |right| check_right(Weak::clone(&app), right)));
     }
 
     /// Waits until the caches of all named types are filled, however long that takes.
@@ -270,6 +291,15 @@ impl App {
             self.filled().await;
         }
     }
+}
+
+/// Decides again whether the caller of an open watch may go on reading.
+async fn check_right(app: Weak<App>, right: Arc<HeldRight>) -> Result<(), Status> {
+    let Some(app) = app.upgrade() else { return Ok(()) };
+    if let (Some(upstream), Some(credentials)) = (app.upstream(), &right.credentials) {
+        upstream.check_again(credentials, &right.info).await?;
+    }
+    app.access.admit_again(&right.caller, &right.info).await
 }
 
 /// Pause between two checks whether the named types are filled.

@@ -12,6 +12,7 @@ pub use crate::read::body;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
@@ -19,6 +20,7 @@ use http_body_util::BodyExt as _;
 use informer_serving::{
     go,
     options::ListOptions,
+    query::Query,
     status::{Status, StatusExt as _},
 };
 use tokio::time::Instant;
@@ -28,8 +30,9 @@ use self::{
     websocket::Handshake,
 };
 use crate::{
+    access::{AUDIT_ID, RequestContext, guard::ResponseGuard},
     app::{App, LocalApp},
-    discovery, ids, openapi,
+    discovery, openapi,
     read::{
         encode::{self, RequestedEncoding},
         get, list,
@@ -46,8 +49,6 @@ use crate::{
     write,
 };
 
-const AUDIT_ID: header::HeaderName = header::HeaderName::from_static("audit-id");
-
 /// Answers one request. Never fails: every error becomes a response.
 ///
 /// Cost: a request body that is not passed to an upstream is read into memory, up to [`limits::REQUEST_BODY_BYTES_MAX`] within
@@ -62,22 +63,20 @@ where
 {
     let (parts, body) = request.into_parts();
     let head = RequestHead::new(&parts);
+    let mut context = RequestContext::new(&parts, &head.query);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = verb_and_resource(&head, &route);
     let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
-    let answerer = match app.upstream() {
-        Some(upstream) => {
-            let read = ReadHead { method: head.method, headers: head.headers, query: &head.query };
-            upstream_answerer(&app, upstream, read, &route).await
-        }
-        None => Ok(Answerer::Here),
+    let answerer = match app.access.admit(&mut context, head.headers).await {
+        Err(refusal) => Err(refusal),
+        Ok(()) => answerer(&app, &head, &context.info, &route).await,
     };
     let forwarder = match answerer {
         Ok(Answerer::Here) => None,
         Ok(Answerer::Upstream(forwarder)) => Some(forwarder),
         Err(refusal) => {
             let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
-            return finished(Err(refusal), head.errors, &mut answering, closes);
+            return finished(Err(refusal), head.errors, &context, &mut answering, closes);
         }
     };
     if let Some(forwarder) = forwarder {
@@ -85,7 +84,7 @@ where
         let answer = passed_on(forwarder, &parts, body).await;
         // The connection cannot carry another request if the upstream did not take the body.
         let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
-        return finished(answer, head.errors, &mut answering, closes);
+        return finished(answer, head.errors, &context, &mut answering, closes);
     }
     let mut body = std::pin::pin!(body);
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
@@ -100,12 +99,25 @@ where
     };
     // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
-    let mut response = finished(answer, head.errors, &mut answering, closes);
+    let mut response = finished(answer, head.errors, &context, &mut answering, closes);
+    hold_right(&app, &context, head.headers, response.body_mut());
     if let Some(age) = age(&app, &route) {
         // A read with an older confirmation has set the age of that.
         response.headers_mut().entry(header::AGE).or_insert(age);
     }
     response
+}
+
+/// Decides who answers an admitted request.
+async fn answerer<'a>(
+    app: &'a App,
+    head: &'a RequestHead<'_>,
+    info: &'a RequestInfo,
+    route: &'a Route,
+) -> Result<Answerer<'a>, Status> {
+    let Some(upstream) = app.upstream() else { return Ok(Answerer::Here) };
+    let read = ReadHead { method: head.method, headers: head.headers, query: &head.query, info };
+    upstream_answerer(app, upstream, read, route).await
 }
 
 /// Asks who answers. Boxed, as [`passed_on`] is, so that other requests do not move its state: the future of every request
@@ -117,6 +129,20 @@ fn upstream_answerer<'a>(
     route: &'a Route,
 ) -> BoxFuture<'a, Result<Answerer<'a>, Status>> {
     Box::pin(async move { upstream.answerer(&app.caches, &app.registry.now(), read, route).await })
+}
+
+/// Lets an open watch last only as long as its caller's credentials and right.
+fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMap, body: &mut Body) {
+    let Some(caller) = context.caller.as_ref().filter(|_| body.is_watch()) else { return };
+    if let Some(at) = caller.expires {
+        body.end_by(at);
+    }
+    let credentials = app.upstream().map(|upstream| upstream.read_right(headers, &context.info));
+    if credentials.is_some() || app.access.checks_again() {
+        let mut guard = ResponseGuard::default();
+        guard.lend(app.access.leases.open(caller, &context.info, credentials));
+        body.guarded(guard);
+    }
 }
 
 /// Passes a request to the API server behind this server.
@@ -138,22 +164,23 @@ fn age(app: &App, route: &Route) -> Option<HeaderValue> {
 fn finished(
     answer: Result<Response, Status>,
     errors: RequestedEncoding,
+    context: &RequestContext,
     answering: &mut log::RequestGuard<'_>,
     closes: bool,
 ) -> Response {
     let mut response = match answer {
         Ok(response) => {
-            answering.answered(response.status(), None);
+            answering.answered(context, response.status(), None);
             response
         }
         Err(error) => {
             let response = encode::error(&error, errors);
-            answering.answered(response.status(), Some(&error.message));
+            answering.answered(context, response.status(), Some(&error.message));
             response
         }
     };
     if !response.body().is_forwarded() {
-        finish(response.headers_mut());
+        finish(response.headers_mut(), &context.id);
     }
     if closes {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -175,24 +202,24 @@ pub(crate) enum Refusal {
 /// Answers a request that is refused before routing.
 pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Response {
     let (parts, _) = request.into_parts();
+    let context = RequestContext::new(&parts, &Query::parse(parts.uri.query()));
     let status = match refusal {
         Refusal::NoHost => Status::bad_request("a request of HTTP/1.1 needs a Host header"),
         Refusal::ForeignHost => status::foreign_host(),
         Refusal::ForeignOrigin => status::foreign_origin(),
     };
     let mut response = encode::error(&status, RequestedEncoding::Indented);
-    log::RequestGuard::new(app, &parts, "OTHER", "").answered(response.status(), Some(&status.message));
-    finish(response.headers_mut());
+    log::RequestGuard::new(app, &parts, "OTHER", "").answered(&context, response.status(), Some(&status.message));
+    finish(response.headers_mut(), &context.id);
     response
 }
 
 /// Sets the headers that every response of our own carries. Those of an upstream keep theirs, such as its Audit-Id.
-fn finish(headers: &mut HeaderMap) {
+fn finish(headers: &mut HeaderMap, id: &HeaderValue) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     // Browsers must not interpret stored text as a script or a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let id = ids::uuid().to_string();
-    headers.insert(AUDIT_ID, HeaderValue::from_str(&id).expect("hexadecimal digits and dashes are a header"));
+    headers.insert(AUDIT_ID, id.clone());
 }
 
 /// Returns the Kubernetes verb of a request and its resource, as metrics and logs name them.

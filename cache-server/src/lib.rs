@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod registry;
 pub mod storage;
 
+mod access;
 mod allocator;
 mod budget;
 mod clock;

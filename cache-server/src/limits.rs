@@ -135,6 +135,23 @@ pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
 /// byte a minute, or that has closed the window of its HTTP/2 stream, would still keep a cursor and old objects.
 pub const WATCH_END_WAIT: Duration = Duration::from_secs(10);
 
+/// Time within which an open watch ends after its caller lost the right to it: a check, the answer to it, and the end.
+pub const WITHDRAWAL_WAIT: Duration = Duration::from_secs(10);
+
+/// Interval at which the rights of open watches are checked. Cost: one decision for each different caller and resource,
+/// and one request to an API server that decides.
+pub const RECHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// Pause between two checks if the policies change all the time.
+pub const RECHECK_PAUSE: Duration = Duration::from_millis(200);
+
+/// Rights that are checked at the same time.
+pub const RECHECKS_MAX: usize = 64;
+
+/// Time after the withdrawal of a right, or the expiry of credentials, after which a watch is reset if its client does
+/// not read its end.
+pub const WITHDRAWN_END_WAIT: Duration = Duration::from_secs(1);
+
 /// Streams that one HTTP/2 connection may have open at once.
 pub const HTTP2_STREAMS_MAX: u32 = 1_000;
 
@@ -391,6 +408,10 @@ const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one 
 const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
+const _: () = assert!(
+    RECHECK_EVERY.as_secs() + REVIEW_WAIT.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
+    "a withdrawn watch ends in time"
+);
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");
 
 /// Objects that an import of a snapshot writes at once. As many as share one commit to the disk.

@@ -33,6 +33,7 @@ use self::{connection::AcceptedConnection, tls::Acceptor};
 #[cfg(feature = "etcd")]
 use crate::storage::etcd::EtcdOpenError;
 use crate::{
+    access::peer::Peer,
     allocator,
     app::App,
     config::Config,
@@ -134,6 +135,7 @@ impl Server {
         };
         let app = Arc::new(assemble(config).await?);
         app.start().await;
+        app.keep_checking_rights();
         let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
         manifests::into_storage(&app, &app.config.load, existing, &mut 0).await?;
         if let Some(spec) = &app.config.populate {
@@ -184,10 +186,10 @@ impl Server {
                     report(ended);
                     app.crowd.note(&slots, app.config.connections_max);
                 }
-                (stream, slot) = accept(&listener, &slots) => {
+                (stream, peer, slot) = accept(&listener, &slots) => {
                     app.crowd.note(&slots, app.config.connections_max);
                     let (app, tls, closed) = (Arc::clone(&app), tls.clone(), closed.clone());
-                    let connection = AcceptedConnection { app, tls, bound: address.ip(), closed, slot };
+                    let connection = AcceptedConnection { app, tls, bound: address.ip(), peer: Peer::tcp(peer), closed, slot };
                     connections.spawn(connection.run(stream));
                 }
             }
@@ -226,11 +228,11 @@ fn socket(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket> {
 }
 
 /// Accepts the next connection once a slot is free.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
     let slot = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, slot),
+            Ok((stream, peer)) => return (stream, peer, slot),
             Err(error) => {
                 // Usually the process is out of file descriptors, and other connections must end first.
                 tracing::warn!(%error, delay = ?ACCEPT_PAUSE, "connection accept failed");

@@ -161,6 +161,7 @@ const LAYERS: &[&str] = &[
     "route",
     "status",
     "upstream",
+    "access",
     "allocator",
     "app",
     "read",

@@ -2,7 +2,7 @@
 //!
 //! Source: apiserver `authorization/authorizer/interfaces.go`.
 
-/// What an authorizer decides about a request. Only [`AccessDecision::Allowed`] lets it pass.
+/// Decision of an authorizer about a request. Only [`AccessDecision::Allowed`] lets it pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessDecision {
     /// The request may pass.

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 
 use http::{StatusCode, header, request::Parts};
 
-use crate::{app::App, limits::LOGGED_CHARS_MAX};
+use crate::{access::RequestContext, app::App, limits::LOGGED_CHARS_MAX};
 
 /// A request in progress. Counts and logs it exactly once, also if its client disconnects before the answer.
 pub(super) struct RequestGuard<'a> {
@@ -25,17 +25,21 @@ impl<'a> RequestGuard<'a> {
     }
 
     /// Records the status code of the answer. `error` is the message of a Status.
-    pub(super) fn answered(&mut self, code: StatusCode, error: Option<&str>) {
+    pub(super) fn answered(&mut self, context: &RequestContext, code: StatusCode, error: Option<&str>) {
         let Self { app, parts, verb, resource, .. } = *self;
         self.answered = true;
         app.metrics.request(verb, resource, code.as_u16());
         let (method, uri, user_agent) = (&parts.method, LoggedTarget(parts), Agent(parts));
         let (code, error) = (code.as_u16(), error.map(TextPrefix));
+        let (id, user, peer) = (&context.id, context.user().map_or("-", |user| &user.name), context.peer.address);
+        let took = context.arrived.elapsed();
         match error {
-            Some(error) => {
-                tracing::debug!(verb, resource, %method, %uri, %user_agent, code, %error, "request answered");
-            }
-            None => tracing::debug!(verb, resource, %method, %uri, %user_agent, code, "request answered"),
+            Some(error) => tracing::debug!(
+                verb, resource, %method, %uri, %user_agent, ?id, user, ?peer, ?took, code, %error, "request answered"
+            ),
+            None => tracing::debug!(
+                verb, resource, %method, %uri, %user_agent, ?id, user, ?peer, ?took, code, "request answered"
+            ),
         }
     }
 }

@@ -20,6 +20,7 @@ pub use watch_cache::Slices;
 
 use super::{list::ListBody, watch::Watch};
 use crate::{
+    access::{guard::ResponseGuard, lease::WatchTerm},
     limits,
     upstream::forward::{BrokenAnswer, ForwardedBody, UpstreamTunnel},
 };
@@ -31,8 +32,14 @@ pub(crate) const BATCH: Budget = Budget { slices: limits::SLICES_MAX - 8, bytes:
 /// The response type of every handler.
 pub(crate) type Response = http::Response<Body>;
 
-/// A response body.
-pub struct Body(BodyKind);
+/// A response body, and what is held until it ends.
+pub struct Body {
+    kind: BodyKind,
+    /// `None` while nothing is held.
+    guard: Option<Box<ResponseGuard>>,
+}
+
+type BodyFrame = Result<Frame<Slices>, BodyError>;
 
 enum BodyKind {
     /// A complete body with a known length.
@@ -59,46 +66,66 @@ pub enum BodyError {
 }
 
 impl Body {
+    const fn new(kind: BodyKind) -> Self {
+        Self { kind, guard: None }
+    }
+
     /// A body of known length.
     pub(crate) const fn full(slices: Slices) -> Self {
-        Self(BodyKind::Full(slices))
+        Self::new(BodyKind::Full(slices))
     }
 
     /// A stream that ends after `slices`.
     pub(crate) const fn last(slices: Slices) -> Self {
-        Self(BodyKind::Last(slices))
+        Self::new(BodyKind::Last(slices))
     }
 
     /// The answer of an upstream server, which keeps its own headers.
     pub(crate) fn forwarded(body: ForwardedBody) -> Self {
-        Self(BodyKind::Forwarded(Box::new(body)))
+        Self::new(BodyKind::Forwarded(Box::new(body)))
     }
 
     pub(super) fn list(listing: ListBody) -> Self {
-        Self(BodyKind::List(Box::new(listing)))
+        Self::new(BodyKind::List(Box::new(listing)))
     }
 
     pub(super) fn watch(watch: Watch) -> Self {
-        Self(BodyKind::Watch(Box::new(watch)))
+        Self::new(BodyKind::Watch(Box::new(watch)))
     }
 
-    /// Returns when a watch ends by itself; `None` for other bodies. A sink that cannot poll the body because its
-    /// client does not read must end the watch soon after.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        match &self.0 {
-            BodyKind::Watch(watch) => Some(watch.deadline()),
+    /// Returns the term of a watch; `None` for other bodies. A sink that cannot poll the body because its client does not
+    /// read must end the watch when the term is over.
+    pub(crate) fn term(&self) -> Option<WatchTerm> {
+        match &self.kind {
+            BodyKind::Watch(watch) => {
+                Some(WatchTerm::new(watch.overdue(), self.guard.as_ref().and_then(|guard| guard.lease())))
+            }
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Forwarded(_) => None,
+        }
+    }
+
+    /// Ends a watch at `at` at the latest: its caller's credentials expire then.
+    pub(crate) fn end_by(&mut self, at: Instant) {
+        if let BodyKind::Watch(watch) = &mut self.kind {
+            watch.expire_at(at);
+        }
+    }
+
+    /// Holds `guard` until the body ends.
+    pub(crate) fn guarded(&mut self, guard: ResponseGuard) {
+        if !guard.is_idle() {
+            self.guard = Some(Box::new(guard));
         }
     }
 
     /// True if it is the answer of an upstream server.
     pub(crate) const fn is_forwarded(&self) -> bool {
-        matches!(self.0, BodyKind::Forwarded(_))
+        matches!(self.kind, BodyKind::Forwarded(_))
     }
 
     /// Returns the upstream's side of a connection that changes its protocol; `None` for other bodies.
     pub(crate) fn into_tunnel(self) -> Option<UpstreamTunnel> {
-        match self.0 {
+        match self.kind {
             BodyKind::Forwarded(body) => body.into_tunnel(),
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => None,
         }
@@ -106,12 +133,12 @@ impl Body {
 
     /// True if it is an accepted watch.
     pub(crate) const fn is_watch(&self) -> bool {
-        matches!(self.0, BodyKind::Watch(_))
+        matches!(self.kind, BodyKind::Watch(_))
     }
 
     /// True if it answers a watch: with events, or with the one ERROR event.
     pub(crate) const fn has_events(&self) -> bool {
-        matches!(self.0, BodyKind::Watch(_) | BodyKind::Last(_))
+        matches!(self.kind, BodyKind::Watch(_) | BodyKind::Last(_))
     }
 }
 
@@ -141,7 +168,7 @@ impl From<String> for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.0 {
+        f.write_str(match &self.kind {
             BodyKind::Full(_) => "Body::Full",
             BodyKind::Last(_) => "Body::Last",
             BodyKind::List(_) => "Body::List",
@@ -155,27 +182,16 @@ impl http_body::Body for Body {
     type Data = Slices;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        match &mut self.0 {
-            BodyKind::Full(slices) | BodyKind::Last(slices) => {
-                let slices = std::mem::take(slices);
-                Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
-            }
-            BodyKind::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
-            BodyKind::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
-            BodyKind::Forwarded(body) => Pin::new(body.as_mut()).poll_frame(cx).map(|frame| {
-                frame.map(|frame| {
-                    frame.map(|frame| frame.map_data(slices_of)).map_err(|BrokenAnswer| BodyError::Upstream)
-                })
-            }),
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let Self { kind, guard } = self.get_mut();
+        if let Some(guard) = guard {
+            return poll_guarded(kind, guard, cx);
         }
+        kind.poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             BodyKind::Full(slices) | BodyKind::Last(slices) => slices.is_empty(),
             BodyKind::List(listing) => listing.is_over(),
             BodyKind::Watch(watch) => watch.is_over(),
@@ -184,10 +200,47 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             BodyKind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
             BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => SizeHint::default(),
             BodyKind::Forwarded(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Polls a body whose end, withdrawal and progress something waits for.
+fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
+    if let BodyKind::Watch(watch) = kind
+        && guard.poll_withdrawn(cx).is_ready()
+    {
+        watch.withdraw();
+    }
+    let polled = kind.poll_frame(cx);
+    if polled.is_ready() {
+        guard.on_progress();
+        if let BodyKind::Watch(watch) = kind
+            && !watch.is_initial()
+        {
+            guard.on_initial_done();
+        }
+    }
+    polled
+}
+
+impl BodyKind {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
+        match self {
+            Self::Full(slices) | Self::Last(slices) => {
+                let slices = std::mem::take(slices);
+                Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
+            }
+            Self::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            Self::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            Self::Forwarded(body) => http_body::Body::poll_frame(Pin::new(body.as_mut()), cx).map(|frame| {
+                frame.map(|frame| {
+                    frame.map(|frame| frame.map_data(slices_of)).map_err(|BrokenAnswer| BodyError::Upstream)
+                })
+            }),
         }
     }
 }

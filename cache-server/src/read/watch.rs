@@ -35,7 +35,15 @@ use super::{
     query,
     resuming::{self, ResumeRequest, StreamMarks},
 };
-use crate::{app::App, cacher::FreshnessError, clock, metrics::WatchGauge, registry::ResourceType, route::Target};
+use crate::{
+    app::App,
+    cacher::FreshnessError,
+    clock,
+    limits::{WATCH_END_WAIT, WITHDRAWN_END_WAIT},
+    metrics::WatchGauge,
+    registry::ResourceType,
+    route::Target,
+};
 
 /// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
 /// spread out.
@@ -245,6 +253,8 @@ pub(super) struct Watch {
     /// True until the bookmark `initial-events-end` is sent, if the client requested it.
     end_bookmark: bool,
     deadline: Instant,
+    /// The deadline, if it is the expiry of the caller's credentials.
+    expires: Option<Instant>,
     /// True once the history ended and the watch only waits for its deadline.
     ending: bool,
     /// True if the history ended before the initial state was sent.
@@ -280,13 +290,32 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        let (cursor, ahead, ending, partial, cut) = (Some(cursor), None, false, false, false);
-        Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, ending, partial, cut, timer, watching }
+        let (cursor, ahead, expires, ending, partial, cut) = (Some(cursor), None, None, false, false, false);
+        Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, expires, ending, partial, cut, timer, watching }
     }
 
-    /// Time at which the watch ends by itself.
-    pub(super) const fn deadline(&self) -> Instant {
-        self.deadline
+    /// Time at which the watch must have ended, whatever its client reads.
+    pub(super) fn overdue(&self) -> Instant {
+        self.expires.map_or(self.deadline + WATCH_END_WAIT, |at| at + WITHDRAWN_END_WAIT)
+    }
+
+    /// Ends the watch at `at`, when its caller's credentials expire, unless its deadline comes first.
+    pub(super) fn expire_at(&mut self, at: Instant) {
+        if at < self.deadline {
+            (self.deadline, self.expires) = (at, Some(at));
+            let next = self.timer.deadline().min(at);
+            self.timer.as_mut().reset(next);
+        }
+    }
+
+    /// Ends the watch at the next poll: its caller may not read on.
+    pub(super) fn withdraw(&mut self) {
+        self.deadline = Instant::now();
+    }
+
+    /// True until the initial state was handed out.
+    pub(super) fn is_initial(&self) -> bool {
+        self.cursor.as_ref().is_some_and(Cursor::is_initial)
     }
 
     /// True once the stream is over and everything was handed out.

@@ -19,7 +19,7 @@ use super::{
     socket::{Socket, StallGuard},
     tls::{Acceptor, Protocol},
 };
-use crate::{app::App, limits};
+use crate::{access::peer::Peer, app::App, limits};
 
 /// One accepted connection.
 pub(super) struct AcceptedConnection {
@@ -27,6 +27,7 @@ pub(super) struct AcceptedConnection {
     pub(super) tls: Option<Arc<Acceptor>>,
     /// The local address of the listener.
     pub(super) bound: IpAddr,
+    pub(super) peer: Peer,
     /// Changes when the server shuts down.
     pub(super) closed: watch::Receiver<()>,
     /// Connection slot, held while the connection lives.
@@ -46,11 +47,11 @@ impl ConnectionPhase {
 impl AcceptedConnection {
     /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
     pub(super) fn run(self, stream: TcpStream) -> impl Future<Output = ()> + Send {
-        let Self { app, tls, bound, closed, slot } = self;
+        let Self { app, tls, bound, peer, closed, slot } = self;
         let held = (app.metrics.connection(), slot);
         // Disable Nagle's algorithm: events are small and must be sent at once.
         let _ = stream.set_nodelay(true);
-        let handler = Handler { app, bound };
+        let handler = Handler { app, bound, peer: Arc::new(peer) };
         let mut phase = match tls {
             Some(tls) => ConnectionPhase::new(over_tls(stream, tls, handler, closed)),
             None => ConnectionPhase::new(in_the_clear(stream, handler, closed)),

@@ -7,6 +7,7 @@ use hyper::body::{Body as _, Incoming};
 
 use super::{host, origin};
 use crate::{
+    access::peer::Peer,
     app::App,
     http::{Refusal, body::Body},
 };
@@ -15,12 +16,14 @@ use crate::{
 pub(super) struct Handler {
     pub(super) app: Arc<App>,
     pub(super) bound: IpAddr,
+    pub(super) peer: Arc<Peer>,
 }
 
 impl Handler {
     /// Returns the response to one request.
-    pub(super) fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
+    pub(super) fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
         let (refusal, head_only) = (self.refusal(&request), request.method() == Method::HEAD);
+        request.extensions_mut().insert(Arc::clone(&self.peer));
         let app = Arc::clone(&self.app);
         async move {
             let response = match refusal {

@@ -43,6 +43,7 @@ use super::{
     websocket,
 };
 use crate::{
+    access::lease::WatchTerm,
     http::body::{Body, BodyError},
     limits,
 };
@@ -65,9 +66,11 @@ pub(super) fn requests<S: Socket>(
     let mut connection = builder.serve_connection(stream, service);
     ConnectionPhase::new(async move {
         let ended = tokio::select! {
+            biased;
             ended = poll_fn(|cx| poll_serve(&mut connection, &slot, cx)) => Some(ended),
             _ = closed.changed() => None,
             () = app.crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
+            () = slot.overdue() => return Ok(None),
         };
         let ended = match ended {
             Some(ended) => ended,
@@ -90,8 +93,8 @@ pub(super) fn requests<S: Socket>(
                         websocket::watching(stream, &read, response)
                     }));
                 }
-                let deadline = response.body().deadline();
-                Ok(Some(watching(Takeover::new(stream, read, response, last, deadline), handler, closed)))
+                let term = response.body().term();
+                Ok(Some(watching(Takeover::new(stream, read, response, last, term), handler, closed)))
             }
             Ok(None) => Ok(None),
             Err(error) => {
@@ -175,6 +178,8 @@ struct HandoverState {
     flushed: AtomicBool,
     /// True while the socket accepts no more bytes of a response.
     is_stuck: AtomicBool,
+    /// Term of a watch that hyper sends.
+    term: Mutex<Option<WatchTerm>>,
     /// Time at which the last response was complete, or the connection began; `None` while a request is being
     /// answered.
     idle_since: Mutex<Option<Instant>>,
@@ -183,7 +188,15 @@ struct HandoverState {
 impl HandoverState {
     fn new() -> Self {
         let (flushed, is_stuck) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { watch: Mutex::default(), flushed, is_stuck, idle_since: Mutex::new(Some(Instant::now())) }
+        let idle_since = Mutex::new(Some(Instant::now()));
+        Self { watch: Mutex::default(), flushed, is_stuck, term: Mutex::default(), idle_since }
+    }
+
+    /// Resolves at the end of the term of a watch that hyper sends. The service sets the term while this task is polled,
+    /// before it polls this future.
+    async fn overdue(&self) {
+        let term = poll_fn(|_| self.term.lock().take().map_or(Poll::Pending, Poll::Ready)).await;
+        term.over().await;
     }
 
     /// Returns the start of the connection's idle time. Waiting for the rest of a request head counts as idle.
@@ -261,6 +274,7 @@ impl Service<Request<Incoming>> for WatchHandover {
                 _ => plain && response.body().is_watch(),
             };
             if !taken_over {
+                *slot.term.lock() = response.body().term();
                 return Ok(response.map(|body| BusyBody { body, _working: working }));
             }
             *slot.watch.lock() = Some(AcceptedWatch { response, last });

@@ -1,8 +1,8 @@
 //! HTTP/2 connections.
 //!
 //! INVARIANT: a stream that its client does not read holds at most two pages of unsent bytes and one batch of shared
-//! ones, and blocks no other stream. INVARIANT: a watch ends at most [`WATCH_END_WAIT`](crate::limits::WATCH_END_WAIT)
-//! after its deadline, even if its client reads nothing. INVARIANT: a client is disconnected if it does not answer a
+//! ones, and blocks no other stream. INVARIANT: a watch ends at the end of its term at the latest,
+//! even if its client reads nothing. INVARIANT: a client is disconnected if it does not answer a
 //! ping within [`HTTP2_PONG_WAIT`], or does not send its preface within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod overdue;
@@ -92,8 +92,8 @@ impl Service<Request<Incoming>> for Pages {
         let answer = self.handler.answer(request);
         Box::pin(async move {
             let response = answer.await;
-            if let Some(deadline) = response.body().deadline() {
-                overdue::set_deadline(deadline);
+            if let Some(term) = response.body().term() {
+                overdue::set_term(term);
             }
             Ok(response.map(PagedBody::new))
         })

@@ -18,7 +18,7 @@ use std::{
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Response;
 use http_body::Body;
-use tokio::{io::AsyncWrite, time::Instant};
+use tokio::io::AsyncWrite;
 use watch_cache::Slices;
 
 use self::chunked::ChunkedWriter;
@@ -26,7 +26,7 @@ use super::{
     socket::Socket,
     watch_sink::{WatchFraming, WatchSink},
 };
-use crate::{http::body::BodyError, limits::PIPELINED_BYTES_MAX};
+use crate::{access::lease::WatchTerm, http::body::BodyError, limits::PIPELINED_BYTES_MAX};
 
 /// A connection on which a watch is sent in chunks.
 pub(super) type Takeover<S, B> = WatchSink<S, B, ChunkFraming>;
@@ -42,13 +42,13 @@ pub(super) struct ChunkFraming {
 
 impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> Takeover<S, B> {
     /// Starts a response on `stream`, of which `read` was already read. `last` tells the client that the connection
-    /// ends with the response. The body ends by itself at `deadline`.
-    pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool, deadline: Option<Instant>) -> Self {
+    /// ends with the response. The watch may last until its `term` is over.
+    pub(super) fn new(stream: S, read: Bytes, response: Response<B>, last: bool, term: Option<WatchTerm>) -> Self {
         let (parts, body) = response.into_parts();
         let out = ChunkedWriter::new(head::encode(&parts, last));
         // Copy the leftover bytes so that hyper's large read buffer can be freed.
         let read = BytesMut::from(&read[..]);
-        Self::begin(stream, body, ChunkFraming { out, read, last }, deadline)
+        Self::begin(stream, body, ChunkFraming { out, read, last }, term)
     }
 
     /// Returns true if the response told the client that the connection ends with it.

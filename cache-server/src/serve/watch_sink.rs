@@ -3,8 +3,8 @@
 //!
 //! INVARIANT: no output is queued. The body is polled only after the socket has accepted all earlier bytes. INVARIANT:
 //! the socket is always being read, so that a disconnect is noticed at once, even on a quiet or blocked watch.
-//! INVARIANT: a body that was cut is never ended by its framing. INVARIANT: a watch ends at most [`WATCH_END_WAIT`]
-//! after its deadline, even if the client reads nothing or a byte a minute.
+//! INVARIANT: a body that was cut is never ended by its framing. INVARIANT: a watch ends at the end of its term at the
+//! latest, even if the client reads nothing or a byte a minute.
 
 use std::{
     io,
@@ -13,15 +13,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use futures::future::BoxFuture;
 use http_body::Body;
-use tokio::{
-    io::{AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
-};
+use tokio::io::{AsyncWrite, ReadBuf};
 use watch_cache::Slices;
 
 use super::socket::Socket;
-use crate::{http::body::BodyError, limits::WATCH_END_WAIT};
+use crate::{access::lease::WatchTerm, http::body::BodyError};
 
 /// The bytes of a protocol around the batches of a watch, and its use for the client's bytes.
 pub(super) trait WatchFraming: Unpin {
@@ -64,10 +62,10 @@ pub(super) struct WatchSink<S, B, F> {
     pub(super) framing: F,
     /// True if the stream may hold unflushed bytes.
     unflushed: bool,
-    /// Time at which the body ends by itself, if it is polled then.
-    deadline: Option<Instant>,
+    /// Time until which the watch may last; `None`: no limit.
+    term: Option<WatchTerm>,
     /// Runs while the socket is blocked. Memory: one timer, and only then.
-    overdue: Option<Pin<Box<Sleep>>>,
+    overdue: Option<BoxFuture<'static, ()>>,
 }
 
 /// The end of a watch.
@@ -102,9 +100,9 @@ const READ_BYTES: usize = 1 << 10;
 const READS_PER_TURN: usize = 4;
 
 impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin, F: WatchFraming> WatchSink<S, B, F> {
-    /// Starts a watch whose head is in `framing`. The body ends by itself at `deadline`.
-    pub(super) const fn begin(stream: S, body: B, framing: F, deadline: Option<Instant>) -> Self {
-        Self { stream, body, framing, unflushed: false, deadline, overdue: None }
+    /// Starts a watch whose head is in `framing`. If it is polled, the body ends before its `term` is over.
+    pub(super) const fn begin(stream: S, body: B, framing: F, term: Option<WatchTerm>) -> Self {
+        Self { stream, body, framing, unflushed: false, term, overdue: None }
     }
 
     /// Sends until the watch has ended or the client disconnects.
@@ -140,11 +138,11 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin, F: WatchFrami
         Poll::Pending
     }
 
-    /// Returns true if a blocked client is past the deadline plus [`WATCH_END_WAIT`]. The body is not polled while the
-    /// socket is blocked, so it cannot end by itself.
+    /// Returns true if a blocked client is past the term of its watch. The body is not polled while the socket is
+    /// blocked, so it cannot end by itself.
     fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(deadline) = self.deadline else { return false };
-        let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(deadline + WATCH_END_WAIT)));
+        let Some(term) = &self.term else { return false };
+        let overdue = self.overdue.get_or_insert_with(|| Box::pin(term.clone().over()));
         overdue.as_mut().poll(cx).is_ready()
     }
 

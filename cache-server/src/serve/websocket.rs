@@ -19,7 +19,7 @@ use http::Response;
 use http_body::Body;
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
-    time::{Instant, Sleep, sleep},
+    time::{Sleep, sleep},
 };
 use watch_cache::Slices;
 
@@ -31,6 +31,7 @@ use super::{
     watch_sink::{WatchEnd, WatchFraming, WatchSink},
 };
 use crate::{
+    access::lease::WatchTerm,
     http::body::{self, BodyError},
     limits::{SLICES_MAX, WEBSOCKET_CLOSE_WAIT},
 };
@@ -90,8 +91,8 @@ const VECTORS_MAX: usize = 2 * SLICES_MAX;
 
 /// Sends a watch on `stream`, of which `read` was already read. The connection ends with it.
 pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<body::Body>) -> ConnectionPhase {
-    let deadline = response.body().deadline();
-    let mut socket = WebSocket::new(stream, read, response, deadline);
+    let term = response.body().term();
+    let mut socket = WebSocket::new(stream, read, response, term);
     ConnectionPhase::new(async move {
         match socket.ended().await {
             WatchEnd::Clean => {
@@ -105,7 +106,7 @@ pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<bod
 }
 
 impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, B> {
-    fn new(stream: S, read: &[u8], response: Response<B>, deadline: Option<Instant>) -> Self {
+    fn new(stream: S, read: &[u8], response: Response<B>, term: Option<WatchTerm>) -> Self {
         let (parts, body) = response.into_parts();
         let mut out = Slices::new();
         out.push(head::switching(&parts).into());
@@ -118,7 +119,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin> WebSocket<S, 
             wait: None,
         };
         framing.receive(read);
-        Self::begin(stream, body, framing, deadline)
+        Self::begin(stream, body, framing, term)
     }
 }
 

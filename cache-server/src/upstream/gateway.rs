@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use access_rules::request_info::RequestInfo;
 use http::{HeaderMap, Method, StatusCode, header};
 use informer_core::selector::field;
 use informer_serving::{
@@ -16,7 +17,7 @@ use informer_serving::{
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
-    rights::{AskUpstream, ReadAttributes, Rights},
+    rights::{AskUpstream, QuestionKey, Rights},
     source::{Fitness, Peers, UpstreamSource},
 };
 use crate::{
@@ -52,6 +53,7 @@ pub(crate) struct ReadHead<'a> {
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) query: &'a Query,
+    pub(crate) info: &'a RequestInfo,
 }
 
 impl ReadHead<'_> {
@@ -148,14 +150,25 @@ impl Upstream {
         if !self.is_inside(read, target) {
             return if self.refuses_outside { Err(outside(target)) } else { Ok(self.by_upstream()) };
         }
-        let Some(attributes) = ReadAttributes::new(read.method, target, read.query) else {
-            return Ok(self.by_upstream());
-        };
-        self.rights.check(&forward::credentials(read.headers), &attributes).await?;
+        self.rights.check(&forward::credentials(read.headers), read.info).await?;
         if read.wants_only_cached() && !caches.is_filled(&target.ty) {
             return Err(not_cached());
         }
         Ok(if self.is_fit(caches, &target.ty).await { Answerer::Here } else { self.by_upstream() })
+    }
+
+    /// Returns the headers that identify the caller of a cached read, and their hash.
+    pub(crate) fn read_right(&self, headers: &HeaderMap, info: &RequestInfo) -> (QuestionKey, HeaderMap) {
+        let credentials = forward::credentials(headers);
+        (self.rights.key(&credentials, info), credentials)
+    }
+
+    /// Checks the right of a watch that goes on.
+    ///
+    /// # Errors
+    /// As [`answerer`](Self::answerer).
+    pub(crate) async fn check_again(&self, credentials: &HeaderMap, info: &RequestInfo) -> Result<(), Status> {
+        self.rights.check_again(credentials, info).await
     }
 
     fn by_upstream(&self) -> Answerer<'_> {

@@ -7,25 +7,25 @@
 //! Source: `authorization.k8s.io/v1` SelfSubjectAccessReview; apiserver `endpoints/filters/authorization.go`.
 
 mod answers;
-mod attributes;
 mod key;
 mod review;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
 use informer_serving::status::{Details, Status, StatusExt as _};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::attributes::ReadAttributes;
+pub(crate) use self::key::QuestionKey;
 use self::{
     answers::AnswerTable,
     key::KeyMaker,
     review::{Decision, Denial},
 };
-use crate::limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
+use crate::limits::{RECHECK_EVERY, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
 
 /// Sends small requests to the API server on behalf of a caller.
 pub(crate) trait AskUpstream: Send + Sync {
@@ -74,10 +74,24 @@ impl Rights {
     /// # Errors
     /// 403 in kube-apiserver's words if the read is denied; the API server's own Status if it refuses the question
     /// (401, 403, 429, 5xx); 503 or 504 with a delay if its answer is unreadable, or late by [`REVIEW_WAIT`].
-    pub(crate) async fn check(&self, credentials: &HeaderMap, read: &ReadAttributes) -> Result<(), Status> {
+    pub(crate) async fn check(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
+        self.check_within(credentials, read, Duration::MAX).await
+    }
+
+    /// Like [`check`](Self::check), for a read that goes on: asks the API server again, unless its last answer is younger
+    /// than [`RECHECK_EVERY`].
+    ///
+    /// # Errors
+    /// As `check`.
+    pub(crate) async fn check_again(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
+        self.check_within(credentials, read, RECHECK_EVERY / 2).await
+    }
+
+    async fn check_within(&self, credentials: &HeaderMap, read: &RequestInfo, age: Duration) -> Result<(), Status> {
         let deadline = Instant::now() + REVIEW_WAIT;
         let key = self.keys.question(credentials, read);
-        let decision = match self.decisions.answer(key, |before| self.review(credentials, read, before)).await {
+        let answer = self.decisions.answer(key, age, |before| self.review(credentials, read, before));
+        let decision = match answer.await {
             Ok(decision) => decision,
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
             Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away)?,
@@ -93,30 +107,29 @@ impl Rights {
     fn review(
         &self,
         credentials: &HeaderMap,
-        read: &ReadAttributes,
+        read: &RequestInfo,
         before: Option<Decision>,
     ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
         let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
         let (body, read) = (review::access_review(read), read.clone());
         async move {
             let (code, body) = post(&*upstream, review::ACCESS_REVIEWS, &credentials, body).await?;
-            let decision = review::decision(code, &body).map_err(|refused| read.instead_of_review(refused))?;
+            let decision = review::decision(code, &body).map_err(|refused| instead_of_review(&read, refused))?;
             Ok(decision.after(before))
         }
     }
 
     /// The Status of a denied read. Without a name for the caller it names none, and is a denial nevertheless.
-    async fn refusal(
-        &self,
-        credentials: &HeaderMap,
-        read: &ReadAttributes,
-        denial: &Denial,
-        deadline: Instant,
-    ) -> Status {
+    async fn refusal(&self, credentials: &HeaderMap, read: &RequestInfo, denial: &Denial, deadline: Instant) -> Status {
         let key = self.keys.caller(credentials);
-        let user = self.users.answer(key, |_| self.user(credentials));
+        let user = self.users.answer(key, Duration::MAX, |_| self.user(credentials));
         let user = timeout_at(deadline, user).await.ok().and_then(Result::ok).flatten();
         read.forbidden(user.as_deref(), &denial.reason)
+    }
+
+    /// Key of a caller's right to `read`.
+    pub(crate) fn key(&self, credentials: &HeaderMap, read: &RequestInfo) -> QuestionKey {
+        self.keys.question(credentials, read)
     }
 
     /// The question for the caller's name, as `forbidden` errors contain it.
@@ -129,6 +142,21 @@ impl Rights {
         }
     }
 }
+
+/// Returns the 403 for `read`, if `refused` is that of a question about it: callers without an account, or whose
+/// impersonation is refused, may not even ask. The two differ in what was refused only.
+fn instead_of_review(read: &RequestInfo, refused: Status) -> Status {
+    let Some((_, caller)) = refused.message.split_once(" is forbidden: User ") else { return refused };
+    let Some((user, rest)) = caller.rsplit_once(REVIEW_ACT) else { return refused };
+    let own = read.forbidden(None, "");
+    let Some((head, act)) = own.message.split_once("the caller cannot ") else { return refused };
+    // `user` ends with the verb's prefix of an impersonation, if there is one.
+    Status { message: format!("{head}User {user}{act}{rest}"), code: refused.code, ..own }
+}
+
+/// The act that kube-apiserver refuses to callers who may not ask about their rights.
+const REVIEW_ACT: &str =
+    r#"create resource "selfsubjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope"#;
 
 /// Sends one question, within its time and the length of its answer.
 async fn post(

@@ -29,7 +29,7 @@ fn connect() -> (DuplexStream, watch::Sender<()>) {
 fn connect_to(app: Arc<App>) -> (DuplexStream, watch::Sender<()>) {
     let (ours, client) = duplex(64 << 10);
     let (closing, closed) = watch::channel(());
-    tokio::spawn(serve(ours, Handler { app, bound: Ipv4Addr::LOCALHOST.into() }, closed));
+    tokio::spawn(serve(ours, Handler { app, bound: Ipv4Addr::LOCALHOST.into(), peer: Arc::default() }, closed));
     (client, closing)
 }
 

@@ -5,6 +5,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     sync::mpsc::{UnboundedSender, unbounded_channel},
     task::JoinHandle,
+    time::Instant,
 };
 
 use super::*;
@@ -12,6 +13,11 @@ use crate::{
     limits::WATCH_END_WAIT,
     serve::watch_sink::{BATCHES_PER_TURN, WatchEnd, tests::Script},
 };
+
+/// The term of a watch that ends by itself at `deadline`.
+fn term(deadline: Instant) -> WatchTerm {
+    WatchTerm::new(deadline + WATCH_END_WAIT, None)
+}
 
 fn text(text: &str) -> Result<Slices, BodyError> {
     let mut slices = Slices::new();
@@ -201,7 +207,7 @@ async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
         body.send(text(&"word ".repeat(100))).unwrap();
         let began = Instant::now();
         let response = Response::new(Script(chunks));
-        let mut takeover = Takeover::new(ours, Bytes::new(), response, false, Some(began + lasts));
+        let mut takeover = Takeover::new(ours, Bytes::new(), response, false, Some(term(began + lasts)));
         let reader = tokio::spawn(async move {
             while client.read_u8().await.is_ok() {
                 tokio::time::sleep(std::time::Duration::from_secs(pause)).await;
@@ -214,7 +220,7 @@ async fn a_client_that_takes_a_byte_a_minute_is_ended_with_its_watch() {
     let (body, chunks) = unbounded_channel();
     body.send(text("some words")).unwrap();
     let mut takeover =
-        Takeover::new(ours, Bytes::new(), Response::new(Script(chunks)), false, Some(Instant::now() + lasts));
+        Takeover::new(ours, Bytes::new(), Response::new(Script(chunks)), false, Some(term(Instant::now() + lasts)));
     let reader = tokio::spawn(async move {
         tokio::time::sleep(lasts + WATCH_END_WAIT / 2).await;
         drop(body);

@@ -204,7 +204,12 @@ async fn a_client_that_takes_nothing_is_cut_soon_after_the_end_of_its_watch() {
     let (body, batches) = unbounded_channel();
     body.send(lines("more\n")).unwrap();
     let (began, deadline) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(30));
-    let mut socket = WebSocket::new(ours, b"", Response::new(Script(batches)), Some(deadline));
+    let mut socket = WebSocket::new(
+        ours,
+        b"",
+        Response::new(Script(batches)),
+        Some(WatchTerm::new(deadline + WATCH_END_WAIT, None)),
+    );
     let end = socket.ended().await;
     assert_eq!((end, began.elapsed().as_secs()), (WatchEnd::Cut, 30 + WATCH_END_WAIT.as_secs()));
     drop(client);

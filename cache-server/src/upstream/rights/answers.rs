@@ -68,12 +68,17 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, kept_max }
     }
 
-    /// Returns the answer of `key`: a known one, or the outcome of `ask`, which callers with equal keys share. `ask` gets
+    /// Returns the answer of `key`: a known one that is younger than `age`, or the outcome of `ask`, which callers with equal keys share. `ask` gets
     /// the answer before, if the table still has it.
     ///
     /// # Errors
     /// The error of `ask`.
-    pub(super) async fn answer<F>(&self, key: QuestionKey, ask: impl FnOnce(Option<T>) -> F) -> Outcome<T>
+    pub(super) async fn answer<F>(
+        &self,
+        key: QuestionKey,
+        age: Duration,
+        ask: impl FnOnce(Option<T>) -> F,
+    ) -> Outcome<T>
     where
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
@@ -82,7 +87,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
             let mut state = self.state.lock();
             let last = state.find(&key, now, self.kept_max);
             if let Some(last) =
-                last.filter(|last| now.duration_since(last.asked) < (self.age_max)(&last.answer, last.asked))
+                last.filter(|last| now.duration_since(last.asked) < age.min((self.age_max)(&last.answer, last.asked)))
             {
                 return Ok(last.answer.clone());
             }

@@ -5,11 +5,11 @@
 use http::HeaderMap;
 use ring::{hmac, rand::SystemRandom};
 
-use super::ReadAttributes;
+use access_rules::request_info::RequestInfo;
 
 /// HMAC-SHA-256 of a question. Without the key of the process it reveals no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct QuestionKey([u8; 32]);
+pub(crate) struct QuestionKey([u8; 32]);
 
 /// Makes the keys of one process.
 pub(super) struct KeyMaker(hmac::Key);
@@ -22,9 +22,9 @@ impl KeyMaker {
     }
 
     /// Returns the key of a read by a caller. Cost: one hash of both, some microseconds.
-    pub(super) fn question(&self, credentials: &HeaderMap, read: &ReadAttributes) -> QuestionKey {
+    pub(super) fn question(&self, credentials: &HeaderMap, read: &RequestInfo) -> QuestionKey {
         let mut hash = self.hash_of(b"read", credentials);
-        for part in read.parts() {
+        for part in parts(read) {
             add(&mut hash, part.as_bytes());
         }
         finish(hash)
@@ -49,6 +49,22 @@ impl KeyMaker {
         }
         hash
     }
+}
+
+/// All attributes of a read as texts, in a fixed order.
+fn parts(read: &RequestInfo) -> Vec<&str> {
+    let Some(of) = &read.resource else { return vec![&read.verb, &read.path] };
+    vec![
+        &read.verb,
+        &of.group,
+        &of.version,
+        &of.resource,
+        &of.subresource,
+        &of.namespace,
+        &of.name,
+        &of.field_selector.raw_selector,
+        &of.label_selector.raw_selector,
+    ]
 }
 
 fn add(hash: &mut hmac::Context, part: &[u8]) {

@@ -4,13 +4,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use access_rules::request_info::{RequestInfo, ResourceAttributes};
 use bytes::Bytes;
 use http::StatusCode;
 use informer_serving::status::{Reason, Status};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{ReadAttributes, unreadable};
+use super::unreadable;
 use crate::limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX, RIGHT_AGE};
 
 /// Path of questions whether a request is allowed.
@@ -81,7 +82,34 @@ struct AccessReview<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AccessSpec<'a> {
-    resource_attributes: &'a ReadAttributes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_attributes: Option<ReviewedResource<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    non_resource_attributes: Option<ReviewedPath<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReviewedResource<'a> {
+    verb: &'a str,
+    #[serde(flatten)]
+    resource: &'a ResourceAttributes,
+}
+
+#[derive(Serialize)]
+struct ReviewedPath<'a> {
+    verb: &'a str,
+    path: &'a str,
+}
+
+impl<'a> AccessSpec<'a> {
+    fn of(info: &'a RequestInfo) -> Self {
+        let verb = &*info.verb;
+        let non_resource = || ReviewedPath { verb, path: &info.path };
+        Self {
+            resource_attributes: info.resource.as_ref().map(|resource| ReviewedResource { verb, resource }),
+            non_resource_attributes: info.resource.is_none().then(non_resource),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -119,8 +147,8 @@ struct UserInfo {
 }
 
 /// Returns the question whether `read` is allowed.
-pub(super) fn access_review(read: &ReadAttributes) -> Bytes {
-    let review = AccessReview { of: ACCESS_KIND, spec: AccessSpec { resource_attributes: read } };
+pub(super) fn access_review(read: &RequestInfo) -> Bytes {
+    let review = AccessReview { of: ACCESS_KIND, spec: AccessSpec::of(read) };
     serde_json::to_vec(&review).expect("a review is texts").into()
 }
 

@@ -5,7 +5,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use super::*;
 
 /// Asks both questions with a reviewer that allows the first one only, and returns true if they shared the answer.
-async fn share(first: (&HeaderMap, &ReadAttributes), second: (&HeaderMap, &ReadAttributes)) -> bool {
+async fn share(first: (&HeaderMap, &RequestInfo), second: (&HeaderMap, &RequestInfo)) -> bool {
     let reviewer = Reviewer::new(Duration::ZERO);
     let rights = rights(&reviewer);
     rights.check(first.0, first.1).await.expect("allowed");
@@ -127,10 +127,9 @@ fn random_credentials(random: &mut fastrand::Rng) -> HeaderMap {
 }
 
 /// The read of one of `paths` with other texts in its parts.
-fn random_read(random: &mut fastrand::Rng, paths: &[ReadAttributes]) -> ReadAttributes {
+fn random_read(random: &mut fastrand::Rng, paths: &[RequestInfo]) -> RequestInfo {
     let mut read = random.choice(paths).expect("one").clone();
-    read.name = random_text(random);
-    read.subresource = random_text(random);
-    read.group = random_text(random);
+    let of = read.resource.as_mut().expect("a resource");
+    (of.name, of.subresource, of.group) = (random_text(random), random_text(random), random_text(random));
     read
 }

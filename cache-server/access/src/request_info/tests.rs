@@ -1,38 +1,17 @@
-//! Attributes of reads, compared row by row with kube-apiserver's RequestInfo, and the texts of denials.
-
-use std::sync::Arc;
+//! Attributes of reads, compared row by row with kube-apiserver's RequestInfo.
 
 use serde_json::json;
 
 use super::*;
-use crate::{
-    registry::{Definition, Registry},
-    route::{self, Route},
-};
 
-/// Built-in types, `widgets.example.com` (namespaced), and a cluster-scoped type with the plural `namespaces`.
-fn registry() -> Registry {
-    let defined = |plural: &str, group: &str, scope: &str| {
-        let names = json!({"plural": plural, "kind": plural, "singular": plural, "listKind": format!("{plural}List")});
-        let object = json!({"metadata": {"name": format!("{plural}.{group}"), "uid": plural},
-            "spec": {"group": group, "scope": scope, "names": names, "versions": [{"name": "v1", "served": true,
-            "storage": true, "subresources": {"status": {}}}]}, "status": {"acceptedNames": names}});
-        let definition = Definition::read(object.as_object().unwrap()).expect("a definition");
-        definition.types(&Arc::new(definition.schema()), 1).remove(0)
-    };
-    let types =
-        [defined("widgets", "example.com", "Namespaced"), defined("namespaces", "tenants.example.com", "Cluster")];
-    Registry::builtin().changed([], types.iter())
-}
-
-fn attributes(registry: &Registry, request: &str) -> ReadAttributes {
+fn attributes(request: &str) -> RequestInfo {
     let (path, query) = request.split_once('?').unwrap_or((request, ""));
-    let Route::Resource(target) = route::parse(registry, path) else { panic!("{path} names no resource") };
-    ReadAttributes::new(&Method::GET, &target, &Query::parse(Some(query))).expect("a read")
+    RequestInfo::new("GET", path, &Query::parse(Some(query)))
 }
 
 /// `verb group/version/resource[/subresource] namespace name [fields] [labels]`, with `-` for empty parts.
-fn line(read: &ReadAttributes) -> String {
+fn line(info: &RequestInfo) -> String {
+    let read = info.resource.as_ref().expect("a resource");
     let part = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let selector = |sign: &str, selector: &RawSelector| match &*selector.raw_selector {
         "" => String::new(),
@@ -41,7 +20,7 @@ fn line(read: &ReadAttributes) -> String {
     let subresource = if read.subresource.is_empty() { String::new() } else { format!("/{}", read.subresource) };
     format!(
         "{} {}/{}/{}{subresource} {} {}{}{}",
-        read.verb.text(),
+        info.verb,
         part(&read.group),
         read.version,
         read.resource,
@@ -53,9 +32,8 @@ fn line(read: &ReadAttributes) -> String {
 }
 
 fn check(rows: &[(&str, &str)]) {
-    let registry = registry();
     for (request, expected) in rows {
-        assert_eq!(line(&attributes(&registry, request)), *expected, "{request}");
+        assert_eq!(line(&attributes(request)), *expected, "{request}");
     }
 }
 
@@ -188,35 +166,22 @@ fn paths_with_watch_have_names_and_no_selectors() {
 }
 
 #[test]
-fn writes_are_no_reads() {
-    let registry = registry();
-    let Route::Resource(target) = route::parse(&registry, "/api/v1/namespaces/a/pods") else { panic!("a resource") };
-    let read = |method: Method| ReadAttributes::new(&method, &target, &Query::default());
-    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
-        assert_eq!(read(method.clone()), None, "{method}");
-    }
-    assert_eq!(read(Method::HEAD), read(Method::GET));
-}
-
-#[test]
 fn the_question_has_only_the_parts_that_restrict_it() {
-    let registry = registry();
     for (request, expected) in [
-        ("/api/v1/pods", json!({"verb": "list", "version": "v1", "resource": "pods"})),
+        ("/api/v1/pods", json!({"version": "v1", "resource": "pods"})),
         (
             "/apis/apps/v1/namespaces/a/deployments?watch=1&fieldSelector=metadata.name=b&labelSelector=c",
-            json!({"verb": "watch", "group": "apps", "version": "v1", "resource": "deployments", "namespace": "a",
+            json!({"group": "apps", "version": "v1", "resource": "deployments", "namespace": "a",
                 "name": "b", "fieldSelector": {"rawSelector": "metadata.name=b"},
                 "labelSelector": {"rawSelector": "c"}}),
         ),
     ] {
-        assert_eq!(serde_json::to_value(attributes(&registry, request)).unwrap(), expected, "{request}");
+        assert_eq!(serde_json::to_value(attributes(request).resource).unwrap(), expected, "{request}");
     }
 }
 
 #[test]
 fn denials_have_the_api_servers_words() {
-    let registry = registry();
     for (request, user, reason, expected) in [
         (
             "/api/v1/namespaces/default/pods",
@@ -265,11 +230,72 @@ fn denials_have_the_api_servers_words() {
             r#"nodes is forbidden: the caller cannot list resource "nodes" in API group "" at the cluster scope"#,
         ),
     ] {
-        let read = attributes(&registry, request);
+        let read = attributes(request);
         let status = read.forbidden(user, reason);
         assert_eq!(status.message, expected, "{request}");
-        let details = status.details.expect("details");
+        let (details, of) = (status.details.expect("details"), read.resource.expect("a resource"));
         assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"), "{request}");
-        assert_eq!((details.group, details.kind, details.name), (read.group, read.resource, read.name), "{request}");
+        assert_eq!((details.group, details.kind, details.name), (of.group, of.resource, of.name), "{request}");
     }
+}
+
+/// Describes a request in one line: verb, group/version, namespace, resource/subresource, name.
+fn info(request: &str) -> String {
+    let (method, target) = request.split_once(' ').unwrap();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let info = RequestInfo::new(method, path, &Query::parse(Some(query)));
+    let Some(of) = info.resource else { return format!("{} {}", info.verb, info.path) };
+    let text = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let [group, namespace, resource, subresource, name] =
+        [&of.group, &of.namespace, &of.resource, &of.subresource, &of.name].map(|part| text(part));
+    format!("{} {group}/{} {namespace} {resource}/{subresource} {name}", text(&info.verb), of.version)
+}
+
+#[test]
+fn requests_have_the_attributes_of_their_path() {
+    for (request, expected) in [
+        ("GET /api/v1/pods", "list -/v1 - pods/- -"),
+        ("HEAD /api/v1/pods/", "list -/v1 - pods/- -"),
+        ("GET /api/v1/pods?watch=1", "watch -/v1 - pods/- -"),
+        ("GET /api/v1/pods?watch=false", "list -/v1 - pods/- -"),
+        ("GET /api/v1/watch/namespaces/a/pods/b", "watch -/v1 a pods/- b"),
+        ("DELETE /api/v1/watch/pods", "watch -/v1 - pods/- -"),
+        ("GET /api/v1/namespaces/a", "get -/v1 a namespaces/- a"),
+        ("PUT /api/v1/namespaces/a/finalize", "update -/v1 a namespaces/finalize a"),
+        ("GET /api/v1/namespaces/a/pods/b/status", "get -/v1 a pods/status b"),
+        ("POST /api/v1/namespaces/a/pods/b/exec", "create -/v1 a pods/exec b"),
+        ("DELETE /apis/apps/v1/namespaces/a/deployments", "deletecollection apps/v1 a deployments/- -"),
+        ("DELETE /apis/apps/v1/namespaces/a/deployments/b", "delete apps/v1 a deployments/- b"),
+        ("PATCH /apis/none/v7/things/b", "patch none/v7 - things/- b"),
+        ("BREW /api/v1/pods", "- -/v1 - pods/- -"),
+        ("GET /api/v1/pods?fieldSelector=metadata.name%3Da", "list -/v1 - pods/- a"),
+        ("GET /api/v1/pods?fieldSelector=metadata.name%3Da&limit=x", "list -/v1 - pods/- -"),
+        ("GET /api/v1/pods?fieldSelector=metadata.name%3D..", "list -/v1 - pods/- -"),
+        ("GET /api/v1/namespaces/a%2Fb/secrets", "list -/v1 a/b secrets/- -"),
+        ("GET /%61pi/v1/pods", "list -/v1 - pods/- -"),
+        ("GET /api/v1", "get /api/v1"),
+        ("GET /apis/apps/v1", "get /apis/apps/v1"),
+        ("HEAD /healthz", "head /healthz"),
+        ("GET /", "get /"),
+        ("GET /api/v1/%zz", "get /api/v1/%zz"),
+    ] {
+        assert_eq!(info(request), expected, "{request}");
+    }
+}
+
+#[test]
+fn refusals_have_the_words_of_kube_apiserver() {
+    let refusal = |method, path: &str| {
+        let info = RequestInfo::new(method, path, &Query::default());
+        info.forbidden(Some("system:anonymous"), "why").message
+    };
+    assert_eq!(
+        refusal("GET", "/api/v1/pods"),
+        r#"pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" at the cluster scope: why"#
+    );
+    assert_eq!(
+        refusal("DELETE", "/apis/apps/v1/namespaces/a/deployments/b"),
+        r#"deployments.apps "b" is forbidden: User "system:anonymous" cannot delete resource "deployments" in API group "apps" in the namespace "a": why"#
+    );
+    assert_eq!(refusal("GET", "/metrics"), r#"forbidden: User "system:anonymous" cannot get path "/metrics": why"#);
 }

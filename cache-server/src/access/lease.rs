@@ -1,0 +1,218 @@
+//! Rights of open watches: checked again while the watches are open, and withdrawn.
+//!
+//! INVARIANT: a watch ends within [`WITHDRAWAL_WAIT`] after its caller lost the right to it, in each of its phases: the
+//! body ends when it is polled, and a connection or stream whose client does not read is reset.
+//! INVARIANT: only an answer that refuses withdraws a right. While no answer comes, the watch stays open.
+//!
+//! [`WITHDRAWAL_WAIT`]: crate::limits::WITHDRAWAL_WAIT
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use access_rules::{request_info::RequestInfo, user::User};
+use futures::{StreamExt as _, stream, task::AtomicWaker};
+use http::HeaderMap;
+use informer_serving::status::Status;
+use parking_lot::Mutex;
+use slab::Slab;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::authenticate::Caller;
+use crate::{
+    limits::{RECHECK_EVERY, RECHECK_PAUSE, RECHECKS_MAX, WITHDRAWN_END_WAIT},
+    upstream::rights::QuestionKey,
+};
+
+/// Identity of a right: watches with equal keys share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RightKey {
+    pub(crate) user: User,
+    pub(crate) info: Arc<RequestInfo>,
+    /// Hash of the caller's own credentials, where another server decides by them.
+    pub(crate) credentials: Option<QuestionKey>,
+}
+
+/// A right that at least one open watch needs.
+pub(crate) struct HeldRight {
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) info: Arc<RequestInfo>,
+    /// The caller's own credentials, where another server decides by them.
+    pub(crate) credentials: Option<HeaderMap>,
+    is_withdrawn: AtomicBool,
+    withdrawn: Notify,
+    bodies: Mutex<Slab<Arc<AtomicWaker>>>,
+}
+
+/// The rights of all open watches.
+///
+/// Memory: one entry for each different right, and some 100 bytes for each watch.
+#[derive(Default)]
+pub(crate) struct WatchLeases {
+    rights: Mutex<HashMap<RightKey, Arc<HeldRight>>>,
+}
+
+/// The part of one watch in its right. Dropped with the watch.
+pub(crate) struct WatchLease {
+    table: Arc<WatchLeases>,
+    key: RightKey,
+    right: Arc<HeldRight>,
+    waker: Arc<AtomicWaker>,
+    place: usize,
+}
+
+impl WatchLeases {
+    /// Opens a watch of `caller`. `credentials` are its own, with their hash, where another server decides by them.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        info: &Arc<RequestInfo>,
+        credentials: Option<(QuestionKey, HeaderMap)>,
+    ) -> WatchLease {
+        let (hash, headers) = credentials.unzip();
+        let key = RightKey { user: caller.user.clone(), info: Arc::clone(info), credentials: hash };
+        let waker = Arc::new(AtomicWaker::new());
+        let mut rights = self.rights.lock();
+        let fresh = || {
+            let (caller, info) = (Arc::clone(caller), Arc::clone(info));
+            Arc::new(HeldRight::new(caller, info, headers))
+        };
+        let right = Arc::clone(rights.entry(key.clone()).or_insert_with(fresh));
+        let place = right.bodies.lock().insert(Arc::clone(&waker));
+        drop(rights);
+        WatchLease { table: Arc::clone(self), key, right, waker, place }
+    }
+
+    /// All rights that open watches need.
+    fn held(&self) -> Vec<Arc<HeldRight>> {
+        self.rights.lock().values().map(Arc::clone).collect()
+    }
+}
+
+impl HeldRight {
+    fn new(caller: Arc<Caller>, info: Arc<RequestInfo>, credentials: Option<HeaderMap>) -> Self {
+        let (is_withdrawn, withdrawn, bodies) = Default::default();
+        Self { caller, info, credentials, is_withdrawn, withdrawn, bodies }
+    }
+
+    /// Ends all watches of this right.
+    fn withdraw(&self) {
+        self.is_withdrawn.store(true, Ordering::Release);
+        self.withdrawn.notify_waiters();
+        // Woken outside of the lock: a body that ends removes itself.
+        let bodies: Vec<_> = self.bodies.lock().iter().map(|(_, waker)| Arc::clone(waker)).collect();
+        bodies.iter().for_each(|waker| waker.wake());
+    }
+
+    async fn withdrawn(&self) {
+        let withdrawal = self.withdrawn.notified();
+        if !self.is_withdrawn.load(Ordering::Acquire) {
+            withdrawal.await;
+        }
+    }
+}
+
+impl WatchLease {
+    /// Ready once the right is withdrawn. Registers the waker.
+    pub(crate) fn poll_withdrawn(&self, cx: &Context<'_>) -> Poll<()> {
+        let is_withdrawn = || self.right.is_withdrawn.load(Ordering::Acquire);
+        if is_withdrawn() {
+            return Poll::Ready(());
+        }
+        self.waker.register(cx.waker());
+        // It may have been withdrawn before the waker was there.
+        if is_withdrawn() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for WatchLease {
+    fn drop(&mut self) {
+        let mut rights = self.table.rights.lock();
+        let mut bodies = self.right.bodies.lock();
+        bodies.remove(self.place);
+        if bodies.is_empty() {
+            rights.remove(&self.key);
+        }
+    }
+}
+
+/// Time until which a watch may stay on its connection, whatever its client reads.
+#[derive(Clone)]
+pub(crate) struct WatchTerm {
+    overdue: Instant,
+    right: Option<Arc<HeldRight>>,
+}
+
+impl WatchTerm {
+    /// A term until `overdue`, or until the right of `lease` is withdrawn and its watch should have ended.
+    pub(crate) fn new(overdue: Instant, lease: Option<&WatchLease>) -> Self {
+        Self { overdue, right: lease.map(|lease| Arc::clone(&lease.right)) }
+    }
+
+    /// Resolves at the end of the term.
+    pub(crate) async fn over(self) {
+        let Some(right) = self.right else { return sleep_until(self.overdue).await };
+        tokio::select! {
+            () = sleep_until(self.overdue) => {}
+            () = async {
+                right.withdrawn().await;
+                sleep(WITHDRAWN_END_WAIT).await;
+            } => {}
+        }
+    }
+}
+
+/// Checks the rights of all open watches every [`RECHECK_EVERY`], and after each change of the policies, until the server
+/// is dropped. `check` decides about one of them.
+pub(crate) async fn keep_checking<F>(
+    leases: Weak<WatchLeases>,
+    mut changes: Option<watch::Receiver<u64>>,
+    check: impl Fn(Arc<HeldRight>) -> F,
+) where
+    F: Future<Output = Result<(), Status>>,
+{
+    loop {
+        let _ = timeout(RECHECK_EVERY, changed(&mut changes)).await;
+        let Some(held) = leases.upgrade().map(|leases| leases.held()) else { return };
+        let checks = stream::iter(held).map(|right| {
+            let checking = check(Arc::clone(&right));
+            async move {
+                if let Err(status) = checking.await
+                    && refuses(&status)
+                {
+                    tracing::info!(user = %right.caller.user.name, act = right.info.act(), "watch right withdrawn");
+                    right.withdraw();
+                }
+            }
+        });
+        checks.for_each_concurrent(RECHECKS_MAX, |checking| checking).await;
+        sleep(RECHECK_PAUSE).await;
+    }
+}
+
+/// Resolves when the policies change; never without a notice of changes.
+async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
+    let is_notified = match changes {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_notified {
+        std::future::pending().await
+    }
+}
+
+/// True for a Status that withdraws a right. Other errors are faults of the one who decides.
+const fn refuses(status: &Status) -> bool {
+    matches!(status.code, 401 | 403)
+}
+
+#[cfg(test)]
+mod tests;
