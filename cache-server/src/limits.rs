@@ -140,7 +140,10 @@ pub const WITHDRAWAL_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval at which the rights of open watches are checked. Cost: one decision for each different caller and resource,
 /// and one request to an API server that decides.
-pub const RECHECK_EVERY: Duration = Duration::from_secs(5);
+pub const RECHECK_EVERY: Duration = Duration::from_secs(4);
+
+/// Age up to which an earlier answer about a right counts in such a check.
+pub const RECHECKED_AGE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks if the policies change all the time.
 pub const RECHECK_PAUSE: Duration = Duration::from_millis(200);
@@ -409,7 +412,8 @@ const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTE
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
 const _: () = assert!(
-    RECHECK_EVERY.as_secs() + REVIEW_WAIT.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
+    RECHECKED_AGE.as_secs() + RECHECK_EVERY.as_secs() + REVIEW_WAIT.as_secs() + WITHDRAWN_END_WAIT.as_secs()
+        < WITHDRAWAL_WAIT.as_secs(),
     "a withdrawn watch ends in time"
 );
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");

@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod genuine;
 pub mod http;
 pub mod objects;
+pub mod phases;
 pub mod process;
 mod processes;
 pub mod relay;

@@ -25,7 +25,7 @@ use self::{
     key::KeyMaker,
     review::{Decision, Denial},
 };
-use crate::limits::{RECHECK_EVERY, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
+use crate::limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
 
 /// Sends small requests to the API server on behalf of a caller.
 pub(crate) trait AskUpstream: Send + Sync {
@@ -79,12 +79,12 @@ impl Rights {
     }
 
     /// Like [`check`](Self::check), for a read that goes on: asks the API server again, unless its last answer is younger
-    /// than [`RECHECK_EVERY`].
+    /// than [`RECHECKED_AGE`].
     ///
     /// # Errors
     /// As `check`.
     pub(crate) async fn check_again(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
-        self.check_within(credentials, read, RECHECK_EVERY / 2).await
+        self.check_within(credentials, read, RECHECKED_AGE).await
     }
 
     async fn check_within(&self, credentials: &HeaderMap, read: &RequestInfo, age: Duration) -> Result<(), Status> {

@@ -17,6 +17,7 @@ mod replicas;
 mod rights;
 mod serves;
 mod staleness;
+mod withdrawn;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,75 @@
+//! Open watches end soon after their caller lost the right to them.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use serde_json::json;
+use tests::{
+    genuine::{ADMIN, Genuine, GenuineSettings, Identity, cluster_role, cluster_role_binding},
+    http::MERGE_PATCH,
+    phases::{PhasedWatches, UNREAD_BYTES},
+    process::Server,
+};
+
+use super::{cache_of, client_of, namespace, until};
+
+const OBJECTS: usize = 32;
+/// Longest time from the loss of a right to the end of its last watch. kube-apiserver itself needs a moment of it.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Open watches for configmaps, as the server counts them.
+async fn open(server: &Server) -> usize {
+    let metrics = server.client().get("/metrics").await.with_code(200);
+    let gauge = r#"apiserver_longrunning_requests{verb="WATCH",resource="configmaps"} "#;
+    metrics.text().lines().find_map(|line| line.strip_prefix(gauge)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// Goal: a right that is withdrawn at the API server ends all watches that it allowed, and no others. Method: watches of
+/// two users in each phase and over each protocol; the binding of one user is deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_end_when_their_right_is_withdrawn() {
+    let identities = ["reader", "other"].map(|name| Identity::new(name, &[])).into();
+    let settings = GenuineSettings { identities, ..GenuineSettings::default() };
+    let Some(genuine) = Genuine::start_with("withdrawn", settings).await else { return };
+    let admin = genuine.client(ADMIN);
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
+    admin.create_manifest(&cluster_role("reads", &rules)).await.with_code(201);
+    for user in ["reader", "other"] {
+        let binding = cluster_role_binding(user, "reads", "User", user);
+        admin.create_manifest(&binding).await.with_code(201);
+    }
+    admin.create_manifest(&namespace("full")).await.with_code(201);
+    let text = "x".repeat(UNREAD_BYTES / OBJECTS);
+    let path = "/api/v1/namespaces/full/configmaps";
+    join_all((0..OBJECTS).map(async |at| {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": text},
+            "metadata": {"name": format!("map-{at}"), "namespace": "full"}});
+        admin.create_manifest(&map).await.with_code(201);
+    }))
+    .await;
+    let server = cache_of(&genuine, "configmaps").await;
+    let client = client_of(&server, "reader");
+    until("the reader may read", async || client.get(path).await.code == 200).await;
+    let watches = PhasedWatches::open(server.address(), client, path).await;
+    let mut other =
+        client_of(&server, "other").watch(&format!("{path}?watch=1&fieldSelector=metadata.name%3Dnone")).await;
+    join_all((0..OBJECTS).map(async |at| {
+        let change = json!({"metadata": {"labels": {"changed": "yes"}}});
+        admin.patch(&format!("{path}/map-{at}"), MERGE_PATCH, &change).await.with_code(200);
+    }))
+    .await;
+    assert_eq!(open(&server).await, PhasedWatches::COUNT + 1);
+
+    admin.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/reader").await.with_code(200);
+    let withdrawn = Instant::now();
+    until("the watches end", async || open(&server).await == 1).await;
+    let took = withdrawn.elapsed();
+    println!("{} watches ended {took:.1?} after their right was withdrawn", PhasedWatches::COUNT);
+    assert!(took < ENDED_WITHIN, "{took:?}");
+    watches.have_ended().await;
+    until("the reader may read no list", async || client.get(path).await.code == 403).await;
+    // The other user's watch goes on.
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "none", "namespace": "full"}});
+    admin.create_manifest(&map).await.with_code(201);
+    other.event().await;
+}
