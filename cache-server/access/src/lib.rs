@@ -6,6 +6,7 @@
 //! In reading order: [`user`] (the identity of a caller), [`request_info`] (what a request asks for), [`decision`]
 //! (allowed, denied, no opinion).
 
+pub mod authentication;
 pub mod decision;
 pub mod request_info;
 pub mod user;
