@@ -2,10 +2,13 @@
 //!
 //! INVARIANT: the requests of callers carry their own credentials and never this server's.
 
+pub(crate) mod answers;
 pub(crate) mod connect;
 pub(crate) mod forward;
 pub(crate) mod gateway;
+pub(crate) mod key;
 pub(crate) mod last_answer;
+pub(crate) mod own_requests;
 pub(crate) mod rights;
 pub(crate) mod source;
 

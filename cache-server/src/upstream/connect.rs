@@ -206,7 +206,7 @@ impl CallerAddress {
 }
 
 /// Builds the client with our identity.
-fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamError> {
+pub(super) fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamError> {
     let server = config.cluster_url.to_string();
     // The SDK decides about retries.
     config.default_retry = false;
@@ -243,13 +243,13 @@ fn peers(config: &UpstreamConfig, upstream: &kube::Config) -> Result<Vec<kube::C
     config.peers.iter().map(peer).collect()
 }
 
-fn is_loopback(url: &Uri) -> bool {
+pub(super) fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// The text of an error with those of its causes that it does not repeat.
-fn causes(error: &dyn std::error::Error) -> String {
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -342,7 +342,7 @@ pub(crate) const ONLY_IF_CACHED: &str = "only-if-cached";
 
 const NO_HOST: &str = "it needs a scheme and a host, such as https://10.0.0.1:6443";
 
-fn parse_url(url: &str) -> Result<Uri, UpstreamError> {
+pub(super) fn parse_url(url: &str) -> Result<Uri, UpstreamError> {
     let parsed: Uri = url.parse().map_err(|_| UpstreamError::Url { url: without_user(url), problem: NO_HOST })?;
     check(&parsed)?;
     Ok(parsed)
@@ -361,7 +361,7 @@ fn check(url: &Uri) -> Result<(), UpstreamError> {
 }
 
 /// Strips user name and password from a URL, so that it can be printed.
-fn without_user(url: &str) -> String {
+pub(super) fn without_user(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
         (None, Some((_, host))) => host.to_owned(),
@@ -386,7 +386,7 @@ fn check_token(path: &Path) -> Result<(), UpstreamError> {
 }
 
 /// Reads the certificates of a PEM file.
-fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, UpstreamError> {
+pub(super) fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, UpstreamError> {
     let content = |problem| UpstreamError::Content { path: path.to_owned(), problem };
     let found = CertificateDer::pem_slice_iter(&read(path)?)
         .map(|certificate| certificate.map(|certificate| certificate.to_vec()))

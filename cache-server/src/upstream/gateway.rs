@@ -17,7 +17,9 @@ use informer_serving::{
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
-    rights::{AskUpstream, QuestionKey, Rights},
+    key::QuestionKey,
+    own_requests::OwnRequests,
+    rights::{AskUpstream, Rights},
     source::{Fitness, Peers, UpstreamSource},
 };
 use crate::{
@@ -32,6 +34,7 @@ use crate::{
 pub(crate) struct Upstream {
     pub(crate) source: Arc<UpstreamSource>,
     pub(crate) forwarder: Arc<Forwarder>,
+    own_requests: OwnRequests,
     rights: Rights,
     /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
     named: Vec<String>,
@@ -69,6 +72,7 @@ impl ReadHead<'_> {
 impl Upstream {
     pub(crate) fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
         let UpstreamAddresses { clients, callers, peers } = addresses;
+        let own_requests = OwnRequests::new(clients.clone());
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
         let source = Arc::new(UpstreamSource::new(clients, Peers::new(peers), scopes));
         let forwarder = Arc::new(Forwarder::new(callers, source.last_answer()));
@@ -76,9 +80,15 @@ impl Upstream {
             source,
             rights: Rights::new(Arc::new(CallersQuestions(Arc::clone(&forwarder)))),
             forwarder,
+            own_requests,
             named: config.resources.clone(),
             refuses_outside: config.refuses_outside,
         }
+    }
+
+    /// Sends small requests with this server's own identity.
+    pub(crate) const fn own_requests(&self) -> &OwnRequests {
+        &self.own_requests
     }
 
     /// The source of the caches. Questions for its newest revision are shared.

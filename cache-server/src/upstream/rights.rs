@@ -6,8 +6,6 @@
 //!
 //! Source: `authorization.k8s.io/v1` SelfSubjectAccessReview; apiserver `endpoints/filters/authorization.go`.
 
-mod answers;
-mod key;
 mod review;
 
 use std::{sync::Arc, time::Duration};
@@ -19,11 +17,10 @@ use http::{HeaderMap, Method, StatusCode};
 use informer_serving::status::{Details, Status, StatusExt as _};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::key::QuestionKey;
-use self::{
+use self::review::{Decision, Denial};
+use super::{
     answers::AnswerTable,
-    key::KeyMaker,
-    review::{Decision, Denial},
+    key::{KeyMaker, QuestionKey},
 };
 use crate::limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
 

@@ -20,7 +20,7 @@ type Outcome<T> = Result<T, Status>;
 type SharedQuestion<T> = Shared<BoxFuture<'static, Outcome<T>>>;
 
 /// Answers by the key of their question.
-pub(super) struct AnswerTable<T: Clone> {
+pub(crate) struct AnswerTable<T: Clone> {
     state: Arc<Mutex<TableState<T>>>,
     /// Answers kept at most.
     answers_max: usize,
@@ -62,7 +62,7 @@ struct OpenGuard<T: Clone> {
 impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
     /// Creates an empty table of at most `answers_max` answers. An answer is used up to the age that `age_max` returns,
     /// and found as the last one up to `kept_max`. Memory: 200 bytes for each answer, besides the answer.
-    pub(super) fn new(answers_max: usize, age_max: fn(&T, Instant) -> Duration, kept_max: Duration) -> Self {
+    pub(crate) fn new(answers_max: usize, age_max: fn(&T, Instant) -> Duration, kept_max: Duration) -> Self {
         let (young, elder, open) = Default::default();
         let state = TableState { young, elder, turned: Instant::now(), open, next: 0 };
         Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, kept_max }
@@ -73,7 +73,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
     ///
     /// # Errors
     /// The error of `ask`.
-    pub(super) async fn answer<F>(
+    pub(crate) async fn answer<F>(
         &self,
         key: QuestionKey,
         age: Duration,
@@ -101,20 +101,20 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
     }
 
     /// Returns the last answer of `key`, however old, if it is still known.
-    pub(super) fn last(&self, key: &QuestionKey) -> Option<T> {
+    pub(crate) fn last(&self, key: &QuestionKey) -> Option<T> {
         self.state.lock().find(key, Instant::now(), self.kept_max).map(|last| last.answer.clone())
     }
 
     /// Number of answers held, used or not.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
         state.young.len() + state.elder.len()
     }
 
     /// Number of questions on their way.
     #[cfg(test)]
-    pub(super) fn open_len(&self) -> usize {
+    pub(crate) fn open_len(&self) -> usize {
         self.state.lock().open.len()
     }
 

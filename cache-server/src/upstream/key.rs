@@ -12,17 +12,17 @@ use access_rules::request_info::RequestInfo;
 pub(crate) struct QuestionKey([u8; 32]);
 
 /// Makes the keys of one process.
-pub(super) struct KeyMaker(hmac::Key);
+pub(crate) struct KeyMaker(hmac::Key);
 
 impl KeyMaker {
     /// Draws a random key.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Self(key.expect("the operating system has random bytes"))
     }
 
     /// Returns the key of a read by a caller. Cost: one hash of both, some microseconds.
-    pub(super) fn question(&self, credentials: &HeaderMap, read: &RequestInfo) -> QuestionKey {
+    pub(crate) fn question(&self, credentials: &HeaderMap, read: &RequestInfo) -> QuestionKey {
         let mut hash = self.hash_of(b"read", credentials);
         for part in parts(read) {
             add(&mut hash, part.as_bytes());
@@ -31,8 +31,16 @@ impl KeyMaker {
     }
 
     /// Returns the key of a caller.
-    pub(super) fn caller(&self, credentials: &HeaderMap) -> QuestionKey {
+    pub(crate) fn caller(&self, credentials: &HeaderMap) -> QuestionKey {
         finish(self.hash_of(b"caller", credentials))
+    }
+
+    /// Returns the key of a bearer token.
+    pub(crate) fn token(&self, token: &str) -> QuestionKey {
+        let mut hash = hmac::Context::with_key(&self.0);
+        add(&mut hash, b"token");
+        add(&mut hash, token.as_bytes());
+        finish(hash)
     }
 
     fn hash_of(&self, purpose: &[u8], credentials: &HeaderMap) -> hmac::Context {
