@@ -9,16 +9,21 @@ pub(crate) mod authorize;
 pub(crate) mod guard;
 pub(crate) mod lease;
 pub(crate) mod peer;
+pub(crate) mod reloaded;
 
 use std::sync::Arc;
 
-use access_rules::{request_info::RequestInfo, user::User};
+use access_rules::{
+    authentication::impersonation::{self, Impersonation},
+    request_info::RequestInfo,
+    user::User,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 use informer_serving::{query::Query, status::Status};
 use tokio::{sync::watch, time::Instant};
 
 use self::{
-    authenticate::{Authenticator, Caller},
+    authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
     lease::WatchLeases,
     peer::Peer,
@@ -31,6 +36,9 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Characters of an Audit-Id that a client may choose; longer ones are replaced. As in kube-apiserver, whose clients send
 /// UUIDs.
 const AUDIT_ID_CHARS_MAX: usize = 64;
+
+/// Prefix of the headers of requests that act as another user.
+const IMPERSONATE: &str = impersonation::HEADER_PREFIX;
 
 /// The rules of access of one server.
 pub(crate) struct Access {
@@ -79,14 +87,54 @@ impl Access {
         Self { authenticator, authorizer, leases: Arc::default() }
     }
 
+    /// Replaces the authenticator. Call before requests are served.
+    pub(crate) fn authenticate_by(&mut self, authenticator: Authenticator) {
+        self.authenticator = authenticator;
+    }
+
+    /// The authorities of client certificates, for TLS.
+    pub(crate) const fn client_authorities(&self) -> Option<&Arc<ClientAuthorities>> {
+        self.authenticator.authorities()
+    }
+
     /// Finds out who sends the request, and returns `Ok` if it may do so.
     ///
     /// # Errors
     /// 401 for credentials that are not valid; 403 for what the caller may not do; 5xx if that cannot be decided.
     pub(crate) async fn admit(&self, request: &mut RequestContext, headers: &HeaderMap) -> Result<(), Status> {
-        let caller = self.authenticator.authenticate(&request.peer, headers).await?;
+        let caller = self.authenticator.authenticate(&request.peer, &request.info, headers).await?;
         let caller = request.caller.insert(caller);
+        // Without authentication there are no other users to act as.
+        if self.authenticator.is_configured() && headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE)) {
+            let wanted = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+            if let Some(Impersonation { user, rights }) = impersonation::read(wanted)? {
+                *caller = self.impersonated(caller, user, rights).await?;
+            }
+        }
         self.authorizer.authorize(&caller.user, &request.info).await
+    }
+
+    /// Returns the caller that acts as `user`.
+    ///
+    /// # Errors
+    /// 403 if it lacks one of the `rights` for this.
+    async fn impersonated(
+        &self,
+        caller: &Arc<Caller>,
+        user: User,
+        rights: Vec<RequestInfo>,
+    ) -> Result<Arc<Caller>, Status> {
+        let rights = ImpersonationRights { caller: Arc::clone(caller), rights };
+        self.may_impersonate(&rights).await?;
+        let expires = caller.expires;
+        Ok(Arc::new(Caller { user, expires, credential: CallerCredential::Impersonation(rights) }))
+    }
+
+    async fn may_impersonate(&self, wanted: &ImpersonationRights) -> Result<(), Status> {
+        for right in &wanted.rights {
+            self.authorizer.authorize(&wanted.caller.user, right).await?;
+        }
+        Ok(())
     }
 
     /// True if rights can be withdrawn while a watch is open.
@@ -105,6 +153,9 @@ impl Access {
     /// As [`admit`](Self::admit).
     pub(crate) async fn admit_again(&self, caller: &Caller, info: &RequestInfo) -> Result<(), Status> {
         self.authenticator.confirm(caller).await?;
+        if let Some(wanted) = caller.impersonation() {
+            self.may_impersonate(wanted).await?;
+        }
         self.authorizer.authorize(&caller.user, info).await
     }
 }

@@ -1,6 +1,7 @@
 //! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; no other code reads arguments
 //! or the environment.
 
+mod authentication;
 mod etcd;
 mod spec;
 mod upstream;
@@ -13,6 +14,7 @@ use std::{
 
 use crate::limits;
 
+pub use authentication::{AuthenticationConfig, KeySource, OidcConfig, ServiceAccountsConfig};
 pub use etcd::EtcdConfig;
 pub use spec::{PopulateSpec, PopulateSpecError};
 pub use upstream::UpstreamConfig;
@@ -20,8 +22,8 @@ pub use upstream::UpstreamConfig;
 /// The settings of a server. Each field names its unit and default.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address to listen on. Default 127.0.0.1:8001; port 0 picks a free one. Only loopback while there is no
-    /// authentication.
+    /// Address to listen on. Default 127.0.0.1:8001; port 0 picks a free one. Other addresses than loopback
+    /// need TLS and authentication.
     pub listen: SocketAddr,
     /// Encoding of LIST bodies. Default streaming.
     pub list_encoding: ListEncoding,
@@ -58,6 +60,8 @@ pub struct Config {
     pub upstream: Option<UpstreamConfig>,
     /// Certificate files for TLS. Default `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// Ways in which callers prove their identity. Default none.
+    pub authentication: AuthenticationConfig,
 }
 
 /// Paths of a certificate and its key.
@@ -106,6 +110,7 @@ impl Default for Config {
             etcd: None,
             upstream: None,
             tls: None,
+            authentication: AuthenticationConfig::default(),
         }
     }
 }

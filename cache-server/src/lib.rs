@@ -31,6 +31,7 @@ mod upstream;
 mod workload;
 mod write;
 
+pub use access::{authenticate::assemble::AuthenticationError, reloaded::AccessFileError};
 pub use api_rules::etcd;
 pub use serve::{Server, StartError, TlsError};
 pub use upstream::{connect::UpstreamError, source::UpstreamSource};

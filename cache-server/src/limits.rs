@@ -155,6 +155,29 @@ pub const RECHECKS_MAX: usize = 64;
 /// not read its end.
 pub const WITHDRAWN_END_WAIT: Duration = Duration::from_secs(1);
 
+/// Bytes of one file of the settings of access: tokens, keys, authorities, policies. Memory: its parsed form, and twice this
+/// while it is read.
+pub const ACCESS_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Interval at which such a file is read again while requests come. Cost: one read, and one hash.
+pub const ACCESS_RELOAD_EVERY: Duration = Duration::from_secs(2);
+
+/// Bearer tokens whose callers are kept. Memory: about 1 KiB each, and at most 16 KiB for the token.
+pub const TOKENS_MAX: usize = 4_096;
+
+/// Bytes of the document with an issuer's public keys.
+pub const JWKS_BYTES_MAX: usize = 1 << 20;
+
+/// Time for one such document, with its connection.
+pub const JWKS_WAIT: Duration = Duration::from_secs(5);
+
+/// Age at which an issuer's keys are fetched again, in the background, so the longest time for which a withdrawn key counts
+/// while the issuer answers.
+pub const JWKS_AGE: Duration = Duration::from_secs(300);
+
+/// Minimum time between two fetches of an issuer's keys, however many unknown keys tokens name.
+pub const JWKS_FETCH_PAUSE: Duration = Duration::from_secs(10);
+
 /// Streams that one HTTP/2 connection may have open at once.
 pub const HTTP2_STREAMS_MAX: u32 = 1_000;
 
@@ -415,6 +438,10 @@ const _: () = assert!(
     RECHECKED_AGE.as_secs() + RECHECK_EVERY.as_secs() + REVIEW_WAIT.as_secs() + WITHDRAWN_END_WAIT.as_secs()
         < WITHDRAWAL_WAIT.as_secs(),
     "a withdrawn watch ends in time"
+);
+const _: () = assert!(
+    RECHECK_EVERY.as_secs() + ACCESS_RELOAD_EVERY.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
+    "a watch of a removed token ends in time"
 );
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");
 

@@ -7,6 +7,8 @@
 //! INVARIANT: the series of a type end with its definition, at the next scrape or when the number of series has
 //! doubled.
 
+mod authentication;
+
 use std::{
     collections::HashSet,
     fmt, fs,
@@ -22,6 +24,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use watch_cache::CacheStats;
+
+pub(crate) use self::authentication::AuthenticationMetrics;
 
 use crate::{cacher::Caches, registry::Live};
 
@@ -174,6 +178,8 @@ pub struct Metrics {
     marked: Series<MarkLabels, Counter>,
     connections: Gauge,
     connections_ended: Counter,
+    /// Counters of authentication.
+    pub(crate) authentication: AuthenticationMetrics,
 }
 
 impl fmt::Debug for Metrics {
@@ -194,6 +200,8 @@ impl Metrics {
         let marked = Series::<MarkLabels, Counter>::new();
         let connections = Gauge::default();
         let connections_ended = Counter::default();
+        let authentication = AuthenticationMetrics::default();
+        authentication.register(&mut registry);
         registry.register("apiserver_request", "Requests answered", requests.family.clone());
         let about_aborted = "Requests whose clients left before they were answered";
         registry.register("apiserver_request_aborts", about_aborted, aborted.family.clone());
@@ -207,7 +215,18 @@ impl Metrics {
         registry.register("cache_marked_streams", about_marked, marked.family.clone());
         registry.register("cache_connections", "Connections that are open", connections.clone());
         registry.register("cache_connections_ended", "Connections that ended", connections_ended.clone());
-        Self { registry, types, requests, aborted, long_running, watch_events, marked, connections, connections_ended }
+        Self {
+            registry,
+            types,
+            requests,
+            aborted,
+            long_running,
+            watch_events,
+            marked,
+            connections,
+            connections_ended,
+            authentication,
+        }
     }
 
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`

@@ -1,13 +1,37 @@
 //! Finds out who sends a request.
+//!
+//! INVARIANT: credentials that are not valid are refused, and never make an anonymous caller. INVARIANT: tokens are
+//! neither logged nor printed.
+//!
+//! In reading order: [`certificates`], [`tokens`] with [`keys`] and [`reviews`], [`assemble`] (from the settings).
 
-use std::sync::Arc;
+pub(crate) mod assemble;
+pub(crate) mod certificates;
+pub(crate) mod keys;
+pub(crate) mod reviews;
+pub(crate) mod tokens;
 
-use access_rules::user::User;
-use http::HeaderMap;
-use informer_serving::status::Status;
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use access_rules::{
+    authentication::{bearer, claims::UnixSeconds},
+    request_info::RequestInfo,
+    user::User,
+};
+use http::{HeaderMap, header};
+use informer_serving::status::{Status, StatusExt as _};
 use tokio::time::Instant;
 
+use self::{
+    certificates::{ClientAuthorities, PeerCertificate},
+    tokens::{BearerToken, TokenAuthenticator},
+};
 use super::peer::Peer;
+use crate::{metrics::AuthenticationMetrics, upstream::key::QuestionKey};
 
 /// The sender of a request.
 #[derive(Debug)]
@@ -16,44 +40,257 @@ pub(crate) struct Caller {
     pub(crate) user: User,
     /// Time at which its credentials expire.
     pub(crate) expires: Option<Instant>,
+    /// The credentials, to be checked again.
+    pub(crate) credential: CallerCredential,
+}
+
+/// Credentials of a caller.
+pub(crate) enum CallerCredential {
+    /// None: an anonymous caller, a peer of the Unix socket, or a server without authentication.
+    None,
+    /// A TLS client certificate.
+    Certificate(PeerCertificate),
+    /// A token of the file, by its hash.
+    StaticToken(QuestionKey),
+    /// Another token.
+    Token(BearerToken),
+    /// The caller acts as another user.
+    Impersonation(ImpersonationRights),
+}
+
+/// Identity of the credentials that prove a user: open watches with equal ones are checked together. That of a certificate
+/// is among the attributes of its user.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CallerProof {
+    /// The connection.
+    Connection,
+    /// A token, by its hash.
+    Token(QuestionKey),
+    /// The right of another user to act as this one.
+    Impersonation(Box<(User, Self)>),
+}
+
+/// A caller that acts as another user, and the rights that it needs for this.
+pub(crate) struct ImpersonationRights {
+    /// The caller itself.
+    pub(crate) caller: Arc<Caller>,
+    /// Its rights with the verb `impersonate`.
+    pub(crate) rights: Vec<RequestInfo>,
+}
+
+impl fmt::Debug for CallerCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Certificate(_) => "Certificate",
+            Self::StaticToken(_) => "StaticToken",
+            Self::Token(_) => "Token",
+            Self::Impersonation(_) => "Impersonation",
+        })
+    }
+}
+
+impl Caller {
+    /// A caller whose identity its connection proves, or that has none.
+    pub(crate) fn without_credentials(user: User) -> Arc<Self> {
+        Arc::new(Self { user, expires: None, credential: CallerCredential::None })
+    }
+
+    /// The caller itself, if it acts as another user.
+    pub(crate) const fn impersonation(&self) -> Option<&ImpersonationRights> {
+        match &self.credential {
+            CallerCredential::Impersonation(rights) => Some(rights),
+            CallerCredential::None
+            | CallerCredential::Certificate(_)
+            | CallerCredential::StaticToken(_)
+            | CallerCredential::Token(_) => None,
+        }
+    }
+
+    /// Identity of the credentials.
+    pub(crate) fn proof(&self) -> CallerProof {
+        match &self.credential {
+            CallerCredential::None | CallerCredential::Certificate(_) => CallerProof::Connection,
+            CallerCredential::StaticToken(key) => CallerProof::Token(*key),
+            CallerCredential::Token(token) => CallerProof::Token(token.key()),
+            CallerCredential::Impersonation(ImpersonationRights { caller, .. }) => {
+                CallerProof::Impersonation(Box::new((caller.user.clone(), caller.proof())))
+            }
+        }
+    }
+
+    fn has_expired(&self) -> bool {
+        self.expires.is_some_and(|at| at <= Instant::now())
+    }
 }
 
 /// Finds out who sends a request.
-pub(crate) enum Authenticator {
-    /// Credentials are not read: every caller is the same user.
-    Unsecured(Arc<Caller>),
+pub(crate) struct Authenticator {
+    /// The caller of every request of the network, if no credentials are read.
+    unsecured: Option<Arc<Caller>>,
+    anonymous: Arc<Caller>,
+    /// True if callers without credentials are served on every address.
+    serves_anonymous: bool,
+    authorities: Option<Arc<ClientAuthorities>>,
+    tokens: Option<TokenAuthenticator>,
+    metrics: AuthenticationMetrics,
 }
 
 impl Authenticator {
     /// Reads no credentials.
     pub(crate) fn unsecured() -> Self {
-        Self::Unsecured(Arc::new(Caller { user: User::unsecured(), expires: None }))
+        Self {
+            unsecured: Some(Caller::without_credentials(User::unsecured())),
+            anonymous: Caller::without_credentials(User::anonymous()),
+            serves_anonymous: false,
+            authorities: None,
+            tokens: None,
+            metrics: AuthenticationMetrics::default(),
+        }
+    }
+
+    /// The authorities of client certificates.
+    pub(crate) const fn authorities(&self) -> Option<&Arc<ClientAuthorities>> {
+        self.authorities.as_ref()
+    }
+
+    /// True if callers are told apart.
+    pub(crate) const fn is_configured(&self) -> bool {
+        self.unsecured.is_none()
     }
 
     /// Returns the caller of a request.
     ///
     /// # Errors
-    /// 401 for credentials that are not valid.
-    pub(crate) async fn authenticate(&self, _peer: &Peer, _headers: &HeaderMap) -> Result<Arc<Caller>, Status> {
-        match self {
-            Self::Unsecured(caller) => Ok(Arc::clone(caller)),
+    /// 401 for credentials that are not valid, and for missing ones where they are needed; 503 if it cannot be decided.
+    pub(crate) async fn authenticate(
+        &self,
+        peer: &Peer,
+        info: &RequestInfo,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Caller>, Status> {
+        if let Some(unsecured) = &self.unsecured {
+            return Ok(Arc::clone(peer.local_user().unwrap_or(unsecured)));
         }
+        let identified = match self.identify(peer, headers).await {
+            Ok(Some(caller)) => Ok(caller),
+            Ok(None) if self.may_be_anonymous(peer, info) => Ok(Arc::clone(&self.anonymous)),
+            Ok(None) => Err(Status::unauthorized()),
+            Err(refusal) => Err(refusal),
+        };
+        match &identified {
+            Ok(caller) => self.metrics.succeeded(&caller.user.name),
+            Err(refusal) => self.metrics.failed(refusal.code),
+        }
+        identified
     }
 
-    /// Returns `Ok` if the credentials of a caller are still valid.
+    /// Returns the caller that the credentials prove; `None` if there are none.
+    async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Arc<Caller>>, Status> {
+        if let (Some(authorities), Some(certified)) = (&self.authorities, &peer.certificate) {
+            match certified {
+                Ok(caller) => return Self::certified(authorities, caller).await.map(Some),
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        if let Some(tokens) = &self.tokens
+            && let Some(token) = bearer_token(headers)?
+        {
+            return tokens.authenticate(&token, Duration::MAX).await.map(Some);
+        }
+        Ok(peer.local_user().cloned())
+    }
+
+    async fn certified(authorities: &ClientAuthorities, caller: &Arc<Caller>) -> Result<Arc<Caller>, Status> {
+        let CallerCredential::Certificate(certificate) = &caller.credential else { return Err(Status::unauthorized()) };
+        if caller.has_expired() {
+            return Err(refused(&"the client certificate has expired"));
+        }
+        if !authorities.confirms(certificate).await {
+            return Err(refused(&"no authority signs the client certificate any more"));
+        }
+        Ok(Arc::clone(caller))
+    }
+
+    /// True if a caller without credentials is served: near callers, and those who ask for the server's health.
+    fn may_be_anonymous(&self, peer: &Peer, info: &RequestInfo) -> bool {
+        let asks_for_health = info.resource.is_none()
+            && HEALTH_PATHS
+                .iter()
+                .any(|path| info.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+        self.serves_anonymous || peer.is_near() || asks_for_health
+    }
+
+    /// Returns `Ok` if the credentials of a caller are still valid, and prove the same identity.
     ///
     /// # Errors
-    /// 401 if they are not.
-    pub(crate) async fn confirm(&self, _caller: &Caller) -> Result<(), Status> {
-        match self {
-            Self::Unsecured(_) => Ok(()),
+    /// 401 if they are not; 503 if it cannot be decided.
+    pub(crate) async fn confirm(&self, caller: &Caller) -> Result<(), Status> {
+        if caller.has_expired() {
+            return Err(Status::unauthorized());
+        }
+        match &caller.credential {
+            CallerCredential::None => Ok(()),
+            CallerCredential::Certificate(certificate) => match &self.authorities {
+                Some(authorities) if authorities.confirms(certificate).await => Ok(()),
+                Some(_) | None => Err(Status::unauthorized()),
+            },
+            CallerCredential::StaticToken(_) | CallerCredential::Token(_) => match &self.tokens {
+                Some(tokens) => tokens.confirm(caller).await,
+                None => Err(Status::unauthorized()),
+            },
+            CallerCredential::Impersonation(rights) => Box::pin(self.confirm(&rights.caller)).await,
         }
     }
 
     /// True if credentials can become invalid before they expire.
     pub(crate) const fn checks_again(&self) -> bool {
-        match self {
-            Self::Unsecured(_) => false,
-        }
+        self.authorities.is_some() || self.tokens.is_some()
     }
 }
+
+/// Paths that probes of the server's health request, which have no credentials.
+const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// Returns the bearer token of a request; `None` without one.
+fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Status> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    if let Some(value) = values.next() {
+        if values.next().is_some() {
+            return Err(refused(&bearer::BearerError::Several));
+        }
+        let text = value.to_str().map_err(|_| refused(&"the Authorization header is no text"))?;
+        if let Some(token) = bearer::of_authorization(text) {
+            return Ok(Some(token.to_owned()));
+        }
+    }
+    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    bearer::of_subprotocols(protocols).map_err(|error| refused(&error))
+}
+
+/// The 401 for credentials that are not valid. The reason is only logged: it helps to forge them.
+fn refused(reason: &dyn fmt::Display) -> Status {
+    tracing::debug!(%reason, "authentication failed");
+    Status::unauthorized()
+}
+
+/// Returns the time of this process at a time of the world.
+fn instant_of(time: UnixSeconds) -> Instant {
+    let ahead = time.saturating_sub(unix_now());
+    let now = Instant::now();
+    match u64::try_from(ahead) {
+        Ok(seconds) => now + Duration::from_secs(seconds).min(FAR),
+        Err(_) => now,
+    }
+}
+
+/// Longest time after which credentials expire; any later time is as far.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+fn unix_now() -> UnixSeconds {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixSeconds::try_from(now.as_secs()).unwrap_or(UnixSeconds::MAX)
+}
+
+#[cfg(test)]
+mod tests;

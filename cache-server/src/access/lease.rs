@@ -26,16 +26,18 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::authenticate::Caller;
+use super::authenticate::{Caller, CallerProof};
 use crate::{
     limits::{RECHECK_EVERY, RECHECK_PAUSE, RECHECKS_MAX, WITHDRAWN_END_WAIT},
-    upstream::rights::QuestionKey,
+    upstream::key::QuestionKey,
 };
 
 /// Identity of a right: watches with equal keys share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RightKey {
     pub(crate) user: User,
+    /// The credentials that prove the identity.
+    pub(crate) proof: CallerProof,
     pub(crate) info: Arc<RequestInfo>,
     /// Hash of the caller's own credentials, where another server decides by them.
     pub(crate) credentials: Option<QuestionKey>,
@@ -78,7 +80,8 @@ impl WatchLeases {
         credentials: Option<(QuestionKey, HeaderMap)>,
     ) -> WatchLease {
         let (hash, headers) = credentials.unzip();
-        let key = RightKey { user: caller.user.clone(), info: Arc::clone(info), credentials: hash };
+        let key =
+            RightKey { user: caller.user.clone(), proof: caller.proof(), info: Arc::clone(info), credentials: hash };
         let waker = Arc::new(AtomicWaker::new());
         let mut rights = self.rights.lock();
         let fresh = || {

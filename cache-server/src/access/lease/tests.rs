@@ -14,8 +14,8 @@ use informer_serving::{
 use super::*;
 
 fn right(user: &str, path: &str) -> (Arc<Caller>, Arc<RequestInfo>) {
-    let caller = Caller { user: User::authenticated(user, []), expires: None };
-    (Arc::new(caller), Arc::new(RequestInfo::new("GET", path, &Query::default())))
+    let caller = Caller::without_credentials(User::authenticated(user, []));
+    (caller, Arc::new(RequestInfo::new("GET", path, &Query::default())))
 }
 
 #[derive(Default)]

@@ -1,0 +1,188 @@
+//! The authenticator from its settings.
+
+use std::{path::Path, sync::Arc};
+
+use access_rules::{
+    authentication::claims::{AccountRules, OidcRules},
+    user::User,
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, Uri};
+use serde::Deserialize;
+
+use super::{
+    Authenticator, Caller,
+    certificates::ClientAuthorities,
+    keys::{self, FetchKeys, FetchedKeys, IssuerKeys},
+    reviews::TokenReviews,
+    tokens::{self, IssuerRules, TokenAuthenticator, TokenDeciders, TrustedIssuer},
+};
+use crate::{
+    access::reloaded::{AccessFileError, ReloadedFile},
+    config::{AuthenticationConfig, KeySource},
+    limits::{JWKS_BYTES_MAX, JWKS_WAIT},
+    metrics::AuthenticationMetrics,
+    upstream::{
+        connect::UpstreamError,
+        own_requests::{AnswerBounds, OwnRequests, SendOwn},
+    },
+};
+
+/// Reason why the settings of authentication cannot be used, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthenticationError {
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] AccessFileError),
+    /// A URL, or the authorities for it, cannot be used.
+    #[error(transparent)]
+    Url(#[from] UpstreamError),
+    /// Keys of the upstream are wanted, or its reviews, but there is none.
+    #[error("{0} needs --upstream")]
+    NoUpstream(&'static str),
+}
+
+impl Authenticator {
+    /// Reads the files of the settings. `upstream` sends requests with this server's own identity.
+    ///
+    /// # Errors
+    /// [`AuthenticationError`] names the file or URL and the problem.
+    pub(crate) async fn load(
+        config: &AuthenticationConfig,
+        upstream: Option<&OwnRequests>,
+        metrics: AuthenticationMetrics,
+    ) -> Result<Self, AuthenticationError> {
+        let authorities = match &config.client_ca_file {
+            Some(path) => Some(Arc::new(ClientAuthorities::load(path).await?)),
+            None => None,
+        };
+        let unsecured = !config.is_configured() && !config.insecure_anonymous;
+        Ok(Self {
+            unsecured: unsecured.then(|| Caller::without_credentials(User::unsecured())),
+            anonymous: Caller::without_credentials(User::anonymous()),
+            serves_anonymous: config.insecure_anonymous,
+            authorities,
+            tokens: if config.reads_tokens() { Some(token_authenticator(config, upstream).await?) } else { None },
+            metrics,
+        })
+    }
+}
+
+async fn token_authenticator(
+    config: &AuthenticationConfig,
+    upstream: Option<&OwnRequests>,
+) -> Result<TokenAuthenticator, AuthenticationError> {
+    let file = match &config.token_auth_file {
+        Some(path) => Some(ReloadedFile::load(path, tokens::parse).await?),
+        None => None,
+    };
+    let ca_file = config.oidc_ca_file.as_deref();
+    let mut issuers = Vec::new();
+    if let Some(accounts) = &config.service_accounts {
+        let own = std::slice::from_ref(&accounts.issuer);
+        let audiences = if config.api_audiences.is_empty() { own } else { &config.api_audiences };
+        let rules = AccountRules { issuer: accounts.issuer.clone(), audiences: audiences.to_vec() };
+        let keys = issuer_keys(&accounts.issuer, &accounts.keys, ca_file, upstream).await?;
+        issuers.push(TrustedIssuer { rules: IssuerRules::Accounts(rules), keys });
+    }
+    if let Some(oidc) = &config.oidc {
+        let rules = OidcRules {
+            issuer: oidc.issuer_url.clone(),
+            client_id: oidc.client_id.clone(),
+            username_claim: oidc.username_claim.clone(),
+            username_prefix: oidc.username_prefix.clone(),
+            groups_claim: oidc.groups_claim.clone(),
+            groups_prefix: oidc.groups_prefix.clone(),
+        };
+        let keys = issuer_keys(&oidc.issuer_url, &oidc.keys, ca_file, upstream).await?;
+        issuers.push(TrustedIssuer { rules: IssuerRules::Oidc(rules), keys });
+    }
+    let reviews = if config.token_review {
+        let upstream = upstream.ok_or(AuthenticationError::NoUpstream("--token-review"))?;
+        Some(TokenReviews::new(Arc::new(upstream.clone()), config.api_audiences.clone()))
+    } else {
+        None
+    };
+    Ok(TokenAuthenticator::new(file, TokenDeciders { issuers, reviews }))
+}
+
+async fn issuer_keys(
+    issuer: &str,
+    source: &KeySource,
+    ca_file: Option<&Path>,
+    upstream: Option<&OwnRequests>,
+) -> Result<IssuerKeys, AuthenticationError> {
+    let source: Box<dyn FetchKeys> = match source {
+        KeySource::File(path) => return Ok(IssuerKeys::File(ReloadedFile::load(path, keys::parse).await?)),
+        KeySource::Url(url) => {
+            Box::new(DocumentSource { requests: OwnRequests::anonymous(url, ca_file)?, path: path_of(url) })
+        }
+        KeySource::Upstream => Box::new(DocumentSource {
+            requests: upstream.ok_or(AuthenticationError::NoUpstream("--service-account-jwks upstream"))?.clone(),
+            path: "/openid/v1/jwks".to_owned(),
+        }),
+        KeySource::Discovered => Box::new(DiscoveredSource {
+            requests: OwnRequests::anonymous(issuer, ca_file)?,
+            issuer: issuer.to_owned(),
+            ca_file: ca_file.map(Path::to_owned),
+        }),
+    };
+    Ok(IssuerKeys::Fetched(FetchedKeys::new(source, issuer.to_owned())))
+}
+
+/// Path of a URL, with a slash at least.
+fn path_of(url: &str) -> String {
+    let uri: Option<Uri> = url.parse().ok();
+    uri.map_or_else(|| "/".to_owned(), |uri| uri.path().to_owned())
+}
+
+/// Keys at one path.
+struct DocumentSource {
+    requests: OwnRequests,
+    path: String,
+}
+
+impl FetchKeys for DocumentSource {
+    fn fetch(&self) -> BoxFuture<'_, Result<Bytes, String>> {
+        Box::pin(get(&self.requests, &self.path))
+    }
+}
+
+/// Keys at the path that the issuer's configuration names.
+struct DiscoveredSource {
+    requests: OwnRequests,
+    issuer: String,
+    ca_file: Option<std::path::PathBuf>,
+}
+
+/// The part of an issuer's configuration that leads to its keys.
+#[derive(Deserialize)]
+struct ProviderDocument {
+    issuer: String,
+    jwks_uri: String,
+}
+
+impl FetchKeys for DiscoveredSource {
+    fn fetch(&self) -> BoxFuture<'_, Result<Bytes, String>> {
+        Box::pin(async {
+            let path = format!("{}/.well-known/openid-configuration", path_of(&self.issuer).trim_end_matches('/'));
+            let document = get(&self.requests, &path).await?;
+            let document: ProviderDocument = serde_json::from_slice(&document)
+                .map_err(|_| "the issuer's configuration names no issuer and no keys".to_owned())?;
+            if document.issuer != self.issuer {
+                return Err("the issuer's configuration is that of another issuer".to_owned());
+            }
+            let keys = OwnRequests::anonymous(&document.jwks_uri, self.ca_file.as_deref());
+            let keys = keys.map_err(|error| error.to_string())?;
+            get(&keys, &path_of(&document.jwks_uri)).await
+        })
+    }
+}
+
+async fn get(requests: &OwnRequests, path: &str) -> Result<Bytes, String> {
+    let bounds = AnswerBounds { bytes_max: JWKS_BYTES_MAX, wait: JWKS_WAIT };
+    let (code, body) =
+        requests.send(Method::GET, path, Bytes::new(), bounds).await.map_err(|error| error.to_string())?;
+    if code.is_success() { Ok(body) } else { Err(format!("{path} was answered {}", code.as_u16())) }
+}
