@@ -9,6 +9,7 @@ mod handler;
 mod host;
 mod http1;
 mod http2;
+mod listeners;
 mod origin;
 mod socket;
 mod takeover;
@@ -18,28 +19,36 @@ mod tunnel;
 mod watch_sink;
 mod websocket;
 
-use std::{fmt, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, io, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 
 use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Instant, timeout_at},
 };
 
 pub use self::tls::TlsError;
 
-use self::{connection::AcceptedConnection, tls::Acceptor};
+use access_rules::authentication::certificate::ServerNames;
+
+use self::{
+    connection::AcceptedConnection,
+    listeners::{Listeners, UnixSocketFile, bind_tcp},
+    tls::Acceptor,
+};
 #[cfg(feature = "etcd")]
 use crate::storage::etcd::EtcdOpenError;
 use crate::{
-    access::peer::Peer,
+    access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::App,
     config::Config,
     limits,
     storage::{backup::ExistingObjects, durable::DataFolderError, folder::FolderError},
-    upstream::connect::{UpstreamAddresses, UpstreamError},
+    upstream::{
+        connect::{UpstreamAddresses, UpstreamError},
+        gateway::Upstream,
+    },
     workload::{
         manifests::{self, LoadError},
         populate::{self, PopulateError},
@@ -49,9 +58,17 @@ use crate::{
 /// Reason why a server cannot start, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Anyone who can connect could write, so only loopback addresses are allowed.
-    #[error("will not listen on {0}: there is no authentication, so only loopback addresses are allowed")]
-    NotLoopback(SocketAddr),
+    /// Callers would be served whoever they are.
+    #[error(
+        "will not listen on {0}, which is no loopback address: callers must prove who they are, over TLS; give --tls-cert, \
+         --tls-key, and --client-ca-file, --token-auth-file, --service-account-issuer, --oidc-issuer-url or --token-review"
+    )]
+    NotAuthenticated(SocketAddr),
+    /// Bearer tokens would be sent in the clear.
+    #[error(
+        "will not listen on {0}, which is no loopback address: tokens would be sent in the clear; give --tls-cert and --tls-key"
+    )]
+    NotEncrypted(SocketAddr),
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {}", reason(source))]
     Listen {
@@ -60,6 +77,17 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The Unix socket cannot be bound.
+    #[error("cannot listen on {}: {source}", path.display())]
+    ListenUnix {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The settings of authentication cannot be used.
+    #[error("cannot authenticate callers: {0}")]
+    Authentication(#[from] AuthenticationError),
     /// The certificate or its key cannot be used.
     #[error("cannot use the certificate: {0}")]
     Tls(#[from] TlsError),
@@ -90,10 +118,12 @@ fn reason(error: &io::Error) -> String {
 
 /// A server with its address bound and its objects loaded, ready to serve.
 pub struct Server {
-    listener: TcpListener,
+    listeners: Listeners,
     address: SocketAddr,
     app: Arc<App>,
     tls: Option<Arc<Acceptor>>,
+    /// Names of the settings by which clients may call the server.
+    names: Arc<ServerNames>,
 }
 
 impl fmt::Debug for Server {
@@ -124,16 +154,27 @@ impl Server {
     /// [`StartError`]; no request was served, and the address is released.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let address = config.listen;
-        if !address.ip().is_loopback() {
-            return Err(StartError::NotLoopback(address));
-        }
+        check_exposure(&config)?;
         let failed = |source| StartError::Listen { address, source };
-        let socket = socket(address, config.unsent_bytes).map_err(failed)?;
-        let tls = match &config.tls {
-            Some(files) => Some(Arc::new(Acceptor::load(files.clone()).await?)),
+        let socket = bind_tcp(address, config.unsent_bytes).map_err(failed)?;
+        let unix = match config.authentication.unix_socket.clone() {
+            Some(path) => Some(UnixSocketFile::bind(&path).map_err(|source| StartError::ListenUnix { path, source })?),
             None => None,
         };
-        let app = Arc::new(assemble(config).await?);
+        let mut app = assemble(config).await?;
+        let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
+        let own_requests = app.upstream().map(Upstream::own_requests);
+        let authenticator = Authenticator::load(authentication, own_requests, metrics).await?;
+        app.access.authenticate_by(authenticator);
+        let tls = match &app.config.tls {
+            Some(files) => {
+                let authorities = app.access.client_authorities().cloned();
+                Some(Arc::new(Acceptor::load(files.clone(), authorities).await?))
+            }
+            None => None,
+        };
+        let names = Arc::new(ServerNames::listed(&app.config.authentication.hosts));
+        let app = Arc::new(app);
         app.start().await;
         app.keep_checking_rights();
         let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
@@ -143,9 +184,9 @@ impl Server {
         }
         // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
-        let listener = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, app, tls })
+        let tcp = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
+        let address = tcp.local_addr().map_err(failed)?;
+        Ok(Self { listeners: Listeners { tcp, unix }, address, app, tls, names })
     }
 
     /// Returns the bound address, with the real port.
@@ -169,7 +210,7 @@ impl Server {
     /// Serves until `shutdown` resolves. Then it stops accepting, ends watches cleanly, lets requests finish for at
     /// most [`Config::grace`], and drops the remaining connections.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, address, app, tls } = self;
+        let Self { listeners, app, tls, names, .. } = self;
         let (closing, closed) = watch::channel(());
         let mut connections = JoinSet::new();
         let trimming = tokio::spawn({
@@ -186,15 +227,15 @@ impl Server {
                     report(ended);
                     app.crowd.note(&slots, app.config.connections_max);
                 }
-                (stream, peer, slot) = accept(&listener, &slots) => {
+                (stream, peer, slot) = listeners.accept(&slots) => {
                     app.crowd.note(&slots, app.config.connections_max);
-                    let (app, tls, closed) = (Arc::clone(&app), tls.clone(), closed.clone());
-                    let connection = AcceptedConnection { app, tls, bound: address.ip(), peer: Peer::tcp(peer), closed, slot };
+                    let (app, tls, names, closed) = (Arc::clone(&app), tls.clone(), Arc::clone(&names), closed.clone());
+                    let connection = AcceptedConnection { app, tls, names, peer, closed, slot };
                     connections.spawn(connection.run(stream));
                 }
             }
         }
-        drop(listener);
+        drop(listeners);
         tracing::info!(connections = connections.len(), "drain started");
         // Ends the watches cleanly; dropping `closing` then ends each connection after its open requests.
         app.caches.shut_down();
@@ -210,40 +251,19 @@ impl Server {
     }
 }
 
-/// Creates a bound socket that does not listen yet. Accepted connections inherit its options.
-fn socket(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Lets a restarted server rebind its port at once; a port in use is still an error.
-    socket.set_reuseaddr(true)?;
-    socket.set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
-    #[cfg(target_os = "linux")]
-    {
-        let options = socket2::SockRef::from(&socket);
-        options.set_tcp_notsent_lowat(unsent_bytes)?;
+/// Refuses to serve unknown callers, or to receive tokens in the clear, beyond this machine.
+fn check_exposure(config: &Config) -> Result<(), StartError> {
+    let (address, authentication) = (config.listen, &config.authentication);
+    if address.ip().is_loopback() {
+        return Ok(());
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = unsent_bytes;
-    socket.bind(address)?;
-    Ok(socket)
-}
-
-/// Accepts the next connection once a slot is free.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let slot = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer, slot),
-            Err(error) => {
-                // Usually the process is out of file descriptors, and other connections must end first.
-                tracing::warn!(%error, delay = ?ACCEPT_PAUSE, "connection accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+    match (config.tls.is_some(), authentication.is_configured()) {
+        (true, true) => Ok(()),
+        (_, false) if authentication.insecure_anonymous => Ok(()),
+        (_, false) => Err(StartError::NotAuthenticated(address)),
+        (false, true) => Err(StartError::NotEncrypted(address)),
     }
 }
-
-/// Pause after a failed accept, so that an exhausted process does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {

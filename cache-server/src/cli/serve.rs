@@ -19,7 +19,9 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use super::{FAILED, StopSignals, fail, fail_input, files, units, upstream::UpstreamFlags};
+use super::{
+    FAILED, StopSignals, authentication::AuthenticationFlags, fail, fail_input, files, units, upstream::UpstreamFlags,
+};
 use crate::{
     Server, StartError,
     config::{Config, ListEncoding, PopulateSpec, TlsFiles},
@@ -28,7 +30,8 @@ use crate::{
 /// Each flag also reads the environment variable shown with it.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// Address and port to listen on. Port 0 picks a free one. Loopback only, because there is no authentication.
+    /// Address and port to listen on. Port 0 picks a free one. Other addresses than loopback need --tls-cert and a way to
+    /// authenticate.
     #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
     listen: SocketAddr,
 
@@ -89,6 +92,9 @@ pub(super) struct Serve {
     /// PEM file with the key of the certificate. Left out: HTTP.
     #[arg(long, env = "CACHE_SERVER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+
+    #[command(flatten)]
+    authentication: AuthenticationFlags,
 
     /// Bytes of a connection that the kernel may hold unsent before its client counts as slow: bytes, or with KiB,
     /// MiB, GiB. Linux only.
@@ -151,6 +157,7 @@ impl From<Serve> for Config {
             etcd: serve.etcd.config(),
             upstream: serve.upstream.into_config(),
             // clap requires both flags together.
+            authentication: serve.authentication.into_config(),
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             ..Self::default()
         };

@@ -4,8 +4,9 @@
 //! boxed and returns the next one, so that the task does not have the size of the largest phase, and a phase's memory
 //! is freed when it ends.
 
-use std::{net::IpAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
+use access_rules::authentication::certificate::ServerNames;
 use bytes::Bytes;
 use tokio::{
     net::TcpStream,
@@ -16,8 +17,9 @@ use super::{
     flood,
     handler::Handler,
     http1, http2,
+    listeners::AcceptedStream,
     socket::{Socket, StallGuard},
-    tls::{Acceptor, Protocol},
+    tls::{Acceptor, Protocol, TlsConnection},
 };
 use crate::{access::peer::Peer, app::App, limits};
 
@@ -25,8 +27,8 @@ use crate::{access::peer::Peer, app::App, limits};
 pub(super) struct AcceptedConnection {
     pub(super) app: Arc<App>,
     pub(super) tls: Option<Arc<Acceptor>>,
-    /// The local address of the listener.
-    pub(super) bound: IpAddr,
+    /// Names of the settings by which clients may call the server.
+    pub(super) names: Arc<ServerNames>,
     pub(super) peer: Peer,
     /// Changes when the server shuts down.
     pub(super) closed: watch::Receiver<()>,
@@ -46,15 +48,25 @@ impl ConnectionPhase {
 
 impl AcceptedConnection {
     /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
-    pub(super) fn run(self, stream: TcpStream) -> impl Future<Output = ()> + Send {
-        let Self { app, tls, bound, peer, closed, slot } = self;
+    pub(super) fn run(self, stream: AcceptedStream) -> impl Future<Output = ()> + Send {
+        let Self { app, tls, names, peer, closed, slot } = self;
         let held = (app.metrics.connection(), slot);
-        // Disable Nagle's algorithm: events are small and must be sent at once.
-        let _ = stream.set_nodelay(true);
-        let handler = Handler { app, bound, peer: Arc::new(peer) };
-        let mut phase = match tls {
-            Some(tls) => ConnectionPhase::new(over_tls(stream, tls, handler, closed)),
-            None => ConnectionPhase::new(in_the_clear(stream, handler, closed)),
+        let mut handler = Handler { app, bound: None, listed: names, certified: Arc::default(), peer: Arc::new(peer) };
+        let mut phase = match stream {
+            AcceptedStream::Tcp(stream) => {
+                // Disable Nagle's algorithm: events are small and must be sent at once.
+                let _ = stream.set_nodelay(true);
+                handler.bound = stream.local_addr().ok().map(|address| address.ip().to_canonical());
+                match tls {
+                    Some(tls) => ConnectionPhase::new(over_tls(stream, tls, handler, closed)),
+                    None => ConnectionPhase::new(in_the_clear(stream, handler, closed)),
+                }
+            }
+            // Clients of Unix sockets speak HTTP/1.1; the socket cannot be peeked at for the preface of HTTP/2.
+            AcceptedStream::Unix(stream) => {
+                let stream = StallGuard::unix(stream, handler.app.config.socket_stuck);
+                speak(stream, Protocol::Http1, handler, closed)
+            }
         };
         async move {
             loop {
@@ -90,7 +102,7 @@ async fn in_the_clear(
 async fn over_tls(
     stream: TcpStream,
     tls: Arc<Acceptor>,
-    handler: Handler,
+    mut handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<Option<ConnectionPhase>> {
     let patience = handler.app.config.socket_stuck;
@@ -100,7 +112,13 @@ async fn over_tls(
         () = handler.app.crowd.outlasts() => return Ok(None),
     };
     match accepted {
-        Ok((stream, protocol)) => Ok(Some(speak(stream, protocol, handler, closed))),
+        Ok(TlsConnection { stream, protocol, names, certified }) => {
+            handler.certified = names;
+            if let Some(peer) = Arc::get_mut(&mut handler.peer) {
+                peer.certificate = certified;
+            }
+            Ok(Some(speak(stream, protocol, handler, closed)))
+        }
         Err(error) => {
             tracing::debug!(%error, "TLS handshake failed");
             Ok(None)

@@ -2,10 +2,14 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use access_rules::authentication::certificate::ServerNames;
 use http::{Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 
-use super::{host, origin};
+use super::{
+    host::{self, OwnNames},
+    origin,
+};
 use crate::{
     access::peer::Peer,
     app::App,
@@ -15,11 +19,23 @@ use crate::{
 /// Answers the requests of one connection.
 pub(super) struct Handler {
     pub(super) app: Arc<App>,
-    pub(super) bound: IpAddr,
+    /// The address at which the client has reached the server; `None` for a Unix socket.
+    pub(super) bound: Option<IpAddr>,
+    /// Names of the settings by which clients may call the server.
+    pub(super) listed: Arc<ServerNames>,
+    /// Names of its certificate.
+    pub(super) certified: Arc<ServerNames>,
     pub(super) peer: Arc<Peer>,
 }
 
 impl Handler {
+    /// A handler for a client on loopback.
+    #[cfg(test)]
+    pub(super) fn of_tests(app: Arc<App>) -> Self {
+        let bound = Some(std::net::Ipv4Addr::LOCALHOST.into());
+        Self { app, bound, listed: Arc::default(), certified: Arc::default(), peer: Arc::default() }
+    }
+
     /// Returns the response to one request.
     pub(super) fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
         let (refusal, head_only) = (self.refusal(&request), request.method() == Method::HEAD);
@@ -39,7 +55,8 @@ impl Handler {
         if request.version() == Version::HTTP_11 && !request.headers().contains_key(header::HOST) {
             return Some(Refusal::NoHost);
         }
-        if !host::is_ours(request, self.bound) {
+        let own = OwnNames { bound: self.bound, certified: &self.certified, listed: &self.listed };
+        if !host::is_ours(request, own) {
             return Some(Refusal::ForeignHost);
         }
         origin::is_foreign(request).then_some(Refusal::ForeignOrigin)

@@ -14,7 +14,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
     time::{Sleep, sleep},
 };
 
@@ -66,6 +66,13 @@ impl<S: Socket> Socket for TlsStream<S> {
 impl StallGuard<TcpStream> {
     pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> TappedStream<TcpStream, Self> {
         TappedStream { stream, tap: Self { abort: reset_on_close, patience, stuck: None } }
+    }
+}
+
+impl StallGuard<UnixStream> {
+    /// The guard of a Unix socket, which knows no reset: the framing of a response shows that it was cut.
+    pub(super) const fn unix(stream: UnixStream, patience: Duration) -> TappedStream<UnixStream, Self> {
+        TappedStream { stream, tap: Self { abort: |_| {}, patience, stuck: None } }
     }
 }
 

@@ -1,13 +1,15 @@
 //! The server as an embedder sees it: start, requests, refusals, shutdown.
 
-use std::{future, net::Ipv4Addr};
+use std::{future, net::Ipv4Addr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
     sync::oneshot,
 };
 
 use super::*;
+use crate::config::{AuthenticationConfig, TlsFiles};
 
 fn config() -> Config {
     Config { listen: (Ipv4Addr::LOCALHOST, 0).into(), grace: Duration::from_secs(5), ..Config::default() }
@@ -25,11 +27,36 @@ fn get(path: &str, host: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
 }
 
-#[tokio::test]
-async fn only_loopback_is_served_without_authentication() {
-    let listen = "0.0.0.0:0".parse().unwrap();
-    let error = Server::bind(Config { listen, ..config() }).await.unwrap_err();
-    assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
+/// Goal: beyond loopback, callers prove who they are, over TLS. Method: each combination of settings, checked as at start.
+#[test]
+fn only_loopback_is_served_without_authentication() {
+    let tls = || Some(TlsFiles { cert: "tls.crt".into(), key: "tls.key".into() });
+    let tokens = || AuthenticationConfig { token_auth_file: Some("tokens".into()), ..AuthenticationConfig::default() };
+    let anonymous = || AuthenticationConfig { insecure_anonymous: true, ..AuthenticationConfig::default() };
+    for (tls, authentication, refusal) in [
+        (None, AuthenticationConfig::default(), Some("callers must prove who they are, over TLS")),
+        (tls(), AuthenticationConfig::default(), Some("callers must prove who they are, over TLS")),
+        (None, tokens(), Some("tokens would be sent in the clear")),
+        (
+            None,
+            AuthenticationConfig { insecure_anonymous: true, ..tokens() },
+            Some("tokens would be sent in the clear"),
+        ),
+        (tls(), tokens(), None),
+        (None, anonymous(), None),
+    ] {
+        for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
+            let (listen, tls, authentication) = (listen.parse().unwrap(), tls.clone(), authentication.clone());
+            let checked = check_exposure(&Config { listen, tls, authentication, ..config() });
+            let error = checked.err().map(|error| error.to_string());
+            let is_expected = match (&error, refusal) {
+                (Some(error), Some(refusal)) => error.contains(refusal) && !error.contains('\n'),
+                (error, refusal) => error.is_none() && refusal.is_none(),
+            };
+            assert!(is_expected, "{listen}: {error:?} {refusal:?}");
+        }
+        assert!(check_exposure(&Config { tls, authentication, ..config() }).is_ok(), "loopback");
+    }
 }
 
 #[tokio::test]

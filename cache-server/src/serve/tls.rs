@@ -1,6 +1,8 @@
-//! TLS from two PEM files, a certificate chain and its key, which are reloaded when they change.
+//! TLS from two PEM files, a certificate chain and its key, which are reloaded when they change. Clients may show a
+//! certificate of their own, if there are authorities for them.
 //!
 //! INVARIANT: an unusable pair of files never replaces a working one; at start it is an error.
+//! INVARIANT: a session resumes only under the authorities that verified its client.
 //! INVARIANT: a handshake ends within [`TLS_HANDSHAKE_WAIT`], and buffers at most [`TLS_UNSENT_BYTES_MAX`] that the
 //! client has not read.
 //!
@@ -12,6 +14,7 @@ use std::{
     sync::Arc,
 };
 
+use access_rules::authentication::certificate::ServerNames;
 use parking_lot::Mutex;
 use rustls::{
     ServerConfig,
@@ -20,7 +23,7 @@ use rustls::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject as _},
     },
-    server::{NoServerSessionStorage, ProducesTickets},
+    server::{NoClientAuth, NoServerSessionStorage, ProducesTickets, danger::ClientCertVerifier},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -30,6 +33,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    access::{
+        authenticate::certificates::{self, ClientAuthorities},
+        peer::CertifiedCaller,
+    },
     config::TlsFiles,
     limits::{TLS_HANDSHAKE_WAIT, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
 };
@@ -80,17 +87,34 @@ pub enum TlsError {
 /// Makes TLS streams of accepted connections.
 pub(super) struct Acceptor {
     files: TlsFiles,
-    /// Kept across certificate reloads, so that clients can still resume their sessions.
-    tickets: Arc<dyn ProducesTickets>,
+    /// Authorities of client certificates; `None`: clients are not asked for one.
+    authorities: Option<Arc<ClientAuthorities>>,
     current: Mutex<CertificatePair>,
+    /// Time of the last check for changed files.
+    looked: Mutex<Instant>,
 }
 
-/// The pair of files in use.
+/// The files in use.
+#[derive(Clone)]
 struct CertificatePair {
-    pem: Pem,
+    pem: Arc<Pem>,
+    /// Kept across certificate reloads, so that clients can still resume their sessions; replaced with the authorities of
+    /// clients, which verify no certificate of a session that resumes.
+    tickets: Arc<dyn ProducesTickets>,
+    /// Generation of the authorities of clients.
+    generation: u64,
     acceptor: TlsAcceptor,
-    /// Time of the last check for changed files.
-    looked: Instant,
+    names: Arc<ServerNames>,
+}
+
+/// A connection after its handshake.
+pub(super) struct TlsConnection<S> {
+    pub(super) stream: TlsStream<S>,
+    pub(super) protocol: Protocol,
+    /// Names of the server's certificate.
+    pub(super) names: Arc<ServerNames>,
+    /// The caller that the client's certificate names.
+    pub(super) certified: Option<CertifiedCaller>,
 }
 
 /// Contents of both files.
@@ -101,32 +125,27 @@ struct Pem {
 }
 
 impl Acceptor {
-    /// Reads and checks the files.
+    /// Reads and checks the files. Clients may show certificates of the `authorities`.
     ///
     /// # Errors
     /// [`TlsError`] names the unusable file and the problem.
-    pub(super) async fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let tickets = ring::Ticketer::new().map_err(|error| TlsError::Pair {
-            cert: files.cert.clone(),
-            key: files.key.clone(),
-            problem: error.to_string(),
-        })?;
-        let pem = Pem::read(&files).await?;
-        let acceptor = acceptor(&pem, &files, &tickets)?;
-        Ok(Self { files, tickets, current: Mutex::new(CertificatePair { pem, acceptor, looked: Instant::now() }) })
+    pub(super) async fn load(files: TlsFiles, authorities: Option<Arc<ClientAuthorities>>) -> Result<Self, TlsError> {
+        let pem = Arc::new(Pem::read(&files).await?);
+        let (verifier, generation) = verifier(authorities.as_deref()).await;
+        let current = pair(pem, &files, new_tickets(&files)?, verifier, generation)?;
+        Ok(Self { files, authorities, current: Mutex::new(current), looked: Mutex::new(Instant::now()) })
     }
 
-    /// Performs the handshake. Returns the TLS stream and its HTTP version. `wrap` is applied to the TCP stream first;
-    /// TLS reads from and writes to its result.
+    /// Performs the handshake. `wrap` is applied to the TCP stream first; TLS reads from and writes to its result.
     ///
     /// # Errors
-    /// The client disconnected, did not finish the handshake within [`TLS_HANDSHAKE_WAIT`], or shares no parameters
-    /// with us. A client that speaks plain HTTP gets [`PLAIN`] first.
+    /// The client disconnected, did not finish the handshake within [`TLS_HANDSHAKE_WAIT`], shares no parameters with us, or
+    /// showed a certificate that is not valid. A client that speaks plain HTTP gets [`PLAIN`] first.
     pub(super) async fn accept<S>(
         &self,
         stream: TcpStream,
         wrap: impl FnOnce(TcpStream) -> S,
-    ) -> io::Result<(TlsStream<S>, Protocol)>
+    ) -> io::Result<TlsConnection<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -135,47 +154,85 @@ impl Acceptor {
             let limited = |session: &mut rustls::ServerConnection| {
                 session.set_buffer_limit(Some(TLS_UNSENT_BYTES_MAX));
             };
+            let current = self.current().await;
             // Boxed, so that the memory of the handshake is freed when it is over.
-            Box::pin(self.current().await.accept_with(wrap(stream), limited)).await
+            Ok::<_, io::Error>((Box::pin(current.acceptor.accept_with(wrap(stream), limited)).await?, current))
         };
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake takes too long");
-        let stream = timeout(TLS_HANDSHAKE_WAIT, accepting).await.map_err(late)??;
-        let protocol = match stream.get_ref().1.alpn_protocol() {
+        let (stream, current) = timeout(TLS_HANDSHAKE_WAIT, accepting).await.map_err(late)??;
+        let session = stream.get_ref().1;
+        let protocol = match session.alpn_protocol() {
             Some(name) if name == HTTP2 => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        Ok((Box::new(stream), protocol))
+        let chain = session.peer_certificates().unwrap_or_default();
+        let certified = certificates::caller(chain, current.generation).transpose();
+        Ok(TlsConnection { stream: Box::new(stream), protocol, names: current.names, certified })
     }
 
-    /// The acceptor in use. At most one connection per [`TLS_RELOAD_EVERY`] checks the files for changes first.
-    async fn current(&self) -> TlsAcceptor {
+    /// The files in use. At most one connection per [`TLS_RELOAD_EVERY`] checks them for changes first.
+    async fn current(&self) -> CertificatePair {
         let due = {
-            let mut current = self.current.lock();
-            let due = current.looked.elapsed() >= TLS_RELOAD_EVERY;
+            let mut looked = self.looked.lock();
+            let due = looked.elapsed() >= TLS_RELOAD_EVERY;
             // Set before the reload, so that concurrent connections do not reload too.
             if due {
-                current.looked = Instant::now();
+                *looked = Instant::now();
             }
             due
         };
         if due && let Err(error) = self.reload().await {
             tracing::warn!(%error, "certificate reload failed");
         }
-        self.current.lock().acceptor.clone()
+        let (verifier, generation) = verifier(self.authorities.as_deref()).await;
+        let current = self.current.lock().clone();
+        if current.generation == generation {
+            return current;
+        }
+        let renewed = new_tickets(&self.files)
+            .and_then(|tickets| pair(Arc::clone(&current.pem), &self.files, tickets, verifier, generation));
+        match renewed {
+            Ok(renewed) => {
+                *self.current.lock() = renewed.clone();
+                renewed
+            }
+            // The requests of its clients are checked against the new authorities nevertheless.
+            Err(error) => {
+                tracing::warn!(%error, "client authorities not used");
+                current
+            }
+        }
     }
 
     async fn reload(&self) -> Result<(), TlsError> {
         let pem = Pem::read(&self.files).await?;
-        if self.current.lock().pem == pem {
+        let current = self.current.lock().clone();
+        if *current.pem == pem {
             return Ok(());
         }
-        let acceptor = acceptor(&pem, &self.files, &self.tickets)?;
-        let mut current = self.current.lock();
-        (current.pem, current.acceptor) = (pem, acceptor);
-        drop(current);
+        let (verifier, generation) = verifier(self.authorities.as_deref()).await;
+        let tickets = if current.generation == generation { current.tickets } else { new_tickets(&self.files)? };
+        let renewed = pair(Arc::new(pem), &self.files, tickets, verifier, generation)?;
+        *self.current.lock() = renewed;
         tracing::info!("certificate reloaded");
         Ok(())
     }
+}
+
+/// Returns the verifier of client certificates, and its generation. Without authorities, clients are not asked for one.
+async fn verifier(authorities: Option<&ClientAuthorities>) -> (Arc<dyn ClientCertVerifier>, u64) {
+    match authorities {
+        Some(authorities) => authorities.verifier().await,
+        None => (Arc::new(NoClientAuth), 0),
+    }
+}
+
+fn new_tickets(files: &TlsFiles) -> Result<Arc<dyn ProducesTickets>, TlsError> {
+    ring::Ticketer::new().map_err(|error| TlsError::Pair {
+        cert: files.cert.clone(),
+        key: files.key.clone(),
+        problem: error.to_string(),
+    })
 }
 
 impl Pem {
@@ -193,9 +250,16 @@ const HTTP2: &[u8] = b"h2";
 /// ALPN name of HTTP/1.1.
 const HTTP1: &[u8] = b"http/1.1";
 
-fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<TlsAcceptor, TlsError> {
+/// Checks the files, and makes an acceptor of them.
+fn pair(
+    pem: Arc<Pem>,
+    files: &TlsFiles,
+    tickets: Arc<dyn ProducesTickets>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    generation: u64,
+) -> Result<CertificatePair, TlsError> {
     let content = |path: &Path, problem| TlsError::Content { path: path.to_owned(), problem };
-    let pair = |error: rustls::Error| TlsError::Pair {
+    let mismatch = |error: rustls::Error| TlsError::Pair {
         cert: files.cert.clone(),
         key: files.key.clone(),
         problem: if matches!(error, rustls::Error::InconsistentKeys(_)) {
@@ -210,18 +274,19 @@ fn acceptor(pem: &Pem, files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> 
     if chain.is_empty() {
         return Err(content(&files.cert, "there is no certificate in it"));
     }
+    let names = Arc::new(chain.first().map(|own| ServerNames::of_certificate(own)).unwrap_or_default());
     let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| content(&files.key, problem(&error)))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(pair)?
-        .with_no_client_auth()
+        .map_err(mismatch)?
+        .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
-        .map_err(pair)?;
+        .map_err(mismatch)?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-    config.ticketer = Arc::clone(tickets);
+    config.ticketer = Arc::clone(&tickets);
     // Resume with tickets only: the default would keep sessions in memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok(Arc::new(config).into())
+    Ok(CertificatePair { pem, tickets, generation, acceptor: Arc::new(config).into(), names })
 }
 
 /// The problem of a PEM file. Omits the parser's text, which may quote the key.

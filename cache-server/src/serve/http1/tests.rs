@@ -187,7 +187,7 @@ async fn the_last_answer_of_a_connection_arrives_whole() {
     for (more, ends) in [("Content-Length: 10\r\n", false), ("Connection: close\r\n", true)] {
         let (ours, mut client) = duplex(1 << 10);
         let (closing, closed) = watch::channel(());
-        let handler = Handler { app: Arc::clone(&app), bound: Ipv4Addr::LOCALHOST.into(), peer: Arc::default() };
+        let handler = Handler::of_tests(Arc::clone(&app));
         tokio::spawn(requests(ours, Bytes::new(), handler, closed).0);
         client.write_all(request("/api/v1/configmaps", more).as_bytes()).await.unwrap();
         let mut answer = vec![client.read_u8().await.unwrap()];

@@ -1,6 +1,6 @@
 //! HTTP/2 connections over in-memory streams, frame by frame.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::sync::Arc;
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
@@ -29,7 +29,7 @@ fn connect() -> (DuplexStream, watch::Sender<()>) {
 fn connect_to(app: Arc<App>) -> (DuplexStream, watch::Sender<()>) {
     let (ours, client) = duplex(64 << 10);
     let (closing, closed) = watch::channel(());
-    tokio::spawn(serve(ours, Handler { app, bound: Ipv4Addr::LOCALHOST.into(), peer: Arc::default() }, closed));
+    tokio::spawn(serve(ours, Handler::of_tests(app), closed));
     (client, closing)
 }
 

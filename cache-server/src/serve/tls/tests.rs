@@ -41,7 +41,7 @@ impl Folder {
 async fn refused(cert: &str, key: &str) -> String {
     let folder = Folder::new();
     folder.write(cert, key);
-    let Err(error) = Acceptor::load(folder.files()).await else { panic!("{cert} and {key} are used") };
+    let Err(error) = Acceptor::load(folder.files(), None).await else { panic!("{cert} and {key} are used") };
     error.to_string().replace(folder.folder.path().to_str().unwrap(), "")
 }
 
@@ -63,7 +63,7 @@ async fn what_cannot_be_used_is_said_in_one_line_without_its_content() {
         assert_eq!(refused(cert, key).await, why);
     }
     fs::remove_file(folder.files().key).unwrap();
-    let Err(error) = Acceptor::load(folder.files()).await else { panic!("there is no key") };
+    let Err(error) = Acceptor::load(folder.files(), None).await else { panic!("there is no key") };
     assert!(error.to_string().ends_with("tls.key: No such file or directory (os error 2)"), "{error}");
 }
 
@@ -76,10 +76,10 @@ struct Pair {
 impl Pair {
     async fn new(folder: &Folder) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        Self { listener, acceptor: Acceptor::load(folder.files()).await.unwrap() }
+        Self { listener, acceptor: Acceptor::load(folder.files(), None).await.unwrap() }
     }
 
-    async fn accept(&self) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
+    async fn accept(&self) -> io::Result<TlsConnection<TcpStream>> {
         self.acceptor.accept(self.listener.accept().await?.0, |stream| stream).await
     }
 
@@ -101,7 +101,7 @@ impl Pair {
         let connecting = async { TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await };
         let (accepted, connected) = tokio::join!(self.accept(), connecting);
         connected.map_err(|error| error.to_string())?;
-        accepted.map(|(_, protocol)| protocol).map_err(|error| error.to_string())
+        accepted.map(|accepted| accepted.protocol).map_err(|error| error.to_string())
     }
 }
 
@@ -153,7 +153,7 @@ async fn a_handshake_that_does_not_end_is_given_up() {
         let begun = Instant::now();
         let mut client = pair.connect().await;
         client.write_all(said).await.unwrap();
-        let error = pair.accept().await.unwrap_err();
+        let Err(error) = pair.accept().await else { panic!("the handshake ended") };
         assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, TLS_HANDSHAKE_WAIT.as_secs()));
     }
 }
