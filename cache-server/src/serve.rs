@@ -58,7 +58,7 @@ use crate::{
 /// Reason why a server cannot start, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Callers would be served whoever they are.
+    /// Callers would be served without knowing them.
     #[error(
         "will not listen on {0}, which is no loopback address: callers must prove who they are, over TLS; give --tls-cert, \
          --tls-key, and --client-ca-file, --token-auth-file, --service-account-issuer, --oidc-issuer-url or --token-review"

@@ -93,7 +93,12 @@ impl Server {
 
     /// Like [`start`](Self::start), with more environment variables.
     pub async fn start_with(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
-        let listen = ["serve", "--listen", "127.0.0.1:0"];
+        Self::start_at("127.0.0.1:0", binary, environment, arguments).await
+    }
+
+    /// Like [`start_with`](Self::start_with), on another address.
+    pub async fn start_at(listen: &str, binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
+        let listen = ["serve", "--listen", listen];
         let mut child = spawn(binary, environment, &[&listen, arguments].concat());
         let stderr = Output::default();
         stderr.follow(child.stderr.take().unwrap());

@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
 use rustls::{
     ClientConfig, ConfigBuilder, RootCertStore,
     client::WantsClientCert,
@@ -60,10 +63,26 @@ impl Authority {
         self.sign(folder, params)
     }
 
+    /// Writes a certificate of a user and its key into `folder`.
+    pub fn issue_user(&self, folder: &Path, user: &str, groups: &[&str]) -> Files {
+        self.sign_as(folder, user, user_params(user, groups))
+    }
+
+    /// Like [`issue_user`](Self::issue_user), of which the validity has ended.
+    pub fn issue_expired_user(&self, folder: &Path, user: &str) -> Files {
+        let mut params = user_params(user, &[]);
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2021, 1, 1));
+        self.sign_as(folder, user, params)
+    }
+
     fn sign(&self, folder: &Path, params: CertificateParams) -> Files {
+        self.sign_as(folder, "tls", params)
+    }
+
+    fn sign_as(&self, folder: &Path, name: &str, params: CertificateParams) -> Files {
         let key = KeyPair::generate().expect("a key");
         let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let files = Files { cert: folder.join("tls.crt"), key: folder.join("tls.key") };
+        let files = Files { cert: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")) };
         fs::write(&files.cert, cert.pem() + &self.issuer.pem()).expect("a file");
         fs::write(&files.key, key.serialize_pem()).expect("a file");
         files
@@ -97,7 +116,29 @@ impl Authority {
 }
 
 fn params() -> CertificateParams {
-    CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names")
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    CertificateParams::new(names.into_iter().chain(own_address().map(|own| own.to_string())).collect::<Vec<_>>())
+        .expect("names")
+}
+
+/// Certificate of a client with this common name and these organizations.
+fn user_params(user: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::new([]).expect("no names");
+    params.distinguished_name = DistinguishedName::new();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if !user.is_empty() {
+        params.distinguished_name.push(DnType::CommonName, user);
+    }
+    groups.iter().for_each(|group| params.distinguished_name.push(DnType::OrganizationName, *group));
+    params
+}
+
+/// An address of this machine that is not loopback; `None` if there is none.
+pub fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Sends nothing: it only looks for the route.
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|address| !address.is_loopback())
 }
 
 impl Default for Authority {

@@ -42,7 +42,7 @@ impl AuthenticationMetrics {
     /// Counts a request of `user`.
     pub(crate) fn succeeded(&self, user: &str) {
         let known = COUNTED_NAMES.iter().find(|name| **name == user);
-        let username = known.copied().unwrap_or(if user.contains('@') { "email_id" } else { "other" });
+        let username = known.copied().unwrap_or_else(|| if user.contains('@') { "email_id" } else { "other" });
         self.users.get_or_create(&UserLabels { username }).inc();
         self.attempts.get_or_create(&AttemptLabels { result: "success" }).inc();
     }

@@ -129,3 +129,73 @@ impl SendOwn for OwnRequests {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        time::Instant,
+    };
+
+    use super::*;
+
+    const BOUNDS: AnswerBounds = AnswerBounds { bytes_max: 1 << 20, wait: Duration::from_secs(2) };
+
+    /// The answer of a server that sends `head`, and then `piece` for ever if it is not empty.
+    async fn answer(head: &'static str, piece: &'static [u8]) -> Result<(StatusCode, Bytes), OwnRequestError> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}/ignored", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4 << 10];
+            let count = stream.read(&mut request).await.unwrap();
+            assert!(request[..count].starts_with(b"GET /keys?a=b HTTP/1.1\r\n"), "{request:?}");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            while !piece.is_empty() && stream.write_all(piece).await.is_ok() {}
+            // Silent, until the client leaves.
+            let _ = stream.read(&mut request).await;
+        });
+        let requests = OwnRequests::anonymous(&url, None).unwrap();
+        let answer = requests.send(Method::GET, "/keys?a=b", Bytes::new(), BOUNDS).await;
+        serving.abort();
+        answer
+    }
+
+    /// Goal: an issuer's server can neither hold a request nor fill the memory. Method: answers that are whole, missing,
+    /// endless, and longer than the bound by their own account.
+    #[tokio::test]
+    async fn answers_are_bounded_in_length_and_time() {
+        let whole = answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"").await;
+        assert_eq!(whole, Ok((StatusCode::OK, Bytes::from_static(b"{}"))));
+        let began = Instant::now();
+        for head in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{"] {
+            assert_eq!(answer(head, b"").await, Err(OwnRequestError::Late), "{head:?}");
+        }
+        assert!(began.elapsed() < 4 * BOUNDS.wait, "{:?}", began.elapsed());
+        for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"] {
+            assert_eq!(answer(head, &[b' '; 1 << 10]).await, Err(OwnRequestError::TooLong), "{head:?}");
+        }
+        let closed = OwnRequests::anonymous("http://127.0.0.1:1/", None).unwrap();
+        let failure = closed.send(Method::GET, "/", Bytes::new(), BOUNDS).await.unwrap_err();
+        assert!(matches!(failure, OwnRequestError::Failed(_)), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn keys_are_fetched_over_https_beyond_this_machine() {
+        for (url, is_used) in [
+            ("https://issuer.example.com/keys", true),
+            ("http://localhost:1/keys", true),
+            ("http://[::1]:1/keys", true),
+            ("http://issuer.example.com/keys", false),
+            ("http://127.0.0.1.example.com/keys", false),
+            ("https://user:password@issuer.example.com/", false),
+            ("ftp://localhost/keys", false),
+            ("keys", false),
+        ] {
+            assert_eq!(OwnRequests::anonymous(url, None).is_ok(), is_used, "{url}");
+        }
+    }
+}

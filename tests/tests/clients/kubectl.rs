@@ -5,6 +5,7 @@
 //! tested: the installed one, if it is recent enough, and the one built from its module.
 
 mod changing;
+mod credentials;
 mod reading;
 mod waiting;
 

@@ -68,7 +68,7 @@ pub enum TokenFileError {
 pub fn parse(text: &str) -> Result<Vec<StaticToken>, TokenFileError> {
     let mut tokens: Vec<StaticToken> = Vec::new();
     let mut lines = std::collections::HashMap::new();
-    let mut records = Records { rest: text, line: 1 };
+    let mut records = CsvRecords { rest: text, line: 1 };
     while let Some((line, mut fields)) = records.next_record()? {
         if fields.len() < 3 {
             return Err(TokenFileError::Fields { line, fields: fields.len() });
@@ -93,13 +93,13 @@ pub fn parse(text: &str) -> Result<Vec<StaticToken>, TokenFileError> {
 }
 
 /// Reads CSV record by record.
-struct Records<'a> {
+struct CsvRecords<'a> {
     rest: &'a str,
     /// Number of the next line.
     line: usize,
 }
 
-impl Records<'_> {
+impl CsvRecords<'_> {
     /// Returns the fields of the next record that is not empty, and the number of its first line.
     fn next_record(&mut self) -> Result<Option<(usize, Vec<String>)>, TokenFileError> {
         while let Some(rest) = self.rest.strip_prefix('\n').or_else(|| self.rest.strip_prefix("\r\n")) {

@@ -116,9 +116,9 @@ async fn issuer_keys(
     let source: Box<dyn FetchKeys> = match source {
         KeySource::File(path) => return Ok(IssuerKeys::File(ReloadedFile::load(path, keys::parse).await?)),
         KeySource::Url(url) => {
-            Box::new(DocumentSource { requests: OwnRequests::anonymous(url, ca_file)?, path: path_of(url) })
+            Box::new(KeyDocument { requests: OwnRequests::anonymous(url, ca_file)?, path: path_of(url) })
         }
-        KeySource::Upstream => Box::new(DocumentSource {
+        KeySource::Upstream => Box::new(KeyDocument {
             requests: upstream.ok_or(AuthenticationError::NoUpstream("--service-account-jwks upstream"))?.clone(),
             path: "/openid/v1/jwks".to_owned(),
         }),
@@ -138,12 +138,12 @@ fn path_of(url: &str) -> String {
 }
 
 /// Keys at one path.
-struct DocumentSource {
+struct KeyDocument {
     requests: OwnRequests,
     path: String,
 }
 
-impl FetchKeys for DocumentSource {
+impl FetchKeys for KeyDocument {
     fn fetch(&self) -> BoxFuture<'_, Result<Bytes, String>> {
         Box::pin(get(&self.requests, &self.path))
     }
