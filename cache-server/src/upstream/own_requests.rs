@@ -96,7 +96,8 @@ impl OwnRequests {
                 .method(&method)
                 .uri(path)
                 .header(header::CONTENT_TYPE, "application/json")
-                .header(header::ACCEPT, "application/json")
+                // Keys have a media type of their own.
+                .header(header::ACCEPT, "application/json, */*")
                 .body(Body::from(body.to_vec()))
                 .map_err(|error| OwnRequestError::Failed(error.to_string()))?;
             match client.send(request).await {

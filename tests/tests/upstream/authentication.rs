@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tests::{
-    genuine::{ADMIN, CACHE, Genuine, token_of},
+    genuine::{ADMIN, CACHE, Genuine, cluster_role, cluster_role_binding, token_of},
     http::Client,
 };
 
@@ -34,11 +34,14 @@ async fn requests(genuine: &Genuine) -> u64 {
 async fn tokens_of_accounts_are_verified_with_the_upstreams_keys() {
     let Some(genuine) = Genuine::start("tokens_of_accounts_are_verified_with_the_upstreams_keys").await else { return };
     let token = account_token(&genuine, "app").await;
+    // Not every user may read the keys.
+    let discovery = "system:service-account-issuer-discovery";
+    genuine.client(ADMIN).create_manifest(&cluster_role_binding("keys", discovery, "User", CACHE)).await;
     let flags =
         ["--service-account-issuer", ISSUER, "--service-account-jwks", "upstream", "--log", "cache_server=debug"];
     let server = cache_with(&genuine, "pods", &flags).await;
     let client = server.client().with_token(&token);
-    until("the keys are fetched", async || client.get("/livez").await.code == 200).await;
+    assert_eq!(client.get("/livez").await.code, 200, "{}", server.log());
     let before = requests(&genuine).await;
     for _ in 0..200 {
         assert_eq!(client.get("/livez").await.code, 200);
@@ -60,8 +63,8 @@ async fn other_tokens_are_reviewed() {
     let Some(genuine) = Genuine::start("other_tokens_are_reviewed").await else { return };
     let admin = genuine.client(ADMIN);
     let role = json!([{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]);
-    admin.create_manifest(&tests::genuine::cluster_role("reviewer", &role)).await;
-    admin.create_manifest(&tests::genuine::cluster_role_binding("reviewer", "reviewer", "User", CACHE)).await;
+    admin.create_manifest(&cluster_role("reviewer", &role)).await;
+    admin.create_manifest(&cluster_role_binding("reviewer", "reviewer", "User", CACHE)).await;
     let server = cache_with(&genuine, "pods", &["--token-review", "--log", "cache_server=debug"]).await;
     let with = |token: &str| -> Client { server.client().with_token(token) };
     until("the review is allowed", async || with(&token_of(ADMIN)).get("/livez").await.code == 200).await;
