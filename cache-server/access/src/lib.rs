@@ -4,9 +4,16 @@
 //! the parts of the request.
 //!
 //! In reading order: [`user`] (the identity of a caller), [`request_info`] (what a request asks for), [`decision`]
-//! (allowed, denied, no opinion).
+//! (allowed, denied, no opinion), [`rbac`] (roles and bindings), [`bootstrap`] (those that a cluster begins with),
+//! [`node`] (requests of nodes), [`abac`] (policies of a file), [`review`] (the rules of a user).
 
+pub mod abac;
 pub mod authentication;
+pub mod bootstrap;
 pub mod decision;
+pub mod node;
+pub mod rbac;
 pub mod request_info;
+pub mod review;
+mod slots;
 pub mod user;

@@ -1,0 +1,90 @@
+//! Restores an object of the table: adds what is missing, and keeps what an administrator added.
+
+use serde_json::{Map, Value, json};
+
+use super::{AUTOUPDATE, BootstrapObject};
+use crate::rbac::{RoleRule, missing_rules};
+
+/// What the state of an object needs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reconciliation {
+    /// Nothing: it has all that it should have, or its administrator forbids changes.
+    None,
+    /// It is replaced by this object.
+    Update(Map<String, Value>),
+    /// It is deleted and created again: the role of a binding cannot be changed.
+    Recreate,
+}
+
+/// Compares an object with the one in the table.
+#[must_use]
+pub fn reconcile(existing: &Map<String, Value>, expected: &BootstrapObject) -> Reconciliation {
+    let annotation = existing.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(AUTOUPDATE));
+    if annotation.is_some_and(|value| value == "false") {
+        return Reconciliation::None;
+    }
+    let wanted = &expected.manifest;
+    if wanted.get("roleRef") != existing.get("roleRef") {
+        return Reconciliation::Recreate;
+    }
+    let mut object = existing.clone();
+    for member in ["labels", "annotations"] {
+        add_members(&mut object, &wanted["metadata"], member);
+    }
+    add_items(&mut object, wanted, "subjects");
+    add_rules(&mut object, wanted);
+    match wanted.get("aggregationRule") {
+        Some(rule) => {
+            let owned = object.entry("aggregationRule").or_insert_with(|| json!({}));
+            if let (Value::Object(owned), Value::Object(wanted)) = (owned, rule) {
+                add_items(owned, wanted, "clusterRoleSelectors");
+            }
+        }
+        None => drop(object.remove("aggregationRule")),
+    }
+    if object == *existing { Reconciliation::None } else { Reconciliation::Update(object) }
+}
+
+/// Adds labels or annotations that are missing. Values that differ stay.
+fn add_members(object: &mut Map<String, Value>, wanted: &Value, member: &str) {
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
+    let owned = metadata.entry(member).or_insert(Value::Null);
+    if owned.is_null() {
+        *owned = json!({});
+    }
+    let (Value::Object(owned), Some(Value::Object(wanted))) = (owned, wanted.get(member)) else { return };
+    for (key, value) in wanted {
+        owned.entry(key).or_insert_with(|| value.clone());
+    }
+}
+
+/// Adds the items of a list that are missing.
+fn add_items(object: &mut Map<String, Value>, wanted: &Map<String, Value>, member: &str) {
+    let Some(Value::Array(wanted)) = wanted.get(member) else { return };
+    let owned = object.entry(member).or_insert(Value::Null);
+    if owned.is_null() {
+        *owned = json!([]);
+    }
+    let Value::Array(owned) = owned else { return };
+    let missing: Vec<Value> = wanted.iter().filter(|item| !owned.contains(item)).cloned().collect();
+    owned.extend(missing);
+}
+
+/// Adds the parts of rules that the present ones do not cover.
+fn add_rules(object: &mut Map<String, Value>, wanted: &Map<String, Value>) {
+    let rules = |of: &Map<String, Value>| -> Vec<RoleRule> {
+        let rules = of.get("rules").cloned().unwrap_or_default();
+        serde_json::from_value::<Option<_>>(rules).ok().flatten().unwrap_or_default()
+    };
+    let missing = missing_rules(&rules(object), &rules(wanted));
+    if missing.is_empty() {
+        return;
+    }
+    let owned = object.entry("rules").or_insert(Value::Null);
+    if owned.is_null() {
+        *owned = json!([]);
+    }
+    if let Value::Array(owned) = owned {
+        owned.extend(missing.iter().map(|rule| json!(rule)));
+    }
+}

@@ -1,0 +1,30 @@
+//! Role-based access control: decides from Roles, ClusterRoles and their bindings.
+//!
+//! INVARIANT: rules only allow. A role that is missing, unreadable or not known yet grants nothing.
+//!
+//! In reading order: `object` (the four kinds), `rule` (one rule and one request), `aggregation` (ClusterRoles that
+//! collect the rules of others), `policy` (all objects, indexed by subject), `escalation` (rules that a user may grant).
+//!
+//! Source: Kubernetes `plugin/pkg/auth/authorizer/rbac`, `pkg/registry/rbac/validation`.
+
+mod aggregation;
+mod escalation;
+mod object;
+mod policy;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::{
+    escalation::missing_rules,
+    object::nullable,
+    rule::{RuleRequest, path_matches},
+};
+pub use self::{
+    escalation::{full_authority, grants_unheld},
+    object::{RbacKind, RbacObject, RoleReference, RoleRule, RoleSubject},
+    policy::RbacPolicy,
+};
+
+/// API group of the four kinds.
+pub const GROUP: &str = "rbac.authorization.k8s.io";

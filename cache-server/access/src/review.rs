@@ -1,0 +1,53 @@
+//! Answers about the rights of a user: the status of a SelfSubjectRulesReview.
+
+use serde::Serialize;
+
+use crate::rbac::RoleRule;
+
+/// The rules of a user, as far as authorizers can list them. Serializes as SubjectRulesReviewStatus.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubjectRules {
+    /// Rules about resources.
+    pub resource_rules: Vec<RoleRule>,
+    /// Rules about paths.
+    pub non_resource_rules: Vec<RoleRule>,
+    /// True if an authorizer may allow more than it lists.
+    pub incomplete: bool,
+    /// Reason why rules are missing; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub evaluation_error: String,
+}
+
+impl SubjectRules {
+    /// Adds rules. A rule with resources and paths is listed as two.
+    pub fn extend<'a>(&mut self, rules: impl IntoIterator<Item = &'a RoleRule>) {
+        for rule in rules {
+            if !rule.resources.is_empty() {
+                self.resource_rules.push(RoleRule { non_resource_urls: Vec::new(), ..rule.clone() });
+            }
+            if !rule.non_resource_urls.is_empty() {
+                let (verbs, non_resource_urls) = (rule.verbs.clone(), rule.non_resource_urls.clone());
+                self.non_resource_rules.push(RoleRule { verbs, non_resource_urls, ..RoleRule::default() });
+            }
+        }
+    }
+
+    /// Adds the rules of another authorizer.
+    pub fn append(&mut self, other: Self) {
+        self.resource_rules.extend(other.resource_rules);
+        self.non_resource_rules.extend(other.non_resource_rules);
+        self.incomplete |= other.incomplete;
+        if !self.evaluation_error.is_empty() && !other.evaluation_error.is_empty() {
+            self.evaluation_error = format!("[{}, {}]", self.evaluation_error, other.evaluation_error);
+        } else {
+            self.evaluation_error.push_str(&other.evaluation_error);
+        }
+    }
+
+    /// All rules, those about resources first.
+    #[must_use]
+    pub fn into_rules(self) -> Vec<RoleRule> {
+        self.resource_rules.into_iter().chain(self.non_resource_rules).collect()
+    }
+}
