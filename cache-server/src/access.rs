@@ -43,7 +43,7 @@ const IMPERSONATE: &str = impersonation::HEADER_PREFIX;
 /// The rules of access of one server.
 pub(crate) struct Access {
     authenticator: Authenticator,
-    authorizer: Authorizer,
+    pub(crate) authorizer: Authorizer,
     /// The open watches whose callers' rights are checked again.
     pub(crate) leases: Arc<WatchLeases>,
 }
@@ -138,7 +138,7 @@ impl Access {
     }
 
     /// True if rights can be withdrawn while a watch is open.
-    pub(crate) const fn checks_again(&self) -> bool {
+    pub(crate) fn checks_again(&self) -> bool {
         self.authenticator.checks_again() || self.authorizer.checks_again()
     }
 

@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
+use access_rules::user::User;
 use informer_serving::status::Status;
 
 use crate::{
     access::{
         Access,
         authenticate::Authenticator,
-        authorize::Authorizer,
+        authorize::{Authorizer, bootstrap},
         lease::{self, HeldRight},
     },
     budget::{Crowd, Room, Work},
@@ -102,6 +103,15 @@ pub(crate) struct LocalApp<'a> {
     app: &'a App,
     pub(crate) store: &'a Arc<dyn Store>,
     pub(crate) namespaces: &'a Namespaces,
+    /// The caller whose rights bound its writes; `None` for the server itself.
+    pub(crate) caller: Option<&'a User>,
+}
+
+impl<'a> LocalApp<'a> {
+    /// The app for the writes of a caller.
+    pub(crate) const fn of(self, caller: Option<&'a User>) -> Self {
+        Self { caller, ..self }
+    }
 }
 
 impl Deref for LocalApp<'_> {
@@ -212,14 +222,17 @@ impl App {
         let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
         let metrics = Metrics::new(Arc::clone(&registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
-        let access = Access::new(Authenticator::unsecured(), Authorizer::AlwaysAllow);
+        let authorizer = Authorizer::new(&config.authorization, metrics.authorization.clone());
+        let access = Access::new(Authenticator::unsecured(), authorizer);
         Self { config, registry, definitions, writes, caches, room, work, metrics, access, crowd }
     }
 
     /// Returns the app with its store; `None` if writes are not local.
     pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
-            Writes::Local(LocalWrites { store, namespaces, .. }) => Some(LocalApp { app: self, store, namespaces }),
+            Writes::Local(LocalWrites { store, namespaces, .. }) => {
+                Some(LocalApp { app: self, store, namespaces, caller: None })
+            }
             Writes::Forward(_) => None,
         }
     }
@@ -281,6 +294,7 @@ impl App {
                 ControllerDuty::None => {}
             }
         }
+        self.start_authorizer().await;
         let Some(upstream) = self.upstream() else { return };
         upstream.report_unknown(&self.registry.now());
         self.named();
@@ -290,6 +304,18 @@ impl App {
         if self.config.upstream.as_ref().is_some_and(|settings| settings.listens_when_ready) {
             self.filled().await;
         }
+    }
+
+    /// Stores the roles of a cluster if they decide here and no other program keeps them, and follows what decides.
+    async fn start_authorizer(&self) {
+        let authorizer = &self.access.authorizer;
+        if let Writes::Local(LocalWrites { store, duty, .. }) = &self.writes
+            && authorizer.has_roles()
+            && !matches!(duty, ControllerDuty::None)
+        {
+            bootstrap::store_objects(&self.caches, &**store, &self.registry).await;
+        }
+        authorizer.follow(&self.caches, &self.registry).await;
     }
 }
 

@@ -4,6 +4,7 @@
 //! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
 
 mod authentication;
+mod authorization;
 mod client;
 #[cfg(feature = "etcd")]
 mod etcd;

@@ -2,6 +2,7 @@
 //! or the environment.
 
 mod authentication;
+mod authorization;
 mod etcd;
 mod spec;
 mod upstream;
@@ -15,6 +16,7 @@ use std::{
 use crate::limits;
 
 pub use authentication::{AuthenticationConfig, KeySource, OidcConfig, ServiceAccountsConfig};
+pub use authorization::{AuthorizationConfig, AuthorizationConfigError, AuthorizationMode};
 pub use etcd::EtcdConfig;
 pub use spec::{PopulateSpec, PopulateSpecError};
 pub use upstream::UpstreamConfig;
@@ -62,6 +64,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Ways in which callers prove their identity. Default none.
     pub authentication: AuthenticationConfig,
+    /// Authorizers of requests. Default: none, and every caller may do everything.
+    pub authorization: AuthorizationConfig,
 }
 
 /// Paths of a certificate and its key.
@@ -111,6 +115,7 @@ impl Default for Config {
             upstream: None,
             tls: None,
             authentication: AuthenticationConfig::default(),
+            authorization: AuthorizationConfig::default(),
         }
     }
 }

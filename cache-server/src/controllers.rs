@@ -3,5 +3,5 @@
 pub(crate) mod definitions;
 pub(crate) mod leftovers;
 pub(crate) mod namespaces;
-mod passes;
-mod settled;
+pub(crate) mod passes;
+pub(crate) mod settled;

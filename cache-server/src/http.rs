@@ -62,7 +62,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
-    let head = RequestHead::new(&parts);
+    let mut head = RequestHead::new(&parts);
     let mut context = RequestContext::new(&parts, &head.query);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = verb_and_resource(&head, &route);
@@ -87,6 +87,7 @@ where
         return finished(answer, head.errors, &context, &mut answering, closes);
     }
     let mut body = std::pin::pin!(body);
+    head.caller = context.user();
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
         Err(status) => Err(status),
         Ok(handshake) => {
@@ -346,7 +347,7 @@ where
     // In kube-apiserver, the router of built-in types checks the header first, with an error of its own.
     let format = format.map_err(|refusal| if target.ty.custom.is_some() { negotiate::refusal() } else { refusal })?;
     if *head.method != Method::GET {
-        return write::answer(&local(app)?, head, target, &format, body).await;
+        return write::answer(&local(app)?.of(head.caller), head, target, &format, body).await;
     }
     if target.subresource.as_deref() == Some(write::SCALE) {
         return write::read_scale(&local(app)?, head, target, &format).await;

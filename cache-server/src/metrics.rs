@@ -8,6 +8,7 @@
 //! doubled.
 
 mod authentication;
+mod authorization;
 
 use std::{
     collections::HashSet,
@@ -26,6 +27,7 @@ use prometheus_client::{
 use watch_cache::CacheStats;
 
 pub(crate) use self::authentication::AuthenticationMetrics;
+pub(crate) use self::authorization::AuthorizationMetrics;
 
 use crate::{cacher::Caches, registry::Live};
 
@@ -180,6 +182,8 @@ pub struct Metrics {
     connections_ended: Counter,
     /// Counters of authentication.
     pub(crate) authentication: AuthenticationMetrics,
+    /// Counters of authorization.
+    pub(crate) authorization: AuthorizationMetrics,
 }
 
 impl fmt::Debug for Metrics {
@@ -202,6 +206,8 @@ impl Metrics {
         let connections_ended = Counter::default();
         let authentication = AuthenticationMetrics::default();
         authentication.register(&mut registry);
+        let authorization = AuthorizationMetrics::default();
+        authorization.register(&mut registry);
         registry.register("apiserver_request", "Requests answered", requests.family.clone());
         let about_aborted = "Requests whose clients left before they were answered";
         registry.register("apiserver_request_aborts", about_aborted, aborted.family.clone());
@@ -226,6 +232,7 @@ impl Metrics {
             connections,
             connections_ended,
             authentication,
+            authorization,
         }
     }
 

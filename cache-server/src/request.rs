@@ -1,5 +1,6 @@
 //! One request without its path and body, as every handler reads it.
 
+use access_rules::user::User;
 use http::{HeaderMap, Method, header, request::Parts};
 use informer_serving::query::Query;
 
@@ -14,6 +15,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Body budget of the connection; `None` if the connection carries one request at a time.
     pub(crate) room: Option<&'a Room>,
+    /// The caller; `None` before it is known.
+    pub(crate) caller: Option<&'a User>,
     /// The values of Accept.
     pub(crate) accept: String,
     pub(crate) query: Query,
@@ -30,6 +33,7 @@ impl<'a> RequestHead<'a> {
         let errors = negotiate::of_error(&parts.headers, &query);
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
         let room = parts.extensions.get::<Room>();
-        Self { method: &parts.method, headers: &parts.headers, room, accept, query, indent, errors }
+        let (method, headers) = (&parts.method, &parts.headers);
+        Self { method, headers, room, caller: None, accept, query, indent, errors }
     }
 }

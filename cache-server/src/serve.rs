@@ -42,7 +42,7 @@ use crate::{
     access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::App,
-    config::Config,
+    config::{AuthorizationConfigError, Config},
     limits,
     storage::{backup::ExistingObjects, durable::DataFolderError, folder::FolderError},
     upstream::{
@@ -91,6 +91,12 @@ pub enum StartError {
     /// The certificate or its key cannot be used.
     #[error("cannot use the certificate: {0}")]
     Tls(#[from] TlsError),
+    /// The settings of authorization contradict each other.
+    #[error(transparent)]
+    Authorization(#[from] AuthorizationConfigError),
+    /// A file of the settings of access cannot be used.
+    #[error("cannot use {0}")]
+    AccessFile(#[from] AccessFileError),
     /// The upstream API server cannot be used.
     #[error("cannot use the upstream: {0}")]
     Upstream(#[from] UpstreamError),
@@ -161,7 +167,9 @@ impl Server {
             Some(path) => Some(UnixSocketFile::bind(&path).map_err(|source| StartError::ListenUnix { path, source })?),
             None => None,
         };
+        config.authorization.check(config.upstream.is_some())?;
         let mut app = assemble(config).await?;
+        app.access.authorizer.load(&app.config.authorization).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
         let authenticator = Authenticator::load(authentication, own_requests, metrics).await?;

@@ -14,6 +14,7 @@ mod collection;
 mod commit;
 mod create;
 mod delete;
+mod grants;
 mod intake;
 mod patch;
 mod scale;

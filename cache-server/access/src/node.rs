@@ -152,7 +152,7 @@ impl NodeAuthorizer {
         match verb {
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => self.related(node, ReferencedKind::Slice, of),
-            "watch" | "list" | "deletecollection" if selects(of, "nodeName", node) => Ok(()),
+            "watch" | "list" | "deletecollection" if selects(of, "spec.nodeName", node) => Ok(()),
             "watch" | "list" | "deletecollection" => {
                 refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
             }

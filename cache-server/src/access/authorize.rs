@@ -1,37 +1,198 @@
-//! Decides what a caller may do.
+//! Decides what a caller may do: asks the authorizers of the settings in order, until one allows.
+//!
+//! INVARIANT: a request that no authorizer allows is refused. INVARIANT: a decision sends no request: roles, bindings and
+//! the references of pods are followed in the caches.
+//!
+//! In reading order: the authorizers (here), [`followed`] (the state that they decide by), [`bootstrap`] (roles of a new
+//! store), [`escalation`] (roles and bindings that a caller may write).
 
-use access_rules::{request_info::RequestInfo, user::User};
+pub(crate) mod bootstrap;
+pub(crate) mod escalation;
+mod followed;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use access_rules::{
+    abac::AbacPolicies,
+    decision::AccessDecision,
+    rbac::full_authority,
+    request_info::RequestInfo,
+    review::SubjectRules,
+    user::{MASTERS, User},
+};
 use informer_serving::status::Status;
 use tokio::sync::watch;
 
+use self::followed::FollowedPolicies;
+use super::reloaded::{AccessFileError, ReloadedFile};
+use crate::{
+    cacher::Caches,
+    config::{AuthorizationConfig, AuthorizationMode},
+    metrics::AuthorizationMetrics,
+    registry::Live,
+};
+
 /// Decides about the requests of callers.
-pub(crate) enum Authorizer {
-    /// Every caller may do everything, or another server decides.
-    AlwaysAllow,
+pub(crate) struct Authorizer {
+    modes: Vec<AuthorizationMode>,
+    followed: Arc<FollowedPolicies>,
+    /// Policies of [`AuthorizationMode::Policy`].
+    policies: Option<ReloadedFile<AbacPolicies>>,
+    metrics: AuthorizationMetrics,
 }
 
 impl Authorizer {
+    /// The authorizers of the settings, without the policies of a file. Without settings, every caller may do everything,
+    /// or another server decides.
+    pub(crate) fn new(config: &AuthorizationConfig, metrics: AuthorizationMetrics) -> Self {
+        let mut modes = config.modes.clone();
+        if modes.is_empty() {
+            modes.push(AuthorizationMode::AlwaysAllow);
+        }
+        let followed = Arc::new(FollowedPolicies::new(&modes));
+        Self { modes, followed, policies: None, metrics }
+    }
+
+    /// Reads the policies of a file, and follows its changes.
+    ///
+    /// # Errors
+    /// [`AccessFileError`] if the file cannot be used.
+    pub(crate) async fn load(&mut self, config: &AuthorizationConfig) -> Result<(), AccessFileError> {
+        if let Some(path) = &config.policy_file {
+            self.policies = Some(ReloadedFile::load(path, read_policies).await?);
+        }
+        Ok(())
+    }
+
+    /// Follows the objects that the authorizers decide by, until the caches are dropped. Waits until they are known, at most
+    /// 3 s ([`FRESH_WAIT`](crate::limits::FRESH_WAIT)).
+    pub(crate) async fn follow(&self, caches: &Arc<Caches>, registry: &Live) {
+        self.followed.follow(caches, registry).await;
+    }
+
     /// Returns `Ok` if `user` may send the request.
     ///
     /// # Errors
-    /// 403 if it may not; 5xx if that cannot be decided.
-    pub(crate) async fn authorize(&self, _user: &User, _info: &RequestInfo) -> Result<(), Status> {
-        match self {
-            Self::AlwaysAllow => Ok(()),
+    /// 403 if it may not; 429 while that cannot be decided.
+    pub(crate) async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
+        let decision = self.decide(user, info).await?;
+        if decision.is_allowed() {
+            return Ok(());
         }
+        Err(info.forbidden(Some(&user.name), decision.reason()))
+    }
+
+    /// Decides about a request.
+    ///
+    /// # Errors
+    /// 429 while roles and bindings are not known.
+    pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+        if user.is_in(MASTERS) {
+            self.metrics.allowed("Privileged");
+            return Ok(AccessDecision::Allowed { reason: String::new() });
+        }
+        let mut reasons = Vec::new();
+        for &mode in &self.modes {
+            match self.decide_by(mode, user, info).await? {
+                allowed @ AccessDecision::Allowed { .. } => {
+                    self.metrics.allowed(label(mode));
+                    return Ok(allowed);
+                }
+                AccessDecision::Denied { reason } | AccessDecision::NoOpinion { reason } => reasons.push(reason),
+            }
+        }
+        self.metrics.denied();
+        reasons.retain(|reason| !reason.is_empty());
+        Ok(AccessDecision::NoOpinion { reason: reasons.join("\n") })
+    }
+
+    async fn decide_by(
+        &self,
+        mode: AuthorizationMode,
+        user: &User,
+        info: &RequestInfo,
+    ) -> Result<AccessDecision, Status> {
+        Ok(match mode {
+            AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream => {
+                AccessDecision::Allowed { reason: String::new() }
+            }
+            AuthorizationMode::Node => self.followed.node.read().decide(user, info),
+            AuthorizationMode::Rbac => {
+                self.followed.roles_are_known().await?;
+                self.followed.rbac.read().decide(user, info)
+            }
+            AuthorizationMode::Policy => match &self.policies {
+                Some(policies) => policies.current().await.0.decide(user, info),
+                None => AccessDecision::NoOpinion { reason: String::new() },
+            },
+        })
+    }
+
+    /// Returns the rules of a user in a namespace, as far as the authorizers can list them.
+    ///
+    /// # Errors
+    /// 429 while roles and bindings are not known.
+    pub(crate) async fn rules_for(&self, user: &User, namespace: &str) -> Result<SubjectRules, Status> {
+        let mut rules = SubjectRules::default();
+        for mode in &self.modes {
+            match mode {
+                AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream => rules.extend(&full_authority()),
+                AuthorizationMode::Node => rules.append(self.followed.node.read().rules_for(user)),
+                AuthorizationMode::Rbac => rules.append(self.roles_of(user, namespace).await?),
+                AuthorizationMode::Policy => {
+                    if let Some(policies) = &self.policies {
+                        rules.append(policies.current().await.0.rules_for(user, namespace));
+                    }
+                }
+            }
+        }
+        Ok(rules)
+    }
+
+    /// Returns the rules that roles give to a user. None without roles and bindings.
+    async fn roles_of(&self, user: &User, namespace: &str) -> Result<SubjectRules, Status> {
+        self.followed.roles_are_known().await?;
+        Ok(self.followed.rbac.read().rules_for(user, namespace))
     }
 
     /// True if rights can be withdrawn.
-    pub(crate) const fn checks_again(&self) -> bool {
-        match self {
-            Self::AlwaysAllow => false,
-        }
+    pub(crate) fn checks_again(&self) -> bool {
+        let decides =
+            |mode: &AuthorizationMode| !matches!(mode, AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream);
+        self.modes.iter().any(decides)
     }
 
-    /// Number of the policies' version, which changes with them; `None` if they never change, or without a notice.
-    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
-        match self {
-            Self::AlwaysAllow => None,
-        }
+    /// True if the API server behind this server decides, and not this server.
+    pub(crate) fn leaves_to_upstream(&self) -> bool {
+        !self.checks_again()
     }
+
+    /// True if roles and bindings decide.
+    pub(crate) fn has_roles(&self) -> bool {
+        self.modes.contains(&AuthorizationMode::Rbac)
+    }
+
+    /// Number of the policies' version, which changes with roles and bindings; `None` if they never change, or without a
+    /// notice. A change of pods or of a policy file has none.
+    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
+        self.has_roles().then(|| self.followed.changes())
+    }
+}
+
+/// Type of an authorizer in metrics, as in kube-apiserver.
+const fn label(mode: AuthorizationMode) -> &'static str {
+    match mode {
+        AuthorizationMode::AlwaysAllow => "AlwaysAllow",
+        AuthorizationMode::Node => "Node",
+        AuthorizationMode::Rbac => "RBAC",
+        AuthorizationMode::Policy => "ABAC",
+        AuthorizationMode::Upstream => "Upstream",
+    }
+}
+
+fn read_policies(content: &[u8]) -> Result<AbacPolicies, String> {
+    let text = std::str::from_utf8(content).map_err(|_| "the file is no text".to_owned())?;
+    AbacPolicies::parse(text).map_err(|error| error.to_string())
 }

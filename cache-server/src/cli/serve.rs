@@ -20,7 +20,8 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    FAILED, StopSignals, authentication::AuthenticationFlags, fail, fail_input, files, units, upstream::UpstreamFlags,
+    FAILED, StopSignals, authentication::AuthenticationFlags, authorization::AuthorizationFlags, fail, fail_input,
+    files, units, upstream::UpstreamFlags,
 };
 use crate::{
     Server, StartError,
@@ -96,6 +97,9 @@ pub(super) struct Serve {
     #[command(flatten)]
     authentication: AuthenticationFlags,
 
+    #[command(flatten)]
+    authorization: AuthorizationFlags,
+
     /// Bytes of a connection that the kernel may hold unsent before its client counts as slow: bytes, or with KiB,
     /// MiB, GiB. Linux only.
     #[arg(long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB", value_parser = unsent_size)]
@@ -159,6 +163,7 @@ impl From<Serve> for Config {
             // clap requires both flags together.
             authentication: serve.authentication.into_config(),
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
+            authorization: serve.authorization.into_config(),
             ..Self::default()
         };
         config.limits.window_bytes_max = serve.window_bytes;

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The work of one controller.
-pub(super) trait Controller: Send + 'static {
+pub(crate) trait Controller: Send + 'static {
     /// Error of a pass.
     type Error: Send;
 
@@ -57,7 +57,7 @@ pub(super) trait Controller: Send + 'static {
 }
 
 /// Outcome of a pass.
-pub(super) enum PassOutcome {
+pub(crate) enum PassOutcome {
     /// Nothing is left to do but to wait for finalizers. Each entry is a cache with objects that they hold, and the
     /// position of the snapshot in which those were found.
     Settled(Vec<(Reader, u64)>),
@@ -66,7 +66,7 @@ pub(super) enum PassOutcome {
 }
 
 /// Runs a controller over the objects of `ty`, until the caches are dropped or stopped. Holds them only while it works.
-pub(super) async fn run<C: Controller>(mut controller: C, caches: Weak<Caches>, ty: Arc<ResourceType>) {
+pub(crate) async fn run<C: Controller>(mut controller: C, caches: Weak<Caches>, ty: Arc<ResourceType>) {
     let mut seen = Objects::new();
     loop {
         let reader = match caches.upgrade() {

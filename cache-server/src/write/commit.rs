@@ -11,7 +11,10 @@ use api_rules::object::{
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
 
-use super::answer::{AnswerDocument, WriteAnswer};
+use super::{
+    answer::{AnswerDocument, WriteAnswer},
+    grants,
+};
 use crate::{
     app::LocalApp,
     clock,
@@ -86,6 +89,9 @@ pub(super) async fn attempt(
     // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
     if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
         return Ok(Some(unchanged()));
+    }
+    if let UpdatePlan::Put(next) = &plan {
+        grants::check(app, place.ty, place.name, Some(current), next).await?;
     }
     if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
         return Ok(Some(answer(AnswerDocument::Unstored(next.clone()))));

@@ -21,7 +21,7 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit,
+    commit, grants,
 };
 use crate::{
     app::LocalApp,
@@ -58,6 +58,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         let (uid, name) = (ids::uuid().to_string(), ids::generated_name(&base));
         let birth = Birth { uid: &uid, now: &clock::now(), generated_name: &name };
         metadata::prepare_create(ty, &mut object, birth)?;
+        grants::check(app, ty, "", None, &object).await?;
         names_left -= 1;
         match store(app, ty, &object, Expect::Absent, options).await? {
             Some(answer) => return Ok(WriteAnswer { warnings, ..answer }),
@@ -144,6 +145,7 @@ pub(super) async fn create_named(
     }
     let uid = ids::uuid().to_string();
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
+    grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     store(app, ty, &object, Expect::Absent, options).await
 }
 

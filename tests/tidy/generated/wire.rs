@@ -26,6 +26,8 @@ const SPECIAL: &[&str] = &[
     "apimachinery/pkg/apis/meta/v1/Time",
     "apimachinery/pkg/runtime/RawExtension",
     "apimachinery/pkg/util/intstr/IntOrString",
+    "api/authentication/v1/ExtraValue",
+    "api/authorization/v1/ExtraValue",
     "api/certificates/v1/ExtraValue",
     "apiextensions_apiserver/pkg/apis/apiextensions/v1/Json",
     "apiextensions_apiserver/pkg/apis/apiextensions/v1/JsonSchemaPropsOrArray",
@@ -68,9 +70,7 @@ pub(crate) fn is_body(definitions: &Definitions, path: &str) -> bool {
     let members = |definition: &Definition| {
         ["kind", "metadata"].iter().all(|member| definition.json.values().any(|known| known == member))
     };
-    // Reviews are requests and are never stored.
-    let review = path.starts_with("api/authentication/") || path.starts_with("api/authorization/");
-    let object = !review && stable(path) && !path.ends_with("List") && definitions.find(path).is_some_and(members);
+    let object = stable(path) && !path.ends_with("List") && definitions.find(path).is_some_and(members);
     object || BODIES.contains(&path)
 }
 
