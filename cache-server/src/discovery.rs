@@ -9,7 +9,10 @@ mod answer;
 mod documents;
 mod health;
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -150,9 +153,14 @@ fn api_group<'a>(name: &'a str, served: &[&'a GroupVersion]) -> Option<ApiGroup<
     Some(ApiGroup { kind: None, api_version: None, name, versions, preferred_version })
 }
 
+/// Returns the types and reviews of a group version. No group has both.
+fn served_types(group: &GroupVersion) -> impl Iterator<Item = &Arc<ResourceType>> {
+    group.types.iter().chain(&group.reviews)
+}
+
 fn resources(group: &GroupVersion) -> Document {
     let mut resources = Vec::new();
-    for ty in &group.types {
+    for ty in served_types(group) {
         resources.push(ApiResource {
             name: ty.plural.clone(),
             singular_name: &ty.singular,
@@ -232,7 +240,7 @@ fn everything(registry: &Registry, core: bool, form: AggregatedVersion) -> Docum
 fn version_discovery(group: &GroupVersion) -> VersionDiscovery<'_> {
     VersionDiscovery {
         version: &group.version,
-        resources: group.types.iter().map(|ty| resource_discovery(ty)).collect(),
+        resources: served_types(group).map(|ty| resource_discovery(ty)).collect(),
         freshness: "Current",
     }
 }
@@ -364,8 +372,10 @@ mod tests {
             let items = groups["items"].as_array().expect("items").iter();
             items.map(|group| group["versions"][0]["resources"].as_array().expect("resources").len()).sum()
         };
-        let named = Registry::builtin().iter().filter(|ty| !ty.group.is_empty()).count();
-        assert_eq!(count(&groups), named);
+        let registry = Registry::builtin();
+        let reviews: usize = registry.groups().map(|group| group.reviews.len()).sum();
+        let named = registry.iter().filter(|ty| !ty.group.is_empty()).count();
+        assert_eq!(count(&groups), named + reviews);
     }
 
     #[test]

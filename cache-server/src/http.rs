@@ -332,6 +332,9 @@ where
         route::check_name(name)?;
     }
     match (head.method, name) {
+        (method, _) if target.ty.is_review() && *method != Method::POST => {
+            return Err(Status::generic_method_not_allowed());
+        }
         (&Method::GET, _) => {}
         _ if target.watched => return Err(Status::generic_method_not_allowed()),
         // POST without a namespace is refused: every object of a namespaced type belongs to one namespace.

@@ -158,7 +158,7 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
         let types = types.now();
         let Labels { all, room } = &mut *self.labels.lock();
         all.retain(|labels| {
-            let stays = labels.resource().is_empty() || types.by_id(labels.resource()).is_some();
+            let stays = labels.resource().is_empty() || types.has_id(labels.resource());
             // A label set without a series stays: another thread is about to create it.
             stays || !self.family.remove(labels)
         });

@@ -159,9 +159,10 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
     {
         return Route::Connect(ty);
     }
-    let found = in_resources(|plural| registry.find(group, version, plural), rest);
+    let find = |plural: &str| registry.find(group, version, plural).or_else(|| registry.review(group, version, plural));
+    let found = in_resources(find, rest);
     if let Route::Resource(target) = found {
-        let is_watch_of_part = watched && target.subresource.is_some();
+        let is_watch_of_part = watched && (target.subresource.is_some() || target.ty.is_review());
         return if is_watch_of_part { not_found() } else { Route::Resource(Target { watched, ..target }) };
     }
     if matches!(found, Route::NotFound) { not_found() } else { found }
@@ -216,7 +217,8 @@ fn resource(
         Some(_) => false,
     };
     let named = [namespace, name, subresource].into_iter().flatten().all(|segment| !segment.is_empty());
-    if !(scope_fits && named && (subresource_exists || ty.custom.is_some())) {
+    let is_object_of_review = ty.is_review() && name.is_some();
+    if is_object_of_review || !(scope_fits && named && (subresource_exists || ty.custom.is_some())) {
         return Route::NotFound;
     }
     let owned = |text: Option<&str>| text.map(str::to_owned);
@@ -318,6 +320,8 @@ mod tests {
             ("/api/v2/pods", "Status"),
             ("/apis/apps/v9", "Status"),
             ("/apis/apps/v9/deployments", "Status"),
+            ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/a", "Status"),
+            ("/apis/authorization.k8s.io/v1/watch/selfsubjectaccessreviews", "Status"),
             ("/apis/none/v1", "text"),
             ("/apis/none/v1/foos", "text"),
             ("/apis//v1/pods", "text"),

@@ -28,6 +28,7 @@ use tokio::{
 };
 
 pub use self::tls::TlsError;
+pub use crate::access::reloaded::AccessFileError;
 
 use access_rules::authentication::certificate::ServerNames;
 

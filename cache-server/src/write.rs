@@ -5,8 +5,9 @@
 //! event.
 //!
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
-//! objects that exist) or `create` stores the object, and `answer` builds the response. These files read and store;
-//! `api_rules::object` decides what a write does, and lists the differences from kube-apiserver.
+//! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
+//! the caller lacks, `review` answers objects that are questions. These files read and store; `api_rules::object` decides
+//! what a write does, and lists the differences from kube-apiserver.
 
 mod answer;
 mod apply;
@@ -17,6 +18,7 @@ mod delete;
 mod grants;
 mod intake;
 mod patch;
+mod review;
 mod scale;
 mod update;
 
@@ -116,6 +118,9 @@ async fn carry_out(
         content_type,
         body,
     };
+    if target.ty.is_review() {
+        return Box::pin(review::answer(app, &request)).await?.respond(&request, format);
+    }
     if *head.method == Method::DELETE && target.name.is_none() {
         return collection::delete(app, target, &request, &ListOptions::read(&head.query)?, format).await;
     }

@@ -157,7 +157,16 @@ impl Custom {
 /// Verbs of most types in the order of discovery.
 pub const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+/// Verbs of reviews.
+pub const REVIEW_VERBS: [&str; 1] = ["create"];
+
 impl ResourceType {
+    /// True if its objects are questions that a create answers: none is ever stored.
+    #[must_use]
+    pub fn is_review(&self) -> bool {
+        self.verbs == REVIEW_VERBS
+    }
+
     /// Name in messages, logs and metrics, such as `pods` or `deployments.apps`.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -297,6 +306,8 @@ pub struct GroupVersion {
     pub version: String,
     /// Types, ordered by plural as in discovery.
     pub types: Vec<Arc<ResourceType>>,
+    /// Reviews, which are not among the types: they have no objects.
+    pub reviews: Vec<Arc<ResourceType>>,
     /// True if it has built-in types and exists without any CustomResourceDefinition.
     pub builtin: bool,
 }
@@ -351,7 +362,11 @@ impl Registry {
             let (name, version) = (group.name.to_owned(), group.version.to_owned());
             let place = GroupPlace { builtin: Some(number), group: name.clone(), version: version.clone() };
             registry.places.insert(api_version(group.name, group.version), place.clone());
-            registry.groups.insert(place, Arc::new(GroupVersion { group: name, version, types, builtin: true }));
+            let reviews = table::REVIEWS.iter().filter(|reviews| reviews.name == group.name);
+            let reviews = reviews.flat_map(|group| group.rows.iter().map(|row| ResourceType::built_in(group, row)));
+            let reviews = reviews.map(Arc::new).collect();
+            let group = GroupVersion { group: name, version, types, reviews, builtin: true };
+            registry.groups.insert(place, Arc::new(group));
         }
         registry
     }
@@ -378,6 +393,18 @@ impl Registry {
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
         let slash = if group.is_empty() { "" } else { "/" };
         self.by_plural.get(&*format!("{group}{slash}{version}/{plural}")).cloned()
+    }
+
+    /// The review served under `/apis/{group}/{version}/…`.
+    #[must_use]
+    pub fn review(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
+        self.group(group, version)?.reviews.iter().find(|ty| ty.plural == plural).cloned()
+    }
+
+    /// True if a type or review has this [`ResourceType::id`].
+    #[must_use]
+    pub fn has_id(&self, id: &str) -> bool {
+        self.by_id.contains_key(id) || self.groups().any(|group| group.reviews.iter().any(|ty| ty.id == id))
     }
 
     /// The type of an object with this apiVersion and kind.
@@ -424,7 +451,7 @@ impl Registry {
         });
         let group = self.groups.entry(place.clone()).or_insert_with(|| {
             let (group, version) = (ty.group.clone(), ty.version.clone());
-            Arc::new(GroupVersion { group, version, types: Vec::new(), builtin: false })
+            Arc::new(GroupVersion { group, version, types: Vec::new(), reviews: Vec::new(), builtin: false })
         });
         let types = &mut Arc::make_mut(group).types;
         let at = types.partition_point(|other| other.plural < ty.plural);

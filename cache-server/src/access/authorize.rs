@@ -164,11 +164,6 @@ impl Authorizer {
         self.modes.iter().any(decides)
     }
 
-    /// True if the API server behind this server decides, and not this server.
-    pub(crate) fn leaves_to_upstream(&self) -> bool {
-        !self.checks_again()
-    }
-
     /// True if roles and bindings decide.
     pub(crate) fn has_roles(&self) -> bool {
         self.modes.contains(&AuthorizationMode::Rbac)

@@ -10,7 +10,7 @@ use crate::config::{AuthorizationConfig, AuthorizationMode};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authorization")]
 pub(super) struct AuthorizationFlags {
-    /// Who decides what callers may do, in order; one that allows is enough. rbac: roles and bindings, stored in this
+    /// Authorizers that are asked in order; one that allows a request is enough. rbac: roles and bindings, stored in this
     /// server or followed from the upstream; node: nodes read their own pods, and what these refer to; policy: the file of
     /// --authorization-policy-file; upstream: the upstream, by the callers' credentials. Members of system:masters may do
     /// everything. Left out: upstream with --upstream, else always-allow.

@@ -105,6 +105,9 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
         paths.insert(path.clone(), item(place, &path, operations));
     };
     add(collection.clone(), &place, COLLECTION);
+    if ty.is_review() {
+        return;
+    }
     if ty.namespaced {
         add(format!("{root}/{}", ty.plural), &PathSubject { everywhere: true, ..place }, EVERYWHERE);
     }

@@ -16,7 +16,7 @@ pub(super) struct Schemas(BTreeMap<String, Value>);
 impl Schemas {
     /// Collects the schemas of all types of a group version, and of their lists.
     pub(super) fn of(group: &GroupVersion) -> Self {
-        let builtin = group.types.iter().filter(|ty| ty.custom.is_none());
+        let builtin = group.types.iter().filter(|ty| ty.custom.is_none()).chain(&group.reviews);
         let scale = group.types.iter().any(|ty| ty.scale.is_some()).then_some(SCALE);
         let kinds = builtin.map(|ty| (ty.api_version(), &*ty.kind)).chain(scale);
         let mut all = Self(schemas::definitions(kinds));
@@ -24,6 +24,9 @@ impl Schemas {
         all.0.insert(format!("{META}.Patch"), patch);
         for ty in &group.types {
             all.add(ty);
+        }
+        for ty in &group.reviews {
+            all.tell_kind(&name(ty, &ty.kind), ty.api_version(), &ty.kind);
         }
         if scale.is_some() {
             all.tell_kind(&scale_name(), SCALE.0, SCALE.1);

@@ -1,11 +1,11 @@
-//! Restores an object of the table: adds what is missing, and keeps what an administrator added.
+//! Restores an object of the table: adds missing parts, and keeps those that an administrator added.
 
 use serde_json::{Map, Value, json};
 
 use super::{AUTOUPDATE, BootstrapObject};
 use crate::rbac::{RoleRule, missing_rules};
 
-/// What the state of an object needs.
+/// Change that an object needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reconciliation {
     /// Nothing: it has all that it should have, or its administrator forbids changes.

@@ -1,3 +1,5 @@
+//! The objects of the table, and their restoration.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -78,7 +78,7 @@ pub struct NodeGraph {
     /// Nodes by name, with the number of objects that refer to them.
     nodes: NumberedEntries<String, u32>,
     objects: NumberedEntries<ReferencedObject, ReferenceCounts>,
-    /// What a pod, attachment or slice refers to, by its own number.
+    /// References of pods, attachments and slices, by their own numbers.
     placed: HashMap<u32, PlacedObject>,
     volumes: HashMap<String, VolumeReferences>,
     /// Names of the volumes that refer to a secret, by namespace and name of the secret.

@@ -1,3 +1,5 @@
+//! Requests of nodes, as tables.
+
 use informer_serving::query::Query;
 use serde_json::{Value, json};
 

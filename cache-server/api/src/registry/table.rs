@@ -4,7 +4,7 @@
 //!
 //! Source: `pkg/registry/*/*/{storage/storage,strategy}.go` and `pkg/apis/*/*/conversion.go` of kubernetes/kubernetes.
 
-use super::{ScaleSelector, VERBS, names::NameRule};
+use super::{REVIEW_VERBS, ScaleSelector, VERBS, names::NameRule};
 
 /// Treatment of `.status` by a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -432,6 +432,9 @@ pub(crate) const GROUPS: &[Group] = &[
                 .generation(),
         ],
     },
+    // Groups of reviews only.
+    Group { name: "authentication.k8s.io", version: "v1", rows: &[] },
+    Group { name: "authorization.k8s.io", version: "v1", rows: &[] },
     Group {
         name: "autoscaling",
         version: "v2",
@@ -604,6 +607,25 @@ pub(crate) const GROUPS: &[Group] = &[
                 .fields(RESOURCE_SLICE)
                 .generation()
                 .returned(),
+        ],
+    },
+];
+
+/// Types whose objects are questions: a create is answered with its status, and nothing is stored.
+pub(crate) const REVIEWS: &[Group] = &[
+    Group {
+        name: "authentication.k8s.io",
+        version: "v1",
+        rows: &[cluster("selfsubjectreviews", "SelfSubjectReview").verbs(&REVIEW_VERBS)],
+    },
+    Group {
+        name: "authorization.k8s.io",
+        version: "v1",
+        rows: &[
+            namespaced("localsubjectaccessreviews", "LocalSubjectAccessReview").verbs(&REVIEW_VERBS),
+            cluster("selfsubjectaccessreviews", "SelfSubjectAccessReview").verbs(&REVIEW_VERBS),
+            cluster("selfsubjectrulesreviews", "SelfSubjectRulesReview").verbs(&REVIEW_VERBS),
+            cluster("subjectaccessreviews", "SubjectAccessReview").verbs(&REVIEW_VERBS),
         ],
     },
 ];

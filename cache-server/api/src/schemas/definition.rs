@@ -183,7 +183,7 @@ mod tests {
             "string:byte",
             "string:date-time",
         ];
-        assert_eq!(all().count(), 485);
+        assert_eq!(all().count(), 511);
         for definition in all() {
             for ty in definition.types() {
                 assert!(SCALARS.contains(&ty) || find(ty).is_some(), "{}: {ty}", definition.name);
@@ -217,6 +217,6 @@ mod tests {
         assert_eq!(of_kind("apps/v1", "Deployment"), Some("io.k8s.api.apps.v1.Deployment"));
         assert_eq!(of_kind("v1", "DeleteOptions"), Some("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"));
         assert_eq!(of_kind("v1", "PodSpec"), None);
-        assert_eq!(DEFINITIONS.by_kind.len(), 65);
+        assert_eq!(DEFINITIONS.by_kind.len(), 72);
     }
 }

@@ -1,4 +1,4 @@
-//! Roles and bindings that a caller may write: nobody grants rights that they do not have.
+//! Roles and bindings that a caller may write: those whose rights the caller has itself.
 //!
 //! Source: Kubernetes `pkg/registry/rbac/{escalation_check.go,*/policybased}`.
 

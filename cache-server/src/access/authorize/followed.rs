@@ -132,7 +132,7 @@ impl FollowedPolicies {
 
     /// Takes over an object, or its deletion. Returns true if decisions may change by it.
     fn set(&self, kind: FollowedKind, entry: &Entry, is_present: bool) -> bool {
-        let (namespace, name) = entry.key().split_once('/').unwrap_or(("", entry.key()));
+        let (namespace, name) = entry.key().split_once('/').unwrap_or_else(|| ("", entry.key()));
         let object = entry.object();
         let set = match (kind, is_present) {
             (FollowedKind::Rbac(kind), true) => self.rbac.write().apply(kind, namespace, name, &object),

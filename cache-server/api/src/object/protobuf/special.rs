@@ -19,12 +19,16 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 const FIELDS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
 const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
-const EXTRA_VALUE: &str = "io.k8s.api.certificates.v1.ExtraValue";
+const EXTRA_VALUES: [&str; 3] = [
+    "io.k8s.api.authentication.v1.ExtraValue",
+    "io.k8s.api.authorization.v1.ExtraValue",
+    "io.k8s.api.certificates.v1.ExtraValue",
+];
 const SCHEMA_OR_LIST: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray";
 const SCHEMA_OR_BOOL: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool";
 const SCHEMA_OR_TEXTS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray";
 
-const ALL: [&str; 11] = [
+const ALL: [&str; 10] = [
     TIME,
     MICRO_TIME,
     QUANTITY,
@@ -32,7 +36,6 @@ const ALL: [&str; 11] = [
     RAW_EXTENSION,
     FIELDS,
     JSON,
-    EXTRA_VALUE,
     SCHEMA_OR_LIST,
     SCHEMA_OR_BOOL,
     SCHEMA_OR_TEXTS,
@@ -40,7 +43,7 @@ const ALL: [&str; 11] = [
 
 /// Returns true if a message has a special JSON form.
 pub(crate) fn is(name: &str) -> bool {
-    ALL.contains(&name)
+    ALL.contains(&name) || EXTRA_VALUES.contains(&name)
 }
 
 /// Returns the JSON of such a message at nesting depth `depth`; `None` if it is unset.
@@ -70,7 +73,7 @@ pub(crate) fn value(
             Some(_) => return Err(ProtobufError::Value("impossible IntOrString.Type")),
             None => take("intVal").unwrap_or_else(|| Value::from(0)),
         }),
-        EXTRA_VALUE => Some(take("items").unwrap_or_else(|| Value::Array(Vec::new()))),
+        name if EXTRA_VALUES.contains(&name) => Some(take("items").unwrap_or_else(|| Value::Array(Vec::new()))),
         SCHEMA_OR_LIST => take("jSonSchemas").or_else(|| take("schema")),
         SCHEMA_OR_TEXTS => take("property").or_else(|| take("schema")),
         SCHEMA_OR_BOOL => Some(take("schema").or_else(|| take("allows")).unwrap_or(Value::Bool(false))),
