@@ -5,12 +5,14 @@
 //!
 //! In reading order: [`user`] (the identity of a caller), [`request_info`] (what a request asks for), [`decision`]
 //! (allowed, denied, no opinion), [`rbac`] (roles and bindings), [`bootstrap`] (those that a cluster begins with),
-//! [`node`] (requests of nodes), [`abac`] (policies of a file), [`review`] (the rules of a user).
+//! [`node`] (requests of nodes), [`abac`] (policies of a file), [`review`] (the rules of a user),
+//! [`flow`] (when a request has its turn).
 
 pub mod abac;
 pub mod authentication;
 pub mod bootstrap;
 pub mod decision;
+pub mod flow;
 pub mod node;
 pub mod rbac;
 pub mod request_info;
