@@ -6,27 +6,35 @@
 
 pub(crate) mod authenticate;
 pub(crate) mod authorize;
+pub(crate) mod flow;
 pub(crate) mod guard;
 pub(crate) mod lease;
 pub(crate) mod peer;
 pub(crate) mod reloaded;
+pub(crate) mod shares;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use access_rules::{
     authentication::impersonation::{self, Impersonation},
-    request_info::RequestInfo,
+    flow::estimate::RequestCost,
+    request_info::{RequestInfo, ResourceAttributes},
     user::User,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
-use informer_serving::{query::Query, status::Status};
+use informer_serving::{
+    query::Query,
+    status::{Status, StatusExt as _},
+};
 use tokio::{sync::watch, time::Instant};
 
 use self::{
     authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
+    flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::WatchLeases,
     peer::Peer,
+    shares::{UserShare, UserShares, WatchShare},
 };
 use crate::ids;
 
@@ -46,6 +54,10 @@ pub(crate) struct Access {
     pub(crate) authorizer: Authorizer,
     /// The open watches whose callers' rights are checked again.
     pub(crate) leases: Arc<WatchLeases>,
+    /// The part of each user in what all users share.
+    shares: Arc<UserShares>,
+    /// Decides which requests wait.
+    pub(crate) flow: Arc<FlowControl>,
 }
 
 /// One request apart from its body. Built once, before routing.
@@ -58,6 +70,14 @@ pub(crate) struct RequestContext {
     pub(crate) peer: Arc<Peer>,
     /// Time at which the head was read.
     pub(crate) arrived: Instant,
+    /// The seats of the request; `None` before its turn, and after they were given back or on.
+    pub(crate) seat: Option<Seat>,
+    /// The part of the caller in what all users share; `None` before the caller is known, and if it has no limits.
+    pub(crate) share: Option<Arc<UserShare>>,
+    /// The caller's place for a watch, until it is open.
+    pub(crate) place: Option<WatchShare>,
+    /// Headers of the response that name its FlowSchema and priority level.
+    pub(crate) flow: FlowHeaders,
     /// The caller; `None` before it is known, and if it is refused.
     pub(crate) caller: Option<Arc<Caller>>,
 }
@@ -72,7 +92,8 @@ impl RequestContext {
         });
         let info = Arc::new(RequestInfo::new(parts.method.as_str(), parts.uri.path(), query));
         let peer = parts.extensions.get::<Arc<Peer>>().cloned().unwrap_or_default();
-        Self { id, info, peer, arrived: Instant::now(), caller: None }
+        let (seat, share, place, flow) = (None, None, None, FlowHeaders::default());
+        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller: None }
     }
 
     /// The caller's identity; `None` if it is not known.
@@ -82,9 +103,15 @@ impl RequestContext {
 }
 
 impl Access {
-    /// `authenticator` and `authorizer` decide about every request.
-    pub(crate) fn new(authenticator: Authenticator, authorizer: Authorizer) -> Self {
-        Self { authenticator, authorizer, leases: Arc::default() }
+    /// `authenticator` and `authorizer` decide about every request, and `flow` when its turn comes.
+    pub(crate) fn new(authenticator: Authenticator, authorizer: Authorizer, flow: FlowControl) -> Self {
+        Self { authenticator, authorizer, leases: Arc::default(), shares: Arc::default(), flow: Arc::new(flow) }
+    }
+
+    /// Lets every caller be `user`.
+    #[cfg(test)]
+    pub(crate) fn let_in(&mut self, user: &User) {
+        self.authenticator = Authenticator::letting_in(user);
     }
 
     /// Replaces the authenticator. Call before requests are served.
@@ -137,6 +164,48 @@ impl Access {
         Ok(())
     }
 
+    /// Waits until it is the request's turn, at most for `limit`. `cost` is called unless the request is exempt.
+    ///
+    /// # Errors
+    /// [`FlowRefusal`] if too many requests are before it.
+    pub(crate) async fn await_turn(
+        &self,
+        request: &mut RequestContext,
+        limit: Duration,
+        cost: impl FnOnce() -> RequestCost,
+    ) -> Result<(), FlowRefusal> {
+        let Some(user) = request.user().filter(|_| !is_unlimited(&request.info)) else { return Ok(()) };
+        let seat = match self.flow.arrive(user, &request.info, cost) {
+            FlowAdmission::Seated(seat) => Ok(seat),
+            // Boxed: the future of every request has room for what it awaits, and few requests wait.
+            FlowAdmission::Waits(wait) => Box::pin(wait.seated(limit)).await,
+            FlowAdmission::Refused(refused) => Err(self.flow.refuse(&refused.0, refused.1)),
+        };
+        match seat {
+            Ok(seat) => {
+                request.flow = seat.headers();
+                request.seat = Some(seat);
+                Ok(())
+            }
+            Err(refusal) => {
+                request.flow = refusal.headers.clone();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Finds the part of an admitted caller in what all users share, and takes a place for a watch from it.
+    ///
+    /// # Errors
+    /// 429 if the caller has as many watches as it may have.
+    pub(crate) fn share(&self, request: &mut RequestContext) -> Result<(), Status> {
+        request.share = request.user().and_then(|user| self.shares.of(user));
+        if let Some(share) = request.share.as_ref().filter(|_| request.info.verb == "watch") {
+            request.place = Some(self.shares.watch(share).ok_or_else(too_many_watches)?);
+        }
+        Ok(())
+    }
+
     /// True if rights can be withdrawn while a watch is open.
     pub(crate) fn checks_again(&self) -> bool {
         self.authenticator.checks_again() || self.authorizer.checks_again()
@@ -157,5 +226,27 @@ impl Access {
             self.may_impersonate(wanted).await?;
         }
         self.authorizer.authorize(&caller.user, info).await
+    }
+}
+
+fn too_many_watches() -> Status {
+    Status::too_many_requests("too many watches of this user are open, please try again later", 10)
+}
+
+/// True for requests that last as long as their clients like, other than watches: they need no seats, as in
+/// kube-apiserver.
+fn is_unlimited(info: &RequestInfo) -> bool {
+    let subresource =
+        |of: &ResourceAttributes| matches!(&*of.subresource, "attach" | "exec" | "log" | "portforward" | "proxy");
+    info.verb != "watch" && (info.verb == "proxy" || info.resource.as_ref().is_some_and(subresource))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A caller whose credentials do not expire.
+    pub(crate) fn caller(user: &User) -> Arc<Caller> {
+        Arc::new(Caller { user: user.clone(), expires: None, credential: CallerCredential::None })
     }
 }

@@ -16,11 +16,12 @@ use crate::{
         Access,
         authenticate::Authenticator,
         authorize::{Authorizer, bootstrap},
+        flow::{self, FlowControl},
         lease::{self, HeldRight},
     },
     budget::{Crowd, Room, Work},
     cacher::{Caches, StateFolder, StateOrigin},
-    config::{Config, UpstreamConfig},
+    config::{Config, FlowSource, UpstreamConfig},
     controllers::{definitions::DefinitionsHandle, leftovers, namespaces::Namespaces},
     limits,
     metrics::Metrics,
@@ -220,10 +221,11 @@ impl App {
             Writes::Local(LocalWrites { store, .. }) => Some(Arc::clone(store)),
         };
         let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
-        let metrics = Metrics::new(Arc::clone(&registry));
+        let flow = FlowControl::new(config.flow.seats);
+        let metrics = Metrics::new(Arc::clone(&registry)).with(|registry| flow.register(registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
         let authorizer = Authorizer::new(&config.authorization, metrics.authorization.clone());
-        let access = Access::new(Authenticator::unsecured(), authorizer);
+        let access = Access::new(Authenticator::unsecured(), authorizer, flow);
         Self { config, registry, definitions, writes, caches, room, work, metrics, access, crowd }
     }
 
@@ -267,6 +269,23 @@ impl App {
         let (leases, changes) = (Arc::downgrade(&self.access.leases), self.access.changes());
         let app = Arc::downgrade(self);
         tokio::spawn(lease::keep_checking(leases, changes, move |right| check_right(Weak::clone(&app), right)));
+    }
+
+    /// True if the controllers of this server write objects of their own.
+    pub(crate) fn runs_controllers(&self) -> bool {
+        match &self.writes {
+            Writes::Local(local) => !matches!(local.duty, ControllerDuty::None),
+            Writes::Forward(_) => false,
+        }
+    }
+
+    /// Starts the tasks of flow control.
+    pub(crate) fn keep_flow_control(&self) {
+        let flow = Arc::downgrade(&self.access.flow);
+        tokio::spawn(flow::keep_checking(Weak::clone(&flow)));
+        if self.config.flow.source == FlowSource::Stored {
+            tokio::spawn(flow::follow(flow, Arc::downgrade(&self.caches), Arc::clone(&self.registry)));
+        }
     }
 
     /// Waits until the caches of all named types are filled, however long that takes.

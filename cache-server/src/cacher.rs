@@ -304,6 +304,11 @@ impl Caches {
         self.all.lock().running.get(ty.id()).is_some_and(|running| 0 < running.reader().applied())
     }
 
+    /// Returns the number of objects in the type's cache; zero without one.
+    pub(crate) fn count(&self, ty: &ResourceType) -> usize {
+        self.all.lock().running.get(ty.id()).map_or(0, |running| running.reader().count())
+    }
+
     /// Returns for how long the type's cache has not been kept up to date; `None` if it is.
     pub(crate) fn down_for(&self, ty: &ResourceType) -> Option<Duration> {
         self.all.lock().running.get(ty.id())?.health.failing_for()

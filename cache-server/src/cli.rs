@@ -9,6 +9,7 @@ mod client;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod files;
+mod flow;
 mod serve;
 mod storage;
 mod units;

@@ -4,6 +4,7 @@
 mod authentication;
 mod authorization;
 mod etcd;
+mod flow;
 mod spec;
 mod upstream;
 
@@ -18,6 +19,7 @@ use crate::limits;
 pub use authentication::{AuthenticationConfig, KeySource, OidcConfig, ServiceAccountsConfig};
 pub use authorization::{AuthorizationConfig, AuthorizationConfigError, AuthorizationMode};
 pub use etcd::EtcdConfig;
+pub use flow::{FlowSettings, FlowSource};
 pub use spec::{PopulateSpec, PopulateSpecError};
 pub use upstream::UpstreamConfig;
 
@@ -60,6 +62,8 @@ pub struct Config {
     pub etcd: Option<EtcdConfig>,
     /// API server that answers the requests. Default `None`: this server keeps the objects itself.
     pub upstream: Option<UpstreamConfig>,
+    /// Which requests wait. Default: as in every cluster; without authentication, all callers are exempt.
+    pub flow: FlowSettings,
     /// Certificate files for TLS. Default `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
     /// Ways in which callers prove their identity. Default none.
@@ -113,6 +117,7 @@ impl Default for Config {
             data_dir: None,
             etcd: None,
             upstream: None,
+            flow: FlowSettings::default(),
             tls: None,
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),

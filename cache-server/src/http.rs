@@ -12,7 +12,7 @@ pub use crate::read::body;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use access_rules::request_info::RequestInfo;
+use access_rules::{flow::estimate::RequestCost, request_info::RequestInfo};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
@@ -30,9 +30,15 @@ use self::{
     websocket::Handshake,
 };
 use crate::{
-    access::{AUDIT_ID, RequestContext, guard::ResponseGuard},
+    access::{
+        AUDIT_ID, RequestContext,
+        flow::{FlowHeaders, FlowRefusal, SeatHold},
+        guard::ResponseGuard,
+    },
     app::{App, LocalApp},
-    discovery, openapi,
+    discovery,
+    limits::SEAT_WAIT,
+    openapi,
     read::{
         encode::{self, RequestedEncoding},
         get, list,
@@ -67,25 +73,30 @@ where
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = verb_and_resource(&head, &route);
     let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
-    let answerer = match app.access.admit(&mut context, head.headers).await {
-        Err(refusal) => Err(refusal),
-        Ok(()) => answerer(&app, &head, &context.info, &route).await,
+    let answerer = match admit(&app, &head, &mut context, &route).await {
+        Err(answer) => Err(answer),
+        Ok(()) => answerer(&app, &head, &context.info, &route).await.map_err(Err),
     };
     let forwarder = match answerer {
         Ok(Answerer::Here) => None,
         Ok(Answerer::Upstream(forwarder)) => Some(forwarder),
-        Err(refusal) => {
+        Err(answer) => {
             let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
-            return finished(Err(refusal), head.errors, &context, &mut answering, closes);
+            return finished(answer, head.errors, &context, &mut answering, closes);
         }
     };
     if let Some(forwarder) = forwarder {
         let has_body = !body.is_end_stream();
-        let answer = passed_on(forwarder, &parts, body).await;
+        let answer = passed_on(forwarder, &parts, body).await.map(|mut response| {
+            hold_seats(&mut context, &mut response, ResponseGuard::default());
+            response
+        });
         // The connection cannot carry another request if the upstream did not take the body.
         let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
         return finished(answer, head.errors, &context, &mut answering, closes);
     }
+    let share = context.share.clone();
+    head.room = share.as_deref().map(|share| &share.room).or(head.room);
     let mut body = std::pin::pin!(body);
     head.caller = context.user();
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
@@ -101,7 +112,8 @@ where
     // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
     let mut response = finished(answer, head.errors, &context, &mut answering, closes);
-    hold_right(&app, &context, head.headers, response.body_mut());
+    let guard = hold_right(&app, &context, head.headers, response.body_mut());
+    hold_seats(&mut context, &mut response, guard);
     if let Some(age) = age(&app, &route) {
         // A read with an older confirmation has set the age of that.
         response.headers_mut().entry(header::AGE).or_insert(age);
@@ -132,18 +144,73 @@ fn upstream_answerer<'a>(
     Box::pin(async move { upstream.answerer(&app.caches, &app.registry.now(), read, route).await })
 }
 
+/// Lets a request pass: its caller may send it, and it is its turn. Fails with the answer to it otherwise.
+async fn admit(
+    app: &App,
+    head: &RequestHead<'_>,
+    context: &mut RequestContext,
+    route: &Route,
+) -> Result<(), Result<Response, Status>> {
+    app.access.admit(context, head.headers).await.map_err(Err)?;
+    app.access.share(context).map_err(Err)?;
+    let info = Arc::clone(&context.info);
+    let limit = time_limit(head, if info.verb == "watch" { "WATCH" } else { "" }).unwrap_or_default();
+    let limit = limit.map_or(SEAT_WAIT, |limit| limit / 4).min(SEAT_WAIT);
+    let turn = app.access.await_turn(context, limit, || cost(app, head, &info, route)).await;
+    turn.map_err(|refusal| Ok(too_many_requests(&refusal)))
+}
+
+/// Estimates the cost of a request.
+fn cost(app: &App, head: &RequestHead<'_>, info: &RequestInfo, route: &Route) -> RequestCost {
+    let (Route::Resource(target), Some(of)) = (route, &info.resource) else { return RequestCost::One };
+    let option = |name: &str| head.query.get(name).unwrap_or_default();
+    let is_collection = match &*info.verb {
+        "list" => true,
+        "watch" => matches!(option("resourceVersion"), "" | "0") || head.query.flag("sendInitialEvents") == Some(true),
+        _ => false,
+    };
+    if !is_collection || !of.name.is_empty() {
+        return RequestCost::One;
+    }
+    let limit = option("limit").parse().ok().filter(|&limit| limit > 0 && info.verb == "list");
+    let selects = !option("labelSelector").is_empty() || !option("fieldSelector").is_empty();
+    RequestCost::Collection { objects: app.caches.count(&target.ty), limit, selects }
+}
+
+/// Response to a request whose turn does not come. kube-apiserver writes it without content negotiation.
+fn too_many_requests(refusal: &FlowRefusal) -> Response {
+    let text = Body::from("Too many requests, please try again later.\n".to_owned());
+    let mut response = body::text(StatusCode::TOO_MANY_REQUESTS, text);
+    response.headers_mut().insert(header::RETRY_AFTER, refusal.retry_after.into());
+    response
+}
+
+/// Keeps the seats of a list until its body ends, and those of a watch until its initial state is sent. Other requests give
+/// theirs back with their answer.
+fn hold_seats(context: &mut RequestContext, response: &mut Response, mut guard: ResponseGuard) {
+    let is_held = response.status().is_success()
+        && (response.body().is_initial() || context.info.verb == "list" && !response.body().is_watch());
+    if let Some(place) = context.place.take_if(|_| response.body().is_watch()) {
+        guard.occupy(place);
+    }
+    if let Some(seat) = context.seat.take_if(|seat| is_held && !seat.is_exempt()) {
+        guard.hold(SeatHold::new(seat));
+    }
+    response.body_mut().guarded(guard);
+}
+
 /// Lets an open watch last only as long as its caller's credentials and right.
-fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMap, body: &mut Body) {
-    let Some(caller) = context.caller.as_ref().filter(|_| body.is_watch()) else { return };
+fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMap, body: &mut Body) -> ResponseGuard {
+    let mut guard = ResponseGuard::default();
+    let Some(caller) = context.caller.as_ref().filter(|_| body.is_watch()) else { return guard };
     if let Some(at) = caller.expires {
         body.end_by(at);
     }
     let credentials = app.upstream().map(|upstream| upstream.read_right(headers, &context.info));
     if credentials.is_some() || app.access.checks_again() {
-        let mut guard = ResponseGuard::default();
         guard.lend(app.access.leases.open(caller, &context.info, credentials));
-        body.guarded(guard);
     }
+    guard
 }
 
 /// Passes a request to the API server behind this server.
@@ -182,6 +249,7 @@ fn finished(
     };
     if !response.body().is_forwarded() {
         finish(response.headers_mut(), &context.id);
+        set_flow(response.headers_mut(), &context.flow);
     }
     if closes {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -221,6 +289,16 @@ fn finish(headers: &mut HeaderMap, id: &HeaderValue) {
     // Browsers must not interpret stored text as a script or a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(AUDIT_ID, id.clone());
+}
+
+/// Names the FlowSchema and the priority level of the request by their uids, if they are stored.
+fn set_flow(headers: &mut HeaderMap, flow: &FlowHeaders) {
+    let set = [("x-kubernetes-pf-flowschema-uid", &flow.schema), ("x-kubernetes-pf-prioritylevel-uid", &flow.level)];
+    for (name, uid) in set {
+        if let Some(uid) = uid {
+            headers.insert(header::HeaderName::from_static(name), uid.clone());
+        }
+    }
 }
 
 /// Returns the Kubernetes verb of a request and its resource, as metrics and logs name them.

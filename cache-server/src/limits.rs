@@ -51,6 +51,16 @@ pub const BODIES_BYTES_MAX: usize = 64 << 20;
 /// Bytes of all shorter request bodies that are arriving or being handled.
 pub const SMALL_BODIES_BYTES_MAX: usize = 16 << 20;
 
+/// Part of [`BODIES_BYTES_MAX`] that one user may use, with all its connections.
+pub const USER_BODIES_BYTES_MAX: usize = 32 << 20;
+
+/// Part of [`SMALL_BODIES_BYTES_MAX`] that one user may use, with all its connections.
+pub const USER_SMALL_BODIES_BYTES_MAX: usize = 8 << 20;
+
+/// Watches that all users but masters may have open. One user alone gets four fifths of them, and further ones get 429.
+/// Memory: about 4 KiB each.
+pub const WATCHES_MAX: usize = 200_000;
+
 /// Part of [`BODIES_BYTES_MAX`] that one connection may use, with all its streams.
 pub const CONNECTION_BODIES_BYTES_MAX: usize = 16 << 20;
 
@@ -147,6 +157,20 @@ pub const RECHECKED_AGE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks if the policies change all the time.
 pub const RECHECK_PAUSE: Duration = Duration::from_millis(200);
+
+/// Seats that the priority levels of flow control share, as in kube-apiserver (400 reads and 200 writes). A request has
+/// one, a list up to ten.
+pub const SEATS: u32 = 600;
+
+/// Time without progress after which a body gives its seats back, because its client does not read.
+pub const SEAT_PARKED: Duration = Duration::from_secs(1);
+
+/// Interval at which bodies with seats are checked for progress.
+pub const SEAT_CHECK_EVERY: Duration = Duration::from_millis(250);
+
+/// Longest wait for seats; a request with a shorter `?timeout=` waits for a quarter of it. As in kube-apiserver, whose
+/// requests have 60 s.
+pub const SEAT_WAIT: Duration = Duration::from_secs(15);
 
 /// Rights that are checked at the same time.
 pub const RECHECKS_MAX: usize = 64;
@@ -432,6 +456,8 @@ const _: () = assert!(MIRROR_DOCUMENT_BYTES_MAX <= MIRROR_BYTES_MAX, "every docu
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
 const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
+const _: () = assert!(2 * USER_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one user leaves room to others");
+const _: () = assert!(2 * USER_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
 const _: () = assert!(

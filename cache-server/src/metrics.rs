@@ -236,6 +236,12 @@ impl Metrics {
         }
     }
 
+    /// Registers metrics that have another owner.
+    pub(crate) fn with(mut self, register: impl FnOnce(&mut Registry)) -> Self {
+        register(&mut self.registry);
+        self
+    }
+
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
     /// is the type's id (`pods`, `deployments.apps`), empty for paths without a type. Both must come from the server's
     /// own tables, never from the request's text.

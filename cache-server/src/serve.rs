@@ -51,6 +51,7 @@ use crate::{
         gateway::Upstream,
     },
     workload::{
+        flow_objects,
         manifests::{self, LoadError},
         populate::{self, PopulateError},
     },
@@ -191,6 +192,7 @@ impl Server {
         if let Some(spec) = &app.config.populate {
             populate::into_storage(&app, spec).await?;
         }
+        flow_objects::begin(&app).await?;
         // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
         let tcp = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;

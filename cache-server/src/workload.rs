@@ -2,5 +2,6 @@
 
 pub(crate) mod churn;
 pub(crate) mod client;
+pub(crate) mod flow_objects;
 pub(crate) mod manifests;
 pub mod populate;

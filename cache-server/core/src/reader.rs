@@ -111,6 +111,12 @@ impl Reader {
         CacheSnapshot::new(state.objects.clone(), state.applied, state.events, &state.epoch)
     }
 
+    /// Returns the number of objects. Cost: one lock.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shared.state.read().objects.len()
+    }
+
     /// Returns one object of the current state.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {

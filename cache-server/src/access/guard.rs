@@ -2,13 +2,17 @@
 
 use std::task::{Context, Poll};
 
-use super::lease::WatchLease;
+use super::{flow::SeatHold, lease::WatchLease, shares::WatchShare};
 
 /// Belongs to a response body, and is dropped with it.
 #[derive(Default)]
 pub(crate) struct ResponseGuard {
     /// The right of an open watch; `None` for other responses, and if rights are never withdrawn.
     lease: Option<WatchLease>,
+    /// The seats of the request, until they are given back.
+    seats: Option<SeatHold>,
+    /// The user's place for an open watch.
+    place: Option<WatchShare>,
 }
 
 impl ResponseGuard {
@@ -17,9 +21,19 @@ impl ResponseGuard {
         self.lease = Some(lease);
     }
 
+    /// Holds the user's place for an open watch.
+    pub(crate) fn occupy(&mut self, place: WatchShare) {
+        self.place = Some(place);
+    }
+
+    /// Holds the seats of the request.
+    pub(crate) fn hold(&mut self, seats: SeatHold) {
+        self.seats = Some(seats);
+    }
+
     /// True if the guard holds nothing.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.lease.is_none()
+        self.lease.is_none() && self.seats.is_none() && self.place.is_none()
     }
 
     /// The right of an open watch.
@@ -33,8 +47,14 @@ impl ResponseGuard {
     }
 
     /// Called for each part of the body that is handed to the socket.
-    pub(crate) const fn on_progress(&mut self) {}
+    pub(crate) fn on_progress(&mut self) {
+        if let Some(seats) = &self.seats {
+            seats.on_progress();
+        }
+    }
 
     /// Called once the initial state of a watch was handed to the socket, or at the first part of one without it.
-    pub(crate) const fn on_initial_done(&mut self) {}
+    pub(crate) fn on_initial_done(&mut self) {
+        self.seats = None;
+    }
 }

@@ -1,4 +1,5 @@
-//! Memory budget of request bodies: one for the server, and one for each connection that may have several at once.
+//! Memory budget of request bodies: one for the server, one for each connection that may have several at once, and one for
+//! each user.
 
 use std::sync::{
     Arc,
@@ -9,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{
     BODIES_BYTES_MAX, CONNECTION_BODIES_BYTES_MAX, CONNECTION_SMALL_BODIES_BYTES_MAX, SMALL_BODIES_BYTES_MAX,
+    USER_BODIES_BYTES_MAX, USER_SMALL_BODIES_BYTES_MAX,
 };
 
 /// Bytes per semaphore permit.
@@ -41,6 +43,11 @@ impl Room {
     /// Creates the budget for the requests of one connection.
     pub(crate) fn of_connection() -> Self {
         Self { small: Pool::new(CONNECTION_SMALL_BODIES_BYTES_MAX), large: Pool::new(CONNECTION_BODIES_BYTES_MAX) }
+    }
+
+    /// Creates the budget for the requests of one user.
+    pub(crate) fn of_user() -> Self {
+        Self { small: Pool::new(USER_SMALL_BODIES_BYTES_MAX), large: Pool::new(USER_BODIES_BYTES_MAX) }
     }
 
     pub(crate) const fn pool(&self, is_large: bool) -> &Pool {

@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     FAILED, StopSignals, authentication::AuthenticationFlags, authorization::AuthorizationFlags, fail, fail_input,
-    files, units, upstream::UpstreamFlags,
+    files, flow::FlowFlags, units, upstream::UpstreamFlags,
 };
 use crate::{
     Server, StartError,
@@ -58,6 +58,9 @@ pub(super) struct Serve {
 
     #[command(flatten)]
     upstream: UpstreamFlags,
+
+    #[command(flatten)]
+    flow: FlowFlags,
 
     /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
     #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
@@ -160,8 +163,9 @@ impl From<Serve> for Config {
             #[cfg(feature = "etcd")]
             etcd: serve.etcd.config(),
             upstream: serve.upstream.into_config(),
-            // clap requires both flags together.
+            flow: serve.flow.into_settings(),
             authentication: serve.authentication.into_config(),
+            // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             authorization: serve.authorization.into_config(),
             ..Self::default()
@@ -253,6 +257,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::config::{FlowSettings, FlowSource};
 
     /// Goal: SIGTERM ends the process whatever its requests do. Method: a runtime with all workers blocked, so that its
     /// timers and tasks make no progress.
@@ -318,6 +323,8 @@ mod tests {
             "--object-bytes-max=3MiB",
             "--tls-cert=tls.crt",
             "--tls-key=tls.key",
+            "--flow-config=folder",
+            "--max-requests-inflight=7",
         ])
         .unwrap();
         assert_eq!(config.listen.to_string(), "[::1]:0");
@@ -331,6 +338,8 @@ mod tests {
         assert_eq!(config.tls, Some(TlsFiles { cert: "tls.crt".into(), key: "tls.key".into() }));
         assert_eq!(config.data_dir, Some(PathBuf::from("data")));
         assert_eq!(config.load, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
+        assert_eq!(config.flow, FlowSettings { source: FlowSource::Files("folder".into()), seats: 7 });
+        assert_eq!(parse(&["--flow-config=stored"]).unwrap().flow.source, FlowSource::Stored);
     }
 
     #[test]
@@ -371,6 +380,7 @@ mod tests {
             "--first-revision=0",
             "--first-revision=-1",
             "--log=cache_server=loud",
+            "--max-requests-inflight=0",
             "--unknown",
         ] {
             assert!(parse(&flag.split(' ').collect::<Vec<_>>()).is_err(), "{flag}");

@@ -13,6 +13,7 @@ use crate::{
     storage::{FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult},
 };
 
+mod flow;
 mod forms;
 
 /// A server without sockets, at revision 100.

@@ -136,6 +136,11 @@ impl Body {
         matches!(self.kind, BodyKind::Watch(_))
     }
 
+    /// True if it is a watch whose initial state is not handed out yet.
+    pub(crate) fn is_initial(&self) -> bool {
+        matches!(&self.kind, BodyKind::Watch(watch) if watch.is_initial())
+    }
+
     /// True if it answers a watch: with events, or with the one ERROR event.
     pub(crate) const fn has_events(&self) -> bool {
         matches!(self.kind, BodyKind::Watch(_) | BodyKind::Last(_))

@@ -87,6 +87,22 @@ pub(crate) fn verify(paths: &[PathBuf]) -> Result<(), LoadError> {
     Ok(())
 }
 
+/// Reads each object of the files under `path`.
+///
+/// # Errors
+/// [`LoadError`] at the first file or object that cannot be used.
+pub(crate) fn read_each<T>(path: &Path, read: impl Fn(&Value) -> Result<T, String>) -> Result<Vec<T>, LoadError> {
+    let mut found = Vec::new();
+    for file in files(path, 0)? {
+        for document in Documents::open(&file)? {
+            for (place, object) in document? {
+                found.push(read(&object).map_err(|what| LoadError { path: file.clone(), place, what })?);
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Reads every file under `paths` to its end. Returns the number of objects, and of those that are in the store, with the
 /// name of the first of these. Objects of types that the files define are in no store.
 ///
@@ -182,7 +198,7 @@ fn namespace<'a>(ty: &ResourceType, object: &'a Value) -> Option<&'a str> {
 }
 
 /// Creates one object; the error is one line.
-async fn create(app: &App, object: &Value, existing: ExistingObjects) -> Result<(), String> {
+pub(crate) async fn create(app: &App, object: &Value, existing: ExistingObjects) -> Result<(), String> {
     let (api_version, kind) = kind(object)?;
     let unknown = || format!("unknown kind {kind:?} in {api_version:?}");
     let ty: Arc<ResourceType> = app.registry.now().by_kind(api_version, kind).ok_or_else(unknown)?;

@@ -6,6 +6,7 @@ mod cli;
 mod conformance;
 mod differential;
 mod durable;
+mod flow_control;
 mod http2;
 mod list_semantics;
 mod process;

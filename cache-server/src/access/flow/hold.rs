@@ -1,0 +1,72 @@
+//! Seats of responses whose bodies are being sent.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use slab::Slab;
+
+use super::{FlowControl, Seat};
+
+/// The bodies with seats. At most as many as there are seats.
+#[derive(Default)]
+pub(super) struct HeldSeats {
+    bodies: Mutex<Slab<Arc<HeldSeat>>>,
+}
+
+struct HeldSeat {
+    /// `None` once the seats were given back.
+    seat: Mutex<Option<Seat>>,
+    /// Time of the last part that was handed to the socket, in milliseconds of the levels' clock.
+    progress: AtomicU64,
+}
+
+impl HeldSeats {
+    /// Takes the seats of bodies without progress since `limit`.
+    pub(super) fn parked_since(&self, limit: Duration) -> Vec<Seat> {
+        let limit = milliseconds(limit);
+        let bodies = self.bodies.lock();
+        let parked = bodies.iter().filter(|(_, held)| held.progress.load(Ordering::Relaxed) < limit);
+        parked.filter_map(|(_, held)| held.seat.lock().take()).collect()
+    }
+}
+
+/// Holds seats until the body ends, its initial state is sent, or its client stops reading.
+pub(crate) struct SeatHold {
+    flow: Arc<FlowControl>,
+    place: usize,
+    held: Arc<HeldSeat>,
+}
+
+impl SeatHold {
+    /// Holds the seats of a response.
+    pub(crate) fn new(seat: Seat) -> Self {
+        let flow = Arc::clone(seat.flow());
+        let progress = AtomicU64::new(milliseconds(flow.now()));
+        let held = Arc::new(HeldSeat { seat: Mutex::new(Some(seat)), progress });
+        let place = flow.held.bodies.lock().insert(Arc::clone(&held));
+        Self { flow, place, held }
+    }
+
+    /// Called for each part of the body that is handed to the socket.
+    pub(crate) fn on_progress(&self) {
+        self.held.progress.store(milliseconds(self.flow.now()), Ordering::Relaxed);
+    }
+}
+
+impl Drop for SeatHold {
+    fn drop(&mut self) {
+        self.flow.held.bodies.lock().remove(self.place);
+        // Dropped outside of the lock of the bodies.
+        drop(self.held.seat.lock().take());
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

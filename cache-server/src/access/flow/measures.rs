@@ -1,0 +1,233 @@
+//! Metrics of flow control, under kube-apiserver's names.
+//!
+//! INVARIANT: the labels are the names of objects in force: their number is bounded by
+//! [`FLOW_OBJECTS_MAX`](access_rules::flow::config::FLOW_OBJECTS_MAX), and the series of an object end with it.
+
+use std::{collections::HashSet, sync::atomic::AtomicU64, time::Duration};
+
+use access_rules::flow::{levels::LevelSeats, queues::RefusalReason};
+use parking_lot::Mutex;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use super::rules::FlowRules;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLabels {
+    priority_level: String,
+    flow_schema: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    priority_level: String,
+    flow_schema: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitLabels {
+    priority_level: String,
+    flow_schema: String,
+    execute: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelLabels {
+    priority_level: String,
+}
+
+type SeatGauge = Gauge<u64, AtomicU64>;
+
+/// Upper bounds of the durations, in seconds, as in kube-apiserver.
+const DURATIONS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+
+fn durations() -> Histogram {
+    Histogram::new(DURATIONS)
+}
+
+const REASONS: [RefusalReason; 3] = [RefusalReason::ConcurrencyLimit, RefusalReason::QueueFull, RefusalReason::TimeOut];
+
+/// The metrics of all schemas and levels.
+pub(super) struct FlowMeasures {
+    dispatched: Family<FlowLabels, Counter>,
+    refused: Family<RefusalLabels, Counter>,
+    waiting: Family<FlowLabels, Gauge>,
+    waiting_seats: Family<FlowLabels, Gauge>,
+    executing: Family<FlowLabels, Gauge>,
+    executing_seats: Family<FlowLabels, Gauge>,
+    wait: Family<WaitLabels, Histogram, fn() -> Histogram>,
+    execution: Family<FlowLabels, Histogram, fn() -> Histogram>,
+    nominal: Family<LevelLabels, SeatGauge>,
+    lower: Family<LevelLabels, SeatGauge>,
+    upper: Family<LevelLabels, SeatGauge>,
+    current: Family<LevelLabels, SeatGauge>,
+    /// Schemas and levels with series.
+    known: Mutex<(HashSet<FlowLabels>, HashSet<LevelLabels>)>,
+}
+
+impl Default for FlowMeasures {
+    fn default() -> Self {
+        Self {
+            dispatched: Family::default(),
+            refused: Family::default(),
+            waiting: Family::default(),
+            waiting_seats: Family::default(),
+            executing: Family::default(),
+            executing_seats: Family::default(),
+            wait: Family::new_with_constructor(durations),
+            execution: Family::new_with_constructor(durations),
+            nominal: Family::default(),
+            lower: Family::default(),
+            upper: Family::default(),
+            current: Family::default(),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl FlowMeasures {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let name = |name: &str| format!("apiserver_flowcontrol_{name}");
+        let about = "Requests that got their seats, exempt ones included";
+        registry.register(name("dispatched_requests"), about, self.dispatched.clone());
+        registry.register(name("rejected_requests"), "Requests answered 429", self.refused.clone());
+        registry.register(name("current_inqueue_requests"), "Requests that wait for seats", self.waiting.clone());
+        registry.register(name("current_inqueue_seats"), "Seats that requests wait for", self.waiting_seats.clone());
+        let about = "Requests with seats, watches until their initial state is sent";
+        registry.register(name("current_executing_requests"), about, self.executing.clone());
+        registry.register(name("current_executing_seats"), "Seats in use", self.executing_seats.clone());
+        let about = "Time that requests waited for seats";
+        registry.register_with_unit(name("request_wait_duration"), about, Unit::Seconds, self.wait.clone());
+        let about = "Time that requests had seats";
+        registry.register_with_unit(name("request_execution"), about, Unit::Seconds, self.execution.clone());
+        registry.register(name("nominal_limit_seats"), "Seats by configuration", self.nominal.clone());
+        registry.register(name("lower_limit_seats"), "Seats that are not lent", self.lower.clone());
+        registry.register(name("upper_limit_seats"), "Seats with all that may be borrowed", self.upper.clone());
+        registry.register(name("current_limit_seats"), "Seats at present", self.current.clone());
+    }
+
+    /// Returns the metrics of one schema.
+    pub(super) fn of_schema(&self, schema: &str, level: &str) -> SchemaMeasures {
+        let labels = FlowLabels { priority_level: level.to_owned(), flow_schema: schema.to_owned() };
+        self.known.lock().0.insert(labels.clone());
+        let wait = |execute| self.wait.get_or_create_owned(&labels.wait(execute));
+        SchemaMeasures {
+            dispatched: self.dispatched.get_or_create_owned(&labels),
+            refused: REASONS.map(|reason| self.refused.get_or_create_owned(&labels.refusal(reason))),
+            waiting: self.waiting.get_or_create_owned(&labels),
+            waiting_seats: self.waiting_seats.get_or_create_owned(&labels),
+            executing: self.executing.get_or_create_owned(&labels),
+            executing_seats: self.executing_seats.get_or_create_owned(&labels),
+            waited: wait("true"),
+            waited_in_vain: wait("false"),
+            execution: self.execution.get_or_create_owned(&labels),
+        }
+    }
+
+    /// Ends the series of schemas that are not in force.
+    pub(super) fn retain(&self, rules: &FlowRules) {
+        let stays = |labels: &FlowLabels| rules.names().any(|(schema, level)| labels.is_of(schema, level));
+        for labels in self.known.lock().0.extract_if(|labels| !stays(labels)) {
+            self.dispatched.remove(&labels);
+            self.waiting.remove(&labels);
+            self.waiting_seats.remove(&labels);
+            self.executing.remove(&labels);
+            self.executing_seats.remove(&labels);
+            self.execution.remove(&labels);
+            for reason in REASONS {
+                self.refused.remove(&labels.refusal(reason));
+            }
+            for execute in ["true", "false"] {
+                self.wait.remove(&labels.wait(execute));
+            }
+        }
+    }
+
+    /// Sets the limits of all levels, and ends the series of others.
+    pub(super) fn set_limits(&self, levels: impl Iterator<Item = LevelSeats>) {
+        let mut present = HashSet::new();
+        for seats in levels {
+            let labels = LevelLabels { priority_level: seats.name };
+            self.nominal.get_or_create(&labels).set(seats.nominal.into());
+            self.lower.get_or_create(&labels).set(seats.lower.into());
+            self.upper.get_or_create(&labels).set(seats.upper.into());
+            self.current.get_or_create(&labels).set(seats.current.into());
+            present.insert(labels);
+        }
+        let known = &mut self.known.lock().1;
+        for labels in known.difference(&present) {
+            for family in [&self.nominal, &self.lower, &self.upper, &self.current] {
+                family.remove(labels);
+            }
+        }
+        *known = present;
+    }
+}
+
+impl FlowLabels {
+    fn is_of(&self, schema: &str, level: &str) -> bool {
+        self.flow_schema == schema && self.priority_level == level
+    }
+
+    fn refusal(&self, reason: RefusalReason) -> RefusalLabels {
+        let Self { priority_level, flow_schema } = self.clone();
+        RefusalLabels { priority_level, flow_schema, reason: reason.name() }
+    }
+
+    fn wait(&self, execute: &'static str) -> WaitLabels {
+        let Self { priority_level, flow_schema } = self.clone();
+        WaitLabels { priority_level, flow_schema, execute }
+    }
+}
+
+/// The metrics of one schema. Cost: one atomic addition for each change of a counter.
+pub(super) struct SchemaMeasures {
+    dispatched: Counter,
+    refused: [Counter; REASONS.len()],
+    waiting: Gauge,
+    waiting_seats: Gauge,
+    executing: Gauge,
+    executing_seats: Gauge,
+    waited: Histogram,
+    waited_in_vain: Histogram,
+    execution: Histogram,
+}
+
+impl SchemaMeasures {
+    pub(super) fn begin(&self, width: u32) {
+        self.dispatched.inc();
+        self.executing.inc();
+        self.executing_seats.inc_by(width.into());
+    }
+
+    pub(super) fn end(&self, width: u32, time: Duration) {
+        self.executing.dec();
+        self.executing_seats.dec_by(width.into());
+        self.execution.observe(time.as_secs_f64());
+    }
+
+    pub(super) fn enqueued(&self, width: u32) {
+        self.waiting.inc();
+        self.waiting_seats.inc_by(width.into());
+    }
+
+    pub(super) fn dequeued(&self, width: u32) {
+        self.waiting.dec();
+        self.waiting_seats.dec_by(width.into());
+    }
+
+    pub(super) fn waited(&self, time: Duration, executes: bool) {
+        let histogram = if executes { &self.waited } else { &self.waited_in_vain };
+        histogram.observe(time.as_secs_f64());
+    }
+
+    pub(super) fn refused(&self, reason: RefusalReason) {
+        if let Some(place) = REASONS.iter().position(|one| *one == reason) {
+            self.refused[place].inc();
+        }
+    }
+}

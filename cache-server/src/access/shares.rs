@@ -1,0 +1,136 @@
+//! The part of each user in what all users share, besides seats: memory of request bodies, and open watches.
+//!
+//! INVARIANT: a user alone gets most of everything, but never all: whatever it does, others get their part at once.
+//! Members of `system:masters` have no limits.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use access_rules::user::{MASTERS, User};
+use parking_lot::Mutex;
+
+use crate::{budget::Room, limits::WATCHES_MAX};
+
+/// A user may hold this many times as much as is free, and so four fifths of everything if it is alone. Of two users that
+/// want as much as they get, each has four ninths.
+const FREE_FACTOR: usize = 4;
+
+/// Names of users without requests that may stay in the table. Memory: some 100 bytes each.
+const UNUSED_MAX: usize = 1_024;
+
+/// The parts of all users with requests or watches.
+#[derive(Default)]
+pub(crate) struct UserShares {
+    users: Mutex<UserTable>,
+    /// Open watches of all limited users.
+    watches: AtomicUsize,
+}
+
+#[derive(Default)]
+struct UserTable {
+    by_name: HashMap<String, Weak<UserShare>>,
+    /// Number of names above which unused ones are removed.
+    room: usize,
+}
+
+/// The part of one user. Shared by its requests and watches.
+pub(crate) struct UserShare {
+    /// Its memory for request bodies.
+    pub(crate) room: Room,
+    watches: AtomicUsize,
+}
+
+/// One open watch of a user. Dropped with the watch.
+pub(crate) struct WatchShare {
+    shares: Arc<UserShares>,
+    share: Arc<UserShare>,
+}
+
+impl UserShares {
+    /// Returns the part of `user`; `None` if it has no limits. Cost: one look-up.
+    pub(crate) fn of(&self, user: &User) -> Option<Arc<UserShare>> {
+        if user.is_in(MASTERS) {
+            return None;
+        }
+        let UserTable { by_name, room } = &mut *self.users.lock();
+        if let Some(share) = by_name.get(&user.name).and_then(Weak::upgrade) {
+            return Some(share);
+        }
+        if by_name.len() > *room {
+            by_name.retain(|_, share| share.strong_count() > 0);
+            *room = 2 * by_name.len() + UNUSED_MAX;
+        }
+        let share = Arc::new(UserShare { room: Room::of_user(), watches: AtomicUsize::new(0) });
+        by_name.insert(user.name.clone(), Arc::downgrade(&share));
+        Some(share)
+    }
+
+    /// Takes a place for a watch; `None` if the user has its part of [`WATCHES_MAX`].
+    pub(crate) fn watch(self: &Arc<Self>, share: &Arc<UserShare>) -> Option<WatchShare> {
+        let open = self.watches.fetch_add(1, Ordering::Relaxed);
+        let own = share.watches.fetch_add(1, Ordering::Relaxed);
+        let place = WatchShare { shares: Arc::clone(self), share: Arc::clone(share) };
+        may_take(own, WATCHES_MAX.saturating_sub(open)).then_some(place)
+    }
+}
+
+/// Returns true if a user who holds `own` may take one of `free`.
+const fn may_take(own: usize, free: usize) -> bool {
+    own < free.saturating_mul(FREE_FACTOR)
+}
+
+impl Drop for WatchShare {
+    fn drop(&mut self) {
+        self.share.watches.fetch_sub(1, Ordering::Relaxed);
+        self.shares.watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> User {
+        User::authenticated(name, [])
+    }
+
+    #[test]
+    fn one_user_alone_leaves_places_to_others() {
+        let shares = Arc::new(UserShares::default());
+        let (greedy, modest) = (shares.of(&user("a")).unwrap(), shares.of(&user("b")).unwrap());
+        let open: Vec<_> = std::iter::from_fn(|| shares.watch(&greedy)).collect();
+        assert_eq!(open.len(), WATCHES_MAX * 4 / 5);
+        let others: Vec<_> = std::iter::from_fn(|| shares.watch(&modest)).take(100).collect();
+        assert_eq!(others.len(), 100, "another user gets places at once");
+        assert!(shares.watch(&greedy).is_none());
+        drop(open);
+        assert!(shares.watch(&greedy).is_some());
+        drop(others);
+        assert_eq!(shares.watches.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn users_share_their_part_between_requests_and_masters_have_none() {
+        let shares = UserShares::default();
+        let share = shares.of(&user("a")).unwrap();
+        assert!(Arc::ptr_eq(&share, &shares.of(&user("a")).unwrap()));
+        assert!(!Arc::ptr_eq(&share, &shares.of(&user("b")).unwrap()));
+        assert!(shares.of(&User::unsecured()).is_none());
+    }
+
+    #[test]
+    fn names_of_users_without_requests_do_not_pile_up() {
+        let shares = UserShares::default();
+        let kept = shares.of(&user("kept")).unwrap();
+        for number in 0..10 * UNUSED_MAX {
+            drop(shares.of(&user(&number.to_string())));
+        }
+        assert!(shares.users.lock().by_name.len() <= UNUSED_MAX + 2);
+        assert!(Arc::ptr_eq(&kept, &shares.of(&user("kept")).unwrap()));
+    }
+}
