@@ -1,0 +1,180 @@
+//! Objects of requests and responses, as records hold them.
+//!
+//! INVARIANT: no credential enters a record, whatever the policy says: neither objects of types that hold credentials, nor
+//! patches of them, lists with them, or error texts that may quote their fields.
+
+use informer_serving::status::{Reason, Status};
+use serde_json::{Map, Value};
+
+use super::level::AuditLevel;
+use crate::request_info::RequestInfo;
+
+/// Types whose objects hold credentials, whatever their group: secret stores of other vendors use this name too.
+const CREDENTIAL_TYPES: [&str; 2] = ["secrets", "tokenreviews"];
+
+/// Subresource whose bodies hold credentials: `serviceaccounts/token`.
+const TOKEN: &str = "token";
+
+/// Kinds that hold credentials, for objects whose kind is not that of their path.
+const CREDENTIAL_KINDS: [&str; 3] = ["Secret", "TokenReview", "TokenRequest"];
+
+/// Depth to which objects in objects are searched for kinds that hold credentials. Deeper ones are not recorded.
+const DEPTH_MAX: usize = 64;
+
+/// Returns true if bodies of the request may hold credentials.
+#[must_use]
+pub fn holds_credentials(info: &RequestInfo) -> bool {
+    let Some(of) = &info.resource else { return false };
+    CREDENTIAL_TYPES.contains(&&*of.resource) || of.subresource == TOKEN
+}
+
+/// Returns the level at which a request is recorded if the policy chooses `level`: requests whose bodies may hold
+/// credentials are recorded without them.
+#[must_use]
+pub fn lowered(level: AuditLevel, info: &RequestInfo) -> AuditLevel {
+    if holds_credentials(info) { level.min(AuditLevel::Metadata) } else { level }
+}
+
+/// Returns true if the response to the request is one object. Those of other requests have no bound, so they are not
+/// recorded.
+#[must_use]
+pub fn is_single(info: &RequestInfo) -> bool {
+    info.resource.is_some() && matches!(&*info.verb, "get" | "create" | "update" | "patch" | "delete")
+}
+
+/// Prepares an object, or a patch, for a record. Returns `None` if it holds an object with credentials.
+#[must_use]
+pub fn recorded(mut object: Value, omits_managed_fields: bool) -> Option<Value> {
+    if has_credentials(&object, DEPTH_MAX) {
+        return None;
+    }
+    if omits_managed_fields && let Value::Object(members) = &mut object {
+        remove_managed_fields(members);
+    }
+    Some(object)
+}
+
+fn has_credentials(value: &Value, depth: usize) -> bool {
+    if depth == 0 {
+        return true;
+    }
+    match value {
+        Value::Object(members) => {
+            let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default();
+            let is_one = CREDENTIAL_KINDS.contains(&kind.strip_suffix("List").unwrap_or(kind));
+            is_one || members.values().any(|member| has_credentials(member, depth - 1))
+        }
+        Value::Array(items) => items.iter().any(|item| has_credentials(item, depth - 1)),
+        // kubectl keeps whole objects as texts in an annotation.
+        Value::String(text) => CREDENTIAL_KINDS.iter().any(|kind| text.contains(&format!("\"kind\":\"{kind}\""))),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Removes `managedFields` from an object, and from the objects of a table's rows.
+fn remove_managed_fields(members: &mut Map<String, Value>) {
+    if let Some(Value::Object(metadata)) = members.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    let rows = members.get_mut("rows").and_then(Value::as_array_mut);
+    for object in rows.into_iter().flatten().filter_map(|row| row.get_mut("object")?.as_object_mut()) {
+        remove_managed_fields(object);
+    }
+}
+
+/// Returns `status` as a record holds it: without its text and causes if they may quote fields of an object with
+/// credentials.
+#[must_use]
+pub fn recorded_status(status: &Status, info: &RequestInfo) -> Status {
+    let names_only = [
+        Reason::Forbidden,
+        Reason::Unauthorized,
+        Reason::NotFound,
+        Reason::Conflict,
+        Reason::AlreadyExists,
+        Reason::MethodNotAllowed,
+        Reason::TooManyRequests,
+    ];
+    let quotes = holds_credentials(info) && status.is_failure() && !names_only.contains(&status.reason);
+    let mut status = status.clone();
+    if quotes {
+        status.message.clear();
+        status.details.iter_mut().for_each(|details| details.causes.clear());
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use informer_serving::query::Query;
+    use serde_json::json;
+
+    use super::*;
+
+    fn info(method: &str, path: &str) -> RequestInfo {
+        RequestInfo::new(method, path, &Query::default())
+    }
+
+    /// Goal: bodies with credentials are never recorded. Method: a table of requests, at the highest level.
+    #[test]
+    fn requests_with_credentials_are_recorded_without_bodies() {
+        for (path, level) in [
+            ("/api/v1/namespaces/a/secrets", AuditLevel::Metadata),
+            ("/api/v1/namespaces/a/secrets/b", AuditLevel::Metadata),
+            ("/api/v1/secrets", AuditLevel::Metadata),
+            ("/apis/vault.example.com/v1/namespaces/a/secrets/b", AuditLevel::Metadata),
+            ("/apis/authentication.k8s.io/v1/tokenreviews", AuditLevel::Metadata),
+            ("/api/v1/namespaces/a/serviceaccounts/b/token", AuditLevel::Metadata),
+            ("/api/v1/namespaces/a/serviceaccounts/b", AuditLevel::RequestResponse),
+            ("/api/v1/namespaces/a/configmaps/secrets", AuditLevel::RequestResponse),
+        ] {
+            assert_eq!(lowered(AuditLevel::RequestResponse, &info("POST", path)), level, "{path}");
+        }
+        assert_eq!(lowered(AuditLevel::None, &info("GET", "/api/v1/secrets")), AuditLevel::None);
+    }
+
+    #[test]
+    fn objects_in_objects_count_too() {
+        let secret = json!({"kind": "Secret", "data": {"k": "v"}});
+        for object in [
+            secret.clone(),
+            json!({"kind": "SecretList", "items": []}),
+            json!({"kind": "List", "items": [{"kind": "ConfigMap"}, secret]}),
+            json!({"kind": "Table", "rows": [{"object": secret}]}),
+            json!([{"op": "add", "path": "/x", "value": secret}]),
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": secret.to_string()}}}),
+        ] {
+            assert_eq!(recorded(object.clone(), false), None, "{object}");
+        }
+        let deep = (0..DEPTH_MAX).fold(json!(1), |inner, _| json!([inner]));
+        assert_eq!(recorded(deep, false), None);
+        let other = json!({"kind": "ConfigMap", "data": {"kind": "Secrets of the trade"}});
+        assert_eq!(recorded(other.clone(), false), Some(other));
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_on_request() {
+        let object = json!({"metadata": {"name": "a", "managedFields": []}, "rows": [{"object": {"metadata":
+            {"managedFields": []}}}]});
+        assert_eq!(recorded(object.clone(), false), Some(object.clone()));
+        let left = json!({"metadata": {"name": "a"}, "rows": [{"object": {"metadata": {}}}]});
+        assert_eq!(recorded(object, true), Some(left));
+    }
+
+    #[test]
+    fn texts_of_errors_may_quote_a_secret() {
+        let failure = |reason| Status {
+            status: "Failure".to_owned(),
+            message: "data[k]: Invalid value".to_owned(),
+            reason,
+            ..Status::default()
+        };
+        let secrets = info("POST", "/api/v1/namespaces/a/secrets");
+        for (reason, text) in [(Reason::Invalid, ""), (Reason::BadRequest, ""), (Reason::Unknown, "")] {
+            assert_eq!(recorded_status(&failure(reason), &secrets).message, text);
+        }
+        assert_ne!(recorded_status(&failure(Reason::NotFound), &secrets).message, "");
+        let pods = info("POST", "/api/v1/namespaces/a/pods");
+        assert_ne!(recorded_status(&failure(Reason::Invalid), &pods).message, "");
+    }
+}
