@@ -87,7 +87,7 @@ pub(crate) fn foreign_host() -> Status {
 
 /// Error for a write or a WebSocket that a page of another site may have sent.
 pub(crate) fn foreign_origin() -> Status {
-    forbidden("pages of another origin may not write here, nor open a WebSocket")
+    forbidden("requests of pages of another origin are not served")
 }
 
 /// Error for logs, exec and other requests that need a kubelet. Clients do not repeat a request after 405, and do not

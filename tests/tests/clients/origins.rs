@@ -1,7 +1,7 @@
 //! Cross-origin pages: what a browser on this machine lets them do with the server.
 //!
-//! Goal: they can only send reads, and cannot see the responses. Method: the requests that browsers send, with the
-//! headers they add; then a real Chromium with such a page.
+//! Goal: they can do nothing, whatever credentials the browser adds. Method: the requests that browsers send, with the
+//! headers they add, and a client certificate; then a real Chromium with such a page.
 
 mod chromium;
 
@@ -26,7 +26,7 @@ async fn send(client: Client, method: Method, path: &str, headers: &[(&str, &str
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_write_nothing() {
+async fn pages_of_other_sites_are_not_served() {
     let server = Server::start(SERVER, &[]).await;
     let object = format!("{CONFIGMAPS}/a");
     send(server.client(), Method::POST, CONFIGMAPS, &[], "a").await.with_code(201);
@@ -40,6 +40,9 @@ async fn pages_of_other_sites_write_nothing() {
             &[("origin", "https://evil.example"), ("content-type", "text/plain")],
         ] {
             for (method, path) in [
+                (Method::GET, CONFIGMAPS),
+                (Method::GET, "/livez"),
+                (Method::OPTIONS, CONFIGMAPS),
                 (Method::POST, CONFIGMAPS),
                 (Method::PUT, object.as_str()),
                 (Method::PATCH, object.as_str()),
@@ -54,7 +57,7 @@ async fn pages_of_other_sites_write_nothing() {
     }
     assert_eq!(server.client().get(CONFIGMAPS).await.keys(), ["default/a"]);
     let metrics = server.client().get("/metrics").await;
-    let refused = r#"apiserver_request_total{verb="OTHER",resource="",code="403"} 60"#;
+    let refused = r#"apiserver_request_total{verb="OTHER",resource="",code="403"} 96"#;
     assert!(metrics.text().contains(refused), "refusals are counted: {}", metrics.text());
 }
 
@@ -88,6 +91,14 @@ const ATTACK: &str = r#"
     const collection = target + '/api/v1/namespaces/default/configmaps';
     const object = name => JSON.stringify({metadata: {name}});
     const bytes = name => new TextEncoder().encode(object(name));
+    const load = (tag, member, url) => new Promise((loaded, refused) => {
+        const element = document.createElement(tag);
+        element.onload = () => loaded('loaded');
+        element.onerror = () => refused('refused');
+        if (tag === 'link') element.rel = 'stylesheet';
+        element[member] = url;
+        document.head.appendChild(element);
+    });
     const attempts = {
         blob: () => fetch(collection, {method: 'POST', mode: 'no-cors', body: new Blob([object('blob')])}),
         bytes: () => fetch(collection, {method: 'POST', mode: 'no-cors', body: bytes('bytes')}),
@@ -98,6 +109,35 @@ const ATTACK: &str = r#"
         put: () => fetch(collection + '/there', {method: 'PUT', body: bytes('there')}),
         delete: () => fetch(collection + '/there', {method: 'DELETE'}),
         read: async () => 'read ' + (await (await fetch(collection)).text()).length,
+        credentials: () => fetch(collection, {credentials: 'include'}),
+        opaque: () => fetch(collection, {mode: 'no-cors', credentials: 'include'}),
+        redirected: async () => fetch('data:text/html,').then(() => fetch(new Request(collection, {mode: 'no-cors', redirect: 'follow'}))),
+        script: () => load('script', 'src', collection),
+        style: () => load('link', 'href', collection),
+        image: () => load('img', 'src', target + '/metrics'),
+        module: () => import(collection),
+        events: () => new Promise((opened, refused) => {
+            const source = new EventSource(target + '/api/v1/configmaps?watch=1');
+            source.onopen = () => opened('opened');
+            source.onerror = () => { source.close(); refused('refused'); };
+        }),
+        frame: () => new Promise(loaded => {
+            const frame = document.createElement('iframe');
+            frame.onload = () => {
+                let seen = 'unseen';
+                try { seen = frame.contentDocument ? frame.contentDocument.body.innerText : 'unseen'; } catch (error) { }
+                loaded(seen);
+            };
+            frame.src = collection;
+            document.body.appendChild(frame);
+        }),
+        refresh: () => new Promise(loaded => {
+            const frame = document.createElement('iframe');
+            let loads = 0;
+            frame.onload = () => { if (++loads == 2) loaded('loaded'); };
+            frame.srcdoc = '<meta http-equiv=refresh content="0;url=' + collection + '">';
+            document.body.appendChild(frame);
+        }),
         socket: () => new Promise((opened, refused) => {
             const socket = new WebSocket(target.replace('http', 'ws') + '/api/v1/configmaps?watch=1');
             socket.onopen = () => opened('opened');
@@ -168,6 +208,15 @@ async fn a_page_in_a_real_browser_writes_only_to_its_own_server() {
         ("delete", "failed"),
         ("read", "failed"),
         ("socket", "failed: refused"),
+        ("credentials", "failed"),
+        ("opaque", "opaque"),
+        ("redirected", "opaque"),
+        ("script", "failed"),
+        ("style", "failed"),
+        ("image", "failed"),
+        ("module", "failed"),
+        ("events", "failed"),
+        ("frame", "unseen"),
     ] {
         let result = results[attempt].as_str().unwrap_or_default();
         assert!(result.starts_with(expected), "{attempt}: {results:#}");
@@ -176,8 +225,14 @@ async fn a_page_in_a_real_browser_writes_only_to_its_own_server() {
     let refused = metrics.text().lines().find_map(|line| {
         line.strip_prefix(r#"apiserver_request_total{verb="OTHER",resource="",code="403"} "#)?.parse::<u32>().ok()
     });
-    // Requests without a preflight: five by script, three by forms, and a WebSocket.
-    assert!(refused.is_some_and(|refused| refused >= 9), "{refused:?} reached the server: {}", metrics.text());
+    // Requests without a preflight: five writes by script, three by forms, a WebSocket, and at least eight reads.
+    assert!(refused.is_some_and(|refused| refused >= 17), "{refused:?} reached the server: {}", metrics.text());
+    // Served were only this test's own requests: a create, a list, and the scrape that is not counted yet.
+    let served =
+        metrics.text().lines().filter(|line| line.starts_with("apiserver_request_total") && line.contains("code=\"2"));
+    let served: Vec<_> = served.collect();
+    assert_eq!(served.len(), 2, "{served:#?}");
+    assert!(served.iter().all(|line| line.ends_with(" 1")), "{served:#?}");
     let results = browser.run(&format!("{target}/livez"), OWN, &target).await;
     assert_eq!(results, json!({"code": 201, "told": "ADDED"}));
     assert_eq!(server.client().get(CONFIGMAPS).await.keys(), ["default/own", "default/there"]);
