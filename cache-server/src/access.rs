@@ -4,6 +4,7 @@
 //! INVARIANT: a request is admitted before its route is looked at: unauthenticated callers learn nothing of the objects
 //! and types that exist. INVARIANT: whatever cannot be decided is refused.
 
+pub(crate) mod audit;
 pub(crate) mod authenticate;
 pub(crate) mod authorize;
 pub(crate) mod flow;
@@ -29,6 +30,7 @@ use informer_serving::{
 use tokio::{sync::watch, time::Instant};
 
 use self::{
+    audit::{AuditLog, AuditRecord},
     authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
@@ -58,6 +60,8 @@ pub(crate) struct Access {
     shares: Arc<UserShares>,
     /// Decides which requests wait.
     pub(crate) flow: Arc<FlowControl>,
+    /// `None`: requests are not recorded.
+    pub(crate) audit: Option<Arc<AuditLog>>,
 }
 
 /// One request apart from its body. Built once, before routing.
@@ -80,6 +84,8 @@ pub(crate) struct RequestContext {
     pub(crate) flow: FlowHeaders,
     /// The caller; `None` before it is known, and if it is refused.
     pub(crate) caller: Option<Arc<Caller>>,
+    /// Its records in the audit log; `None` without one, and once the response holds them.
+    pub(crate) audit: Option<Box<AuditRecord>>,
 }
 
 impl RequestContext {
@@ -93,7 +99,7 @@ impl RequestContext {
         let info = Arc::new(RequestInfo::new(parts.method.as_str(), parts.uri.path(), query));
         let peer = parts.extensions.get::<Arc<Peer>>().cloned().unwrap_or_default();
         let (seat, share, place, flow) = (None, None, None, FlowHeaders::default());
-        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller: None }
+        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller: None, audit: None }
     }
 
     /// The caller's identity; `None` if it is not known.
@@ -105,7 +111,14 @@ impl RequestContext {
 impl Access {
     /// `authenticator` and `authorizer` decide about every request, and `flow` when its turn comes.
     pub(crate) fn new(authenticator: Authenticator, authorizer: Authorizer, flow: FlowControl) -> Self {
-        Self { authenticator, authorizer, leases: Arc::default(), shares: Arc::default(), flow: Arc::new(flow) }
+        Self {
+            authenticator,
+            authorizer,
+            leases: Arc::default(),
+            shares: Arc::default(),
+            flow: Arc::new(flow),
+            audit: None,
+        }
     }
 
     /// Lets every caller be `user`.
@@ -129,16 +142,33 @@ impl Access {
     /// # Errors
     /// 401 for credentials that are not valid; 403 for what the caller may not do; 5xx if that cannot be decided.
     pub(crate) async fn admit(&self, request: &mut RequestContext, headers: &HeaderMap) -> Result<(), Status> {
-        let caller = self.authenticator.authenticate(&request.peer, &request.info, headers).await?;
-        let caller = request.caller.insert(caller);
+        let caller = self.authenticator.authenticate(&request.peer, &request.info, headers).await;
+        if let Some(audit) = &mut request.audit {
+            audit.authenticated(caller.as_ref().ok());
+        }
+        let caller = request.caller.insert(caller?);
         // Without authentication there are no other users to act as.
         if self.authenticator.is_configured() && headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE)) {
             let wanted = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
             if let Some(Impersonation { user, rights }) = impersonation::read(wanted)? {
                 *caller = self.impersonated(caller, user, rights).await?;
+                if let Some(audit) = &mut request.audit {
+                    audit.impersonates(caller);
+                }
             }
         }
-        self.authorizer.authorize(&caller.user, &request.info).await
+        let decision = self.authorizer.authorize(&caller.user, &request.info).await;
+        if let Some(audit) = &mut request.audit {
+            audit.authorized(decision.as_ref().err());
+        }
+        decision
+    }
+
+    /// Begins the records of a request, if requests are recorded.
+    pub(crate) async fn begin_audit(&self, parts: &Parts, context: &mut RequestContext) {
+        if let Some(audit) = &self.audit {
+            context.audit = Some(audit.begin(parts, context).await);
+        }
     }
 
     /// Returns the caller that acts as `user`.

@@ -2,6 +2,7 @@
 //! locks.
 
 use std::{
+    io,
     ops::Deref,
     path::PathBuf,
     sync::{Arc, Weak},
@@ -14,6 +15,7 @@ use informer_serving::status::Status;
 use crate::{
     access::{
         Access,
+        audit::AuditLog,
         authenticate::Authenticator,
         authorize::{Authorizer, bootstrap},
         flow::{self, FlowControl},
@@ -259,6 +261,19 @@ impl App {
             (ty, is_filled)
         };
         named.into_iter().flatten().map(state).collect()
+    }
+
+    /// Opens the audit log of the settings.
+    ///
+    /// # Errors
+    /// The file, and the error of the operating system.
+    pub(crate) fn open_audit_log(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        if let Some(settings) = &self.config.audit {
+            let opened = AuditLog::open(settings, self.metrics.audit.clone());
+            let path = || settings.file.clone().unwrap_or_else(|| "-".into());
+            self.access.audit = Some(opened.map_err(|error| (path(), error))?);
+        }
+        Ok(())
     }
 
     /// Starts the checks of the rights of open watches, if rights can be withdrawn.

@@ -3,6 +3,7 @@
 //! INVARIANT: bad arguments, and bad files or addresses they name, are one line on stderr and exit code 2, before
 //! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
 
+mod audit;
 mod authentication;
 mod authorization;
 mod client;

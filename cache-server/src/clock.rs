@@ -25,3 +25,8 @@ pub(crate) fn before(time: Duration) -> String {
 pub(crate) fn unix_seconds() -> i64 {
     Timestamp::now().as_second()
 }
+
+/// Returns the current time in microseconds since 1970.
+pub(crate) fn unix_micros() -> i64 {
+    Timestamp::now().as_microsecond()
+}

@@ -1,6 +1,7 @@
 //! Settings of a server: plain data with defaults. The command line fills it in `cli.rs`; no other code reads arguments
 //! or the environment.
 
+mod audit;
 mod authentication;
 mod authorization;
 mod etcd;
@@ -16,6 +17,7 @@ use std::{
 
 use crate::limits;
 
+pub use audit::AuditConfig;
 pub use authentication::{AuthenticationConfig, KeySource, OidcConfig, ServiceAccountsConfig};
 pub use authorization::{AuthorizationConfig, AuthorizationConfigError, AuthorizationMode};
 pub use etcd::EtcdConfig;
@@ -70,6 +72,8 @@ pub struct Config {
     pub authentication: AuthenticationConfig,
     /// Authorizers of requests. Default: none, and every caller may do everything.
     pub authorization: AuthorizationConfig,
+    /// Audit log. Default `None`: requests are not recorded.
+    pub audit: Option<AuditConfig>,
 }
 
 /// Paths of a certificate and its key.
@@ -121,6 +125,7 @@ impl Default for Config {
             tls: None,
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
+            audit: None,
         }
     }
 }

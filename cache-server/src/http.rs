@@ -5,6 +5,7 @@
 //!
 //! Not implemented, on purpose: protobuf and CBOR responses, and gzip of anything but lists of whole objects.
 
+mod admission;
 mod log;
 mod websocket;
 
@@ -12,7 +13,7 @@ pub use crate::read::body;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use access_rules::{flow::estimate::RequestCost, request_info::RequestInfo};
+use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
@@ -30,15 +31,9 @@ use self::{
     websocket::Handshake,
 };
 use crate::{
-    access::{
-        AUDIT_ID, RequestContext,
-        flow::{FlowHeaders, FlowRefusal, SeatHold},
-        guard::ResponseGuard,
-    },
+    access::{AUDIT_ID, RequestContext, flow::FlowHeaders},
     app::{App, LocalApp},
-    discovery,
-    limits::SEAT_WAIT,
-    openapi,
+    discovery, openapi,
     read::{
         encode::{self, RequestedEncoding},
         get, list,
@@ -73,32 +68,31 @@ where
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = verb_and_resource(&head, &route);
     let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
-    let answerer = match admit(&app, &head, &mut context, &route).await {
+    app.access.begin_audit(&parts, &mut context).await;
+    let info = Arc::clone(&context.info);
+    let answerer = match admission::admit(&app, &head, &mut context, &route).await {
         Err(answer) => Err(answer),
-        Ok(()) => answerer(&app, &head, &context.info, &route).await.map_err(Err),
+        Ok(()) => answerer(&app, &head, &info, &route).await.map_err(Err),
     };
     let forwarder = match answerer {
         Ok(Answerer::Here) => None,
         Ok(Answerer::Upstream(forwarder)) => Some(forwarder),
         Err(answer) => {
             let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
-            return finished(answer, head.errors, &context, &mut answering, closes);
+            return finished(answer, head.errors, &mut context, &mut answering, closes);
         }
     };
     if let Some(forwarder) = forwarder {
         let has_body = !body.is_end_stream();
-        let answer = passed_on(forwarder, &parts, body).await.map(|mut response| {
-            hold_seats(&mut context, &mut response, ResponseGuard::default());
-            response
-        });
+        let answer = passed_on(forwarder, &parts, body, &mut context).await;
         // The connection cannot carry another request if the upstream did not take the body.
         let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
-        return finished(answer, head.errors, &context, &mut answering, closes);
+        return finished(answer, head.errors, &mut context, &mut answering, closes);
     }
     let share = context.share.clone();
     head.room = share.as_deref().map(|share| &share.room).or(head.room);
     let mut body = std::pin::pin!(body);
-    head.caller = context.user();
+    (head.caller, head.audit) = (context.user(), context.audit.as_deref());
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
         Err(status) => Err(status),
         Ok(handshake) => {
@@ -111,9 +105,9 @@ where
     };
     // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
-    let mut response = finished(answer, head.errors, &context, &mut answering, closes);
-    let guard = hold_right(&app, &context, head.headers, response.body_mut());
-    hold_seats(&mut context, &mut response, guard);
+    let mut response = finished(answer, head.errors, &mut context, &mut answering, closes);
+    admission::hold_right(&app, &context, &parts.headers, response.body_mut());
+    admission::hold_seats(&mut context, &mut response);
     if let Some(age) = age(&app, &route) {
         // A read with an older confirmation has set the age of that.
         response.headers_mut().entry(header::AGE).or_insert(age);
@@ -144,82 +138,25 @@ fn upstream_answerer<'a>(
     Box::pin(async move { upstream.answerer(&app.caches, &app.registry.now(), read, route).await })
 }
 
-/// Lets a request pass: its caller may send it, and it is its turn. Fails with the answer to it otherwise.
-async fn admit(
-    app: &App,
-    head: &RequestHead<'_>,
-    context: &mut RequestContext,
-    route: &Route,
-) -> Result<(), Result<Response, Status>> {
-    app.access.admit(context, head.headers).await.map_err(Err)?;
-    app.access.share(context).map_err(Err)?;
-    let info = Arc::clone(&context.info);
-    let limit = time_limit(head, if info.verb == "watch" { "WATCH" } else { "" }).unwrap_or_default();
-    let limit = limit.map_or(SEAT_WAIT, |limit| limit / 4).min(SEAT_WAIT);
-    let turn = app.access.await_turn(context, limit, || cost(app, head, &info, route)).await;
-    turn.map_err(|refusal| Ok(too_many_requests(&refusal)))
-}
-
-/// Estimates the cost of a request.
-fn cost(app: &App, head: &RequestHead<'_>, info: &RequestInfo, route: &Route) -> RequestCost {
-    let (Route::Resource(target), Some(of)) = (route, &info.resource) else { return RequestCost::One };
-    let option = |name: &str| head.query.get(name).unwrap_or_default();
-    let is_collection = match &*info.verb {
-        "list" => true,
-        "watch" => matches!(option("resourceVersion"), "" | "0") || head.query.flag("sendInitialEvents") == Some(true),
-        _ => false,
-    };
-    if !is_collection || !of.name.is_empty() {
-        return RequestCost::One;
-    }
-    let limit = option("limit").parse().ok().filter(|&limit| limit > 0 && info.verb == "list");
-    let selects = !option("labelSelector").is_empty() || !option("fieldSelector").is_empty();
-    RequestCost::Collection { objects: app.caches.count(&target.ty), limit, selects }
-}
-
-/// Response to a request whose turn does not come. kube-apiserver writes it without content negotiation.
-fn too_many_requests(refusal: &FlowRefusal) -> Response {
-    let text = Body::from("Too many requests, please try again later.\n".to_owned());
-    let mut response = body::text(StatusCode::TOO_MANY_REQUESTS, text);
-    response.headers_mut().insert(header::RETRY_AFTER, refusal.retry_after.into());
-    response
-}
-
-/// Keeps the seats of a list until its body ends, and those of a watch until its initial state is sent. Other requests give
-/// theirs back with their answer.
-fn hold_seats(context: &mut RequestContext, response: &mut Response, mut guard: ResponseGuard) {
-    let is_held = response.status().is_success()
-        && (response.body().is_initial() || context.info.verb == "list" && !response.body().is_watch());
-    if let Some(place) = context.place.take_if(|_| response.body().is_watch()) {
-        guard.occupy(place);
-    }
-    if let Some(seat) = context.seat.take_if(|seat| is_held && !seat.is_exempt()) {
-        guard.hold(SeatHold::new(seat));
-    }
-    response.body_mut().guarded(guard);
-}
-
-/// Lets an open watch last only as long as its caller's credentials and right.
-fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMap, body: &mut Body) -> ResponseGuard {
-    let mut guard = ResponseGuard::default();
-    let Some(caller) = context.caller.as_ref().filter(|_| body.is_watch()) else { return guard };
-    if let Some(at) = caller.expires {
-        body.end_by(at);
-    }
-    let credentials = app.upstream().map(|upstream| upstream.read_right(headers, &context.info));
-    if credentials.is_some() || app.access.checks_again() {
-        guard.lend(app.access.leases.open(caller, &context.info, credentials));
-    }
-    guard
-}
-
 /// Passes a request to the API server behind this server.
-fn passed_on<'a, B>(forwarder: &'a Forwarder, parts: &'a Parts, body: B) -> BoxFuture<'a, Result<Response, Status>>
+fn passed_on<'a, B>(
+    forwarder: &'a Forwarder,
+    parts: &'a Parts,
+    body: B,
+    context: &'a mut RequestContext,
+) -> BoxFuture<'a, Result<Response, Status>>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    Box::pin(async move { forwarder.forward(parts, body).await.map(|answer| answer.map(Body::forwarded)) })
+    Box::pin(async move {
+        if let Some(audit) = &context.audit {
+            audit.note_forwarded();
+        }
+        let mut response = forwarder.forward(parts, body).await?.map(Body::forwarded);
+        admission::hold_seats(context, &mut response);
+        Ok(response)
+    })
 }
 
 /// Returns the Age header of a read from a cache that the API server behind it does not keep up to date at present.
@@ -232,18 +169,20 @@ fn age(app: &App, route: &Route) -> Option<HeaderValue> {
 fn finished(
     answer: Result<Response, Status>,
     errors: RequestedEncoding,
-    context: &RequestContext,
+    context: &mut RequestContext,
     answering: &mut log::RequestGuard<'_>,
     closes: bool,
 ) -> Response {
     let mut response = match answer {
-        Ok(response) => {
+        Ok(mut response) => {
             answering.answered(context, response.status(), None);
+            admission::audited(context, &mut response, None);
             response
         }
         Err(error) => {
-            let response = encode::error(&error, errors);
+            let mut response = encode::error(&error, errors);
             answering.answered(context, response.status(), Some(&error.message));
+            admission::audited(context, &mut response, Some(&error));
             response
         }
     };
@@ -264,14 +203,15 @@ pub(crate) enum Refusal {
     NoHost,
     /// The Host header names another server: possibly DNS rebinding by a web page.
     ForeignHost,
-    /// A write or WebSocket that a page of another site may have sent.
+    /// A page of another site may have sent the request.
     ForeignOrigin,
 }
 
 /// Answers a request that is refused before routing.
-pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Response {
+pub(crate) async fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Response {
     let (parts, _) = request.into_parts();
-    let context = RequestContext::new(&parts, &Query::parse(parts.uri.query()));
+    let mut context = RequestContext::new(&parts, &Query::parse(parts.uri.query()));
+    app.access.begin_audit(&parts, &mut context).await;
     let status = match refusal {
         Refusal::NoHost => Status::bad_request("a request of HTTP/1.1 needs a Host header"),
         Refusal::ForeignHost => status::foreign_host(),
@@ -279,6 +219,10 @@ pub(crate) fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) -> Res
     };
     let mut response = encode::error(&status, RequestedEncoding::Indented);
     log::RequestGuard::new(app, &parts, "OTHER", "").answered(&context, response.status(), Some(&status.message));
+    if let Some(audit) = &mut context.audit {
+        audit.authenticated(None);
+    }
+    admission::audited(&mut context, &mut response, Some(&status));
     finish(response.headers_mut(), &context.id);
     response
 }

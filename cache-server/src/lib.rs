@@ -33,6 +33,6 @@ mod write;
 
 pub use access::{authenticate::assemble::AuthenticationError, reloaded::AccessFileError};
 pub use api_rules::etcd;
-pub use serve::{AccessFileError, Server, StartError, TlsError};
+pub use serve::{Server, StartError, TlsError};
 pub use upstream::{connect::UpstreamError, source::UpstreamSource};
 pub use workload::{manifests::LoadError, populate};

@@ -5,6 +5,7 @@ use http::{HeaderMap, Method, header, request::Parts};
 use informer_serving::query::Query;
 
 use crate::{
+    access::audit::AuditRecord,
     budget::Room,
     read::{encode::RequestedEncoding, negotiate},
 };
@@ -17,6 +18,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) room: Option<&'a Room>,
     /// The caller; `None` before it is known.
     pub(crate) caller: Option<&'a User>,
+    /// Records of the request; `None` without an audit log.
+    pub(crate) audit: Option<&'a AuditRecord>,
     /// The values of Accept.
     pub(crate) accept: String,
     pub(crate) query: Query,
@@ -34,6 +37,6 @@ impl<'a> RequestHead<'a> {
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
         let room = parts.extensions.get::<Room>();
         let (method, headers) = (&parts.method, &parts.headers);
-        Self { method, headers, room, caller: None, accept, query, indent, errors }
+        Self { method, headers, room, caller: None, audit: None, accept, query, indent, errors }
     }
 }

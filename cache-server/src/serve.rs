@@ -28,7 +28,6 @@ use tokio::{
 };
 
 pub use self::tls::TlsError;
-pub use crate::access::reloaded::AccessFileError;
 
 use access_rules::authentication::certificate::ServerNames;
 
@@ -40,7 +39,10 @@ use self::{
 #[cfg(feature = "etcd")]
 use crate::storage::etcd::EtcdOpenError;
 use crate::{
-    access::authenticate::{Authenticator, assemble::AuthenticationError},
+    access::{
+        authenticate::{Authenticator, assemble::AuthenticationError},
+        reloaded::AccessFileError,
+    },
     allocator,
     app::App,
     config::{AuthorizationConfigError, Config},
@@ -99,6 +101,14 @@ pub enum StartError {
     /// A file of the settings of access cannot be used.
     #[error("cannot use {0}")]
     AccessFile(#[from] AccessFileError),
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log {}: {source}", path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The upstream API server cannot be used.
     #[error("cannot use the upstream: {0}")]
     Upstream(#[from] UpstreamError),
@@ -184,6 +194,7 @@ impl Server {
             None => None,
         };
         let names = Arc::new(ServerNames::listed(&app.config.authentication.hosts));
+        app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
         let app = Arc::new(app);
         app.start().await;
         app.keep_checking_rights();
@@ -258,6 +269,9 @@ impl Server {
         }
         // The caches ended when the drain started. A disk that needs longer keeps an older state.
         let _ = timeout_at(deadline, app.caches.saved()).await;
+        if let Some(audit) = &app.access.audit {
+            let _ = timeout_at(deadline.max(Instant::now() + limits::AUDIT_WAIT_MAX), audit.flushed()).await;
+        }
         trimming.abort();
     }
 }

@@ -22,7 +22,7 @@ mod review;
 mod scale;
 mod update;
 
-use std::{borrow::Cow, pin::pin};
+use std::{borrow::Cow, pin::pin, sync::Arc};
 
 use api_rules::object::WriteRequest;
 use http::{Method, header};
@@ -33,6 +33,7 @@ use informer_serving::{
 
 pub(crate) use self::{create::create_from_manifest, intake::BODY_WAIT};
 use crate::{
+    access::audit::SentBody,
     app::LocalApp,
     read::{body::Response, negotiate::AnswerFormat},
     registry::Registry,
@@ -60,6 +61,9 @@ where
 {
     let body = intake::read(pin!(body), intake::Rooms { server: &app.room, connection: head.room }).await?;
     let target = &renewed(target, &app.registry.now()).ok_or_else(Status::generic_not_found)?;
+    if let Some(audit) = head.audit {
+        audit.note_sent(sent_body(app, head, target, &body)).await;
+    }
     let answer = carry_out(app, head, target, format, &body).await;
     // Wait (at most 3 s) until the definition is in effect, so that the client's next request sees it.
     if target.ty.defines_types {
@@ -92,6 +96,18 @@ fn renewed<'a>(target: &'a Target, registry: &Registry) -> Option<Cow<'a, Target
     }
     let ty = registry.find(&target.ty.group, &target.ty.version, &target.ty.plural)?;
     (ty.namespaced == target.ty.namespaced).then(|| Cow::Owned(Target { ty, ..target.clone() }))
+}
+
+/// Returns the body as the audit log reads it.
+fn sent_body(app: &LocalApp<'_>, head: &RequestHead<'_>, target: &Target, body: &intake::Whole) -> SentBody {
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    SentBody {
+        body: body.bytes(),
+        content_type: content_type.map(str::to_owned),
+        ty: Arc::clone(&target.ty),
+        registry: app.registry.now(),
+        is_object: matches!(*head.method, Method::POST | Method::PUT),
+    }
 }
 
 /// Carries out a write whose body arrived, within the budget of concurrent writes.

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use super::{flow::SeatHold, lease::WatchLease, shares::WatchShare};
+use super::{audit::AuditRecord, flow::SeatHold, lease::WatchLease, shares::WatchShare};
 
 /// Belongs to a response body, and is dropped with it.
 #[derive(Default)]
@@ -13,6 +13,8 @@ pub(crate) struct ResponseGuard {
     seats: Option<SeatHold>,
     /// The user's place for an open watch.
     place: Option<WatchShare>,
+    /// Makes the last record of the request when it is dropped; `None` without an audit log.
+    audit: Option<Box<AuditRecord>>,
 }
 
 impl ResponseGuard {
@@ -31,9 +33,9 @@ impl ResponseGuard {
         self.seats = Some(seats);
     }
 
-    /// True if the guard holds nothing.
-    pub(crate) const fn is_idle(&self) -> bool {
-        self.lease.is_none() && self.seats.is_none() && self.place.is_none()
+    /// Holds the records of the request.
+    pub(crate) fn record(&mut self, audit: Box<AuditRecord>) {
+        self.audit = Some(audit);
     }
 
     /// The right of an open watch.
@@ -44,6 +46,13 @@ impl ResponseGuard {
     /// Ready once the caller may not read the body any more. Registers the waker.
     pub(crate) fn poll_withdrawn(&self, cx: &Context<'_>) -> Poll<()> {
         self.lease.as_ref().map_or(Poll::Pending, |lease| lease.poll_withdrawn(cx))
+    }
+
+    /// Called once all of the body was handed to the socket.
+    pub(crate) fn on_complete(&mut self) {
+        if let Some(audit) = &mut self.audit {
+            audit.note_complete();
+        }
     }
 
     /// Called for each part of the body that is handed to the socket.

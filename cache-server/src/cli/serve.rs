@@ -20,8 +20,8 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    FAILED, StopSignals, authentication::AuthenticationFlags, authorization::AuthorizationFlags, fail, fail_input,
-    files, flow::FlowFlags, units, upstream::UpstreamFlags,
+    FAILED, StopSignals, audit::AuditFlags, authentication::AuthenticationFlags, authorization::AuthorizationFlags,
+    fail, fail_input, files, flow::FlowFlags, units, upstream::UpstreamFlags,
 };
 use crate::{
     Server, StartError,
@@ -61,6 +61,9 @@ pub(super) struct Serve {
 
     #[command(flatten)]
     flow: FlowFlags,
+
+    #[command(flatten)]
+    audit: AuditFlags,
 
     /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
     #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
@@ -165,6 +168,7 @@ impl From<Serve> for Config {
             upstream: serve.upstream.into_config(),
             flow: serve.flow.into_settings(),
             authentication: serve.authentication.into_config(),
+            audit: serve.audit.into_config(),
             // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             authorization: serve.authorization.into_config(),

@@ -111,10 +111,30 @@ impl Body {
         }
     }
 
-    /// Holds `guard` until the body ends.
-    pub(crate) fn guarded(&mut self, guard: ResponseGuard) {
-        if !guard.is_idle() {
-            self.guard = Some(Box::new(guard));
+    /// The guard that is held until the body ends.
+    pub(crate) fn guard(&mut self) -> &mut ResponseGuard {
+        self.guard.get_or_insert_default()
+    }
+
+    /// Removes the bytes of a body that is not to be sent.
+    pub(crate) fn without_bytes(mut self) -> Self {
+        if let Some(guard) = &mut self.guard {
+            guard.on_complete();
+        }
+        Self { kind: BodyKind::Full(Slices::new()), guard: self.guard }
+    }
+
+    /// Returns a copy of a whole body of at most `bytes_max`; `None` for longer ones and for streams.
+    pub(crate) fn short_text(&self, bytes_max: usize) -> Option<Vec<u8>> {
+        match &self.kind {
+            BodyKind::Full(slices) if slices.remaining() <= bytes_max => {
+                let mut text = Vec::with_capacity(slices.remaining());
+                slices.iter().for_each(|slice| text.extend_from_slice(slice));
+                Some(text)
+            }
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) | BodyKind::Forwarded(_) => {
+                None
+            }
         }
     }
 
@@ -123,10 +143,10 @@ impl Body {
         matches!(self.kind, BodyKind::Forwarded(_))
     }
 
-    /// Returns the upstream's side of a connection that changes its protocol; `None` for other bodies.
-    pub(crate) fn into_tunnel(self) -> Option<UpstreamTunnel> {
+    /// Returns the upstream's side of a connection that changes its protocol, and the guard; `None` for other bodies.
+    pub(crate) fn into_tunnel(self) -> Option<(UpstreamTunnel, Option<Box<ResponseGuard>>)> {
         match self.kind {
-            BodyKind::Forwarded(body) => body.into_tunnel(),
+            BodyKind::Forwarded(body) => body.into_tunnel().map(|tunnel| (tunnel, self.guard)),
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => None,
         }
     }
@@ -196,12 +216,7 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            BodyKind::Full(slices) | BodyKind::Last(slices) => slices.is_empty(),
-            BodyKind::List(listing) => listing.is_over(),
-            BodyKind::Watch(watch) => watch.is_over(),
-            BodyKind::Forwarded(body) => body.is_end_stream(),
-        }
+        self.kind.is_over()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -223,6 +238,9 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
     let polled = kind.poll_frame(cx);
     if polled.is_ready() {
         guard.on_progress();
+        if matches!(polled, Poll::Ready(None)) || kind.is_over() {
+            guard.on_complete();
+        }
         if let BodyKind::Watch(watch) = kind
             && !watch.is_initial()
         {
@@ -233,6 +251,15 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
 }
 
 impl BodyKind {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Full(slices) | Self::Last(slices) => slices.is_empty(),
+            Self::List(listing) => listing.is_over(),
+            Self::Watch(watch) => watch.is_over(),
+            Self::Forwarded(body) => http_body::Body::is_end_stream(body.as_ref()),
+        }
+    }
+
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
         match self {
             Self::Full(slices) | Self::Last(slices) => {

@@ -43,7 +43,7 @@ impl Handler {
         let app = Arc::clone(&self.app);
         async move {
             let response = match refusal {
-                Some(refusal) => crate::http::refuse(&app, request, refusal),
+                Some(refusal) => crate::http::refuse(&app, request, refusal).await,
                 None => crate::http::handle(app, request).await,
             };
             if head_only { without_body(response) } else { response }
@@ -71,5 +71,5 @@ fn without_body(response: Response<Body>) -> Response<Body> {
     if let Some(length) = body.size_hint().exact().filter(|_| !body.is_forwarded()) {
         head.headers.insert(header::CONTENT_LENGTH, length.into());
     }
-    Response::from_parts(head, Body::from(Vec::new()))
+    Response::from_parts(head, body.without_bytes())
 }

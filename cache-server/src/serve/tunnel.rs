@@ -18,7 +18,7 @@ use crate::{http::body::Body, limits::TUNNEL_BYTES};
 pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<Body>) -> ConnectionPhase {
     let (parts, body) = response.into_parts();
     ConnectionPhase::new(async move {
-        let Some(tunnel) = body.into_tunnel() else { return Ok(None) };
+        let Some((tunnel, guard)) = body.into_tunnel() else { return Ok(None) };
         stream.lift_stall_limit();
         let mut upstream = TokioIo::new(tunnel.stream);
         let copying = async {
@@ -35,7 +35,7 @@ pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<
                 stream.reset_on_close();
             }
         }
-        drop(tunnel.permit);
+        drop((tunnel.permit, guard));
         Ok(None)
     })
 }

@@ -55,6 +55,13 @@ pub(super) struct Whole {
     _taken: ReservedBudget,
 }
 
+impl Whole {
+    /// Returns the bytes, which then outlive the budget.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+}
+
 impl Deref for Whole {
     type Target = [u8];
 

@@ -10,6 +10,7 @@ use serde_json::json;
 use tests::{
     http::{Answer, Client},
     process::Server,
+    tls::Authority,
 };
 
 use super::SERVER;
@@ -83,6 +84,39 @@ async fn browsers_take_no_answer_for_another_type() {
     for path in ["/api/v1/pods", "/api/v1/namespaces/a/pods/none", "/metrics", "/livez", "/none", "/openapi/v3"] {
         assert_eq!(server.client().get(path).await.header("x-content-type-options"), "nosniff", "{path}");
     }
+}
+
+/// Goal: credentials that a browser adds by itself help no page of another site, neither to write nor to read. Method: the
+/// requests that browsers send for such pages, with a client certificate that the server accepts.
+#[tokio::test]
+async fn a_client_certificate_serves_no_page_of_another_site() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let authority = Authority::new();
+    let [files, client] = [0, 1].map(|at| authority.issue(folders[at].path()));
+    let clients = folders[0].path().join("clients.crt");
+    std::fs::write(&clients, authority.pem()).unwrap();
+    let trusted = ["--client-ca-file", clients.to_str().unwrap()];
+    let server = Server::start(SERVER, &[&files.flags()[..], &trusted].concat()).await;
+    let known = server.client().over_tls(authority.trust_as(&client));
+    send(known, Method::POST, CONFIGMAPS, &[], "a").await.with_code(201);
+    let script = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "script")];
+    let preflight = [("origin", "https://evil.example"), ("access-control-request-method", "DELETE")];
+    for client in [known, known.over_http2()] {
+        for (method, path, headers) in [
+            (Method::GET, CONFIGMAPS, &script[..]),
+            (Method::GET, "/api/v1/namespaces/none/secrets", &script),
+            (Method::GET, "/api/v1/configmaps?watch=1", &script),
+            (Method::OPTIONS, CONFIGMAPS, &preflight),
+            (Method::POST, CONFIGMAPS, &[("origin", "https://evil.example"), ("content-type", "text/plain")]),
+            (Method::DELETE, CONFIGMAPS, &[("sec-fetch-site", "cross-site")]),
+        ] {
+            let answer = send(client, method, path, headers, "b").await.with_code(403);
+            let allowed = answer.headers.keys().filter(|name| name.as_str().starts_with("access-control"));
+            assert_eq!(allowed.count(), 0, "{path}");
+            assert!(!answer.text().contains("\"a\""), "{path}");
+        }
+    }
+    assert_eq!(known.get(CONFIGMAPS).await.keys(), ["default/a"]);
 }
 
 /// A page's requests that need no preflight, and those that do.

@@ -33,8 +33,10 @@ pub const CLOSED_EARLY: &str = "Connection closed early";
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEvent<'a> {
-    kind: &'static str,
-    api_version: &'static str,
+    /// Always `Event`.
+    pub kind: &'static str,
+    /// Always `audit.k8s.io/v1`.
+    pub api_version: &'static str,
     /// How much is recorded.
     pub level: AuditLevel,
     /// Identifier of the request, equal in all its records.

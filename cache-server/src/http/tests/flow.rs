@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     access::flow::tests::{OTHER_SEATS, objects},
     config::FlowSettings,
+    limits::SEAT_WAIT,
 };
 
 /// A server whose callers are all one user, with one seat and a queue of `length` requests.
