@@ -268,6 +268,16 @@ impl Genuine {
         self.anonymous
     }
 
+    /// A client of another server, with a user's token. Trusts the authority of this cluster's certificates only.
+    pub fn client_of(&self, address: SocketAddr, user: &str) -> Client {
+        self.anonymous_of(address).with_token(&token_of(user))
+    }
+
+    /// Like [`client_of`](Self::client_of), without credentials.
+    pub fn anonymous_of(&self, address: SocketAddr) -> Client {
+        Client::new(address).over_tls(self.files.trust())
+    }
+
     /// Opens a plain HTTP address that sends a user's token.
     pub async fn door(&self, user: &str) -> Door {
         Door::open(self.address(), self.files.trust(), &token_of(user)).await

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
 mod authentication;
+mod authorization;
 mod counts;
 mod documents;
 mod faults;

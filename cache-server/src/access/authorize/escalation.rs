@@ -77,7 +77,8 @@ impl Authorizer {
         let held = self.roles_of(user, write.namespace).await?;
         let granted = self.followed.rbac.read().rules_of(kind, write.namespace, name).map(<[RoleRule]>::to_vec);
         let granted = granted.map_err(|problem| match role {
-            Some(role) => Status::not_found(GROUP, role.resource(), name),
+            // kube-apiserver names the resource of the request.
+            Some(_) => Status::not_found(GROUP, write.kind.resource(), name),
             None => Status::internal(&problem),
         })?;
         let errors = held.evaluation_error.clone();

@@ -92,7 +92,7 @@ impl FollowedPolicies {
         }
         let known = join_all(self.kinds.iter().map(|(_, settled)| settled.known()));
         if timeout(FRESH_WAIT, known).await.is_err() {
-            tracing::warn!(timeout = ?FRESH_WAIT, "wait for the objects of authorizers timed out");
+            tracing::warn!(timeout = ?FRESH_WAIT, "authorization start wait timed out");
         }
     }
 
@@ -117,7 +117,7 @@ impl FollowedPolicies {
     pub(super) async fn catch_up(&self, caches: &Caches, registry: &Live) {
         let waits = self.roles().map(async |(kind, settled)| settled.wait(caches, &kind.ty(registry)).await);
         if join_all(waits).await.iter().any(Result::is_err) {
-            tracing::warn!(timeout = ?FRESH_WAIT, "wait for roles and bindings timed out");
+            tracing::warn!(timeout = ?FRESH_WAIT, "authorization wait timed out");
         }
     }
 
@@ -142,7 +142,8 @@ impl FollowedPolicies {
         };
         set.unwrap_or_else(|_| {
             // The parser's text has parts of the object.
-            tracing::warn!(key = entry.key(), resource = kind.resource().1, "object skipped reason=unreadable");
+            let resource = kind.resource().1;
+            tracing::warn!(resource, key = entry.key(), reason = "unreadable", "authorization object skipped");
             true
         })
     }

@@ -223,7 +223,7 @@ async fn callers_grant_only_what_they_have() {
     assert_eq!(check("limited", RbacKind::RoleBinding, None, &binding("b", "pods", "x")).await, Ok(()));
     assert_eq!(
         check("limited", RbacKind::RoleBinding, None, &binding("b", "none", "x")).await.unwrap_err(),
-        "roles.rbac.authorization.k8s.io \"none\" not found"
+        "rolebindings.rbac.authorization.k8s.io \"none\" not found"
     );
     let aggregated = json!({"metadata": {"name": "r"}, "aggregationRule": {"clusterRoleSelectors": [{}]}});
     let refusal = check("limited", RbacKind::ClusterRole, None, &aggregated).await.unwrap_err();

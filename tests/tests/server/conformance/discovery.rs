@@ -39,6 +39,8 @@ async fn groups_stand_in_the_order_of_kube_apiserver() {
     let expected = [
         "apiregistration.k8s.io",
         "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
         "autoscaling",
         "batch",
         "certificates.k8s.io",

@@ -50,11 +50,14 @@ async fn every_type_has_its_paths_and_its_schema() {
                 continue;
             }
             types += 1;
-            let of_object = paths.iter().find(|(path, _)| path.ends_with(&format!("/{plural}/{{name}}")));
+            // Reviews are only created, and have no path of an object.
+            let is_review = resource["verbs"] == json!(["create"]);
+            let (end, method) = if is_review { ("", "post") } else { ("/{name}", "patch") };
+            let of_object = paths.iter().find(|(path, _)| path.ends_with(&format!("/{plural}{end}")));
             let (path, operations) = of_object.unwrap_or_else(|| panic!("{name}: no path of {plural}"));
             assert_eq!(path.contains("{namespace}"), resource["namespaced"] == true, "{path}");
-            assert_eq!(operations["patch"]["x-kubernetes-group-version-kind"], kind, "{path}");
-            let parameters = operations["patch"]["parameters"].as_array().unwrap();
+            assert_eq!(operations[method]["x-kubernetes-group-version-kind"], kind, "{path}");
+            let parameters = operations[method]["parameters"].as_array().unwrap();
             assert!(parameters.iter().any(|parameter| parameter["name"] == "fieldValidation"), "{path}");
             let schemas = document["components"]["schemas"].as_object().unwrap();
             let of_kind = |schema: &&Value| schema["x-kubernetes-group-version-kind"] == json!([kind]);
