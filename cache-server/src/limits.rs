@@ -189,6 +189,10 @@ pub const ACCESS_RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Bearer tokens whose callers are kept. Memory: about 1 KiB each, and at most 16 KiB for the token.
 pub const TOKENS_MAX: usize = 4_096;
 
+/// Questions about tokens that the API server answers at the same time. Further ones wait for [`REVIEW_WAIT`], then their
+/// requests get 503: floods of invented tokens must not load it without bound.
+pub const TOKEN_REVIEWS_MAX: usize = 64;
+
 /// Bytes of the document with an issuer's public keys.
 pub const JWKS_BYTES_MAX: usize = 1 << 20;
 

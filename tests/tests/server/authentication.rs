@@ -1,4 +1,4 @@
-//! Who callers are, over real sockets: certificates, tokens, Unix sockets, and addresses beyond loopback.
+//! Identity of callers over real sockets: certificates, tokens, Unix sockets, and addresses beyond loopback.
 
 use std::{
     fs,

@@ -8,10 +8,11 @@ use access_rules::user::{AUTHENTICATED, User};
 use http::Method;
 use informer_serving::status::Status;
 use serde::{Deserialize, Serialize};
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::tokens::{BearerToken, undecided};
 use crate::{
-    limits::{REVIEW_BYTES_MAX, REVIEW_WAIT},
+    limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, TOKEN_REVIEWS_MAX},
     upstream::own_requests::{AnswerBounds, SendOwn},
 };
 
@@ -26,6 +27,8 @@ const KIND: &str = "TokenReview";
 pub(crate) struct TokenReviews {
     upstream: Arc<dyn SendOwn>,
     audiences: Vec<String>,
+    /// Questions that may be sent now.
+    slots: Semaphore,
 }
 
 /// The API server's answer.
@@ -73,7 +76,7 @@ struct TokenAnswerStatus {
 impl TokenReviews {
     /// `audiences` are those that a token may have; empty: those of the API server.
     pub(super) fn new(upstream: Arc<dyn SendOwn>, audiences: Vec<String>) -> Self {
-        Self { upstream, audiences }
+        Self { upstream, audiences, slots: Semaphore::new(TOKEN_REVIEWS_MAX) }
     }
 
     /// Asks about one token.
@@ -84,6 +87,8 @@ impl TokenReviews {
         let spec = TokenQuestionSpec { token: token.text(), audiences: &self.audiences };
         let question = TokenQuestion { api_version: API_VERSION, kind: KIND, spec };
         let question = serde_json::to_vec(&question).expect("a review is texts").into();
+        let slot = timeout(REVIEW_WAIT, self.slots.acquire()).await;
+        let _slot = slot.map_err(|_| failed("too many tokens wait for their review"))?;
         let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
         let answer = self.upstream.send(Method::POST, TOKEN_REVIEWS, question, bounds).await;
         let (code, body) = answer.map_err(|error| failed(&error.to_string()))?;
