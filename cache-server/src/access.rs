@@ -36,7 +36,7 @@ use self::{
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::WatchLeases,
     peer::Peer,
-    shares::{UserShare, UserShares, WatchShare},
+    shares::{AddressShares, UserShare, UserShares, WatchShare},
 };
 use crate::ids;
 
@@ -58,6 +58,8 @@ pub(crate) struct Access {
     pub(crate) leases: Arc<WatchLeases>,
     /// The part of each user in what all users share.
     shares: Arc<UserShares>,
+    /// The part of each address in the connections.
+    pub(crate) addresses: Arc<AddressShares>,
     /// Decides which requests wait.
     pub(crate) flow: Arc<FlowControl>,
     /// `None`: requests are not recorded.
@@ -111,14 +113,8 @@ impl RequestContext {
 impl Access {
     /// `authenticator` and `authorizer` decide about every request, and `flow` when its turn comes.
     pub(crate) fn new(authenticator: Authenticator, authorizer: Authorizer, flow: FlowControl) -> Self {
-        Self {
-            authenticator,
-            authorizer,
-            leases: Arc::default(),
-            shares: Arc::default(),
-            flow: Arc::new(flow),
-            audit: None,
-        }
+        let (leases, shares, addresses) = Default::default();
+        Self { authenticator, authorizer, leases, shares, addresses, flow: Arc::new(flow), audit: None }
     }
 
     /// Lets every caller be `user`.

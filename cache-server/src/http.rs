@@ -90,7 +90,9 @@ where
         return finished(answer, head.errors, &mut context, &mut answering, closes);
     }
     let share = context.share.clone();
-    head.room = share.as_deref().map(|share| &share.room).or(head.room);
+    if let Some(share) = &share {
+        (head.room, head.owner) = (Some(&share.room), share.owner);
+    }
     let mut body = std::pin::pin!(body);
     (head.caller, head.audit) = (context.user(), context.audit.as_deref());
     let answer = match Handshake::read(&parts, matches!(verb, "WATCH" | "CONNECT"), !body.is_end_stream()) {
@@ -384,7 +386,7 @@ where
     if options.watch || target.watched {
         watch::watch(app, target, &options, &format, head.headers).await
     } else {
-        list::list(app, target, &options, &format).await
+        list::list(app, target, &options, &format, head.owner).await
     }
 }
 

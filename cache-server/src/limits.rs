@@ -52,10 +52,10 @@ pub const BODIES_BYTES_MAX: usize = 64 << 20;
 pub const SMALL_BODIES_BYTES_MAX: usize = 16 << 20;
 
 /// Part of [`BODIES_BYTES_MAX`] that one user may use, with all its connections.
-pub const USER_BODIES_BYTES_MAX: usize = 32 << 20;
+pub const USER_BODIES_BYTES_MAX: usize = BODIES_BYTES_MAX / 2;
 
 /// Part of [`SMALL_BODIES_BYTES_MAX`] that one user may use, with all its connections.
-pub const USER_SMALL_BODIES_BYTES_MAX: usize = 8 << 20;
+pub const USER_SMALL_BODIES_BYTES_MAX: usize = SMALL_BODIES_BYTES_MAX / 2;
 
 /// Watches that all users but masters may have open. One user alone gets four fifths of them, and further ones get 429.
 /// Memory: about 4 KiB each.
@@ -479,8 +479,7 @@ const _: () = assert!(MIRROR_DOCUMENT_BYTES_MAX <= MIRROR_BYTES_MAX, "every docu
 const _: () = assert!(BATCH_BYTES <= SOCKET_SEND_BYTES as usize, "a turn fits into the socket");
 const _: () = assert!(4 * CONNECTION_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one connection leaves room to others");
 const _: () = assert!(4 * CONNECTION_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
-const _: () = assert!(2 * USER_BODIES_BYTES_MAX <= BODIES_BYTES_MAX, "one user leaves room to others");
-const _: () = assert!(2 * USER_SMALL_BODIES_BYTES_MAX <= SMALL_BODIES_BYTES_MAX, "the same for small bodies");
+const _: () = assert!(REQUEST_BODY_BYTES_MAX <= USER_BODIES_BYTES_MAX, "every body fits into the part of a user");
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
 const _: () = assert!(

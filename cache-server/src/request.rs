@@ -20,6 +20,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) caller: Option<&'a User>,
     /// Records of the request; `None` without an audit log.
     pub(crate) audit: Option<&'a AuditRecord>,
+    /// Hash of the user that is charged for what is kept for it; zero for users without limits.
+    pub(crate) owner: u64,
     /// The values of Accept.
     pub(crate) accept: String,
     pub(crate) query: Query,
@@ -37,6 +39,6 @@ impl<'a> RequestHead<'a> {
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
         let room = parts.extensions.get::<Room>();
         let (method, headers) = (&parts.method, &parts.headers);
-        Self { method, headers, room, caller: None, audit: None, accept, query, indent, errors }
+        Self { method, headers, room, caller: None, owner: 0, audit: None, accept, query, indent, errors }
     }
 }

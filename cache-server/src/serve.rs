@@ -254,6 +254,11 @@ impl Server {
                 }
                 (stream, peer, slot) = listeners.accept(&slots) => {
                     app.crowd.note(&slots, app.config.connections_max);
+                    // With the slot of this connection.
+                    let free = slots.available_permits() + 1;
+                    // Without a place, the connection is closed at once.
+                    let Some(place) = app.access.addresses.enter(peer.address, free) else { continue };
+                    let slot = (slot, place);
                     let (app, tls, names, closed) = (Arc::clone(&app), tls.clone(), Arc::clone(&names), closed.clone());
                     let connection = AcceptedConnection { app, tls, names, peer, closed, slot };
                     connections.spawn(connection.run(stream));

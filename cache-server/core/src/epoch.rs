@@ -10,7 +10,7 @@
 mod pin;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     mem,
     sync::{
         Arc,
@@ -40,6 +40,14 @@ pub(crate) struct Epoch {
     needs: Mutex<Needs, UNDER_STATE>,
 }
 
+/// A position held for the next page of a list.
+#[derive(Clone, Copy, Debug)]
+struct HeldPosition {
+    until: Time,
+    /// The first one to hold it.
+    owner: u64,
+}
+
 /// Readers by position and reader number.
 type Readers = BTreeMap<(u64, u64), Open>;
 
@@ -49,8 +57,8 @@ struct Needs {
     open: Readers,
     /// Readers that exceeded their time and keep no events.
     late: Readers,
-    /// Positions held for the next page of a list, with their deadlines.
-    held: BTreeMap<u64, Time>,
+    /// Positions held for the next page of a list.
+    held: BTreeMap<u64, HeldPosition>,
     /// Oldest position that a slow reader may resume from, by the second at which the grace period ends.
     returning: BTreeMap<u64, u64>,
     /// Number of readers so far.
@@ -119,13 +127,16 @@ impl Epoch {
         }
     }
 
-    /// Keeps `position` until `until`. Above `HELD_POSITIONS_MAX` the position with the earliest deadline is dropped.
-    pub(crate) fn hold(&self, position: u64, until: Time) {
+    /// Keeps `position` until `until`. Above `HELD_POSITIONS_MAX`, the owner of most positions loses the one with the
+    /// earliest deadline.
+    pub(crate) fn hold(&self, position: u64, until: Time, owner: u64) {
         let held = &mut self.needs.lock().held;
-        let entry = held.entry(position).or_insert(until);
-        *entry = until.max(*entry);
+        let entry = held.entry(position).or_insert(HeldPosition { until, owner });
+        entry.until = until.max(entry.until);
         if held.len() > HELD_POSITIONS_MAX {
-            let first = held.iter().min_by_key(|&(_, until)| *until).map(|(&position, _)| position);
+            let largest = largest_owner(held.values().map(|one| one.owner));
+            let of_largest = held.iter().filter(|(_, one)| one.owner == largest);
+            let first = of_largest.min_by_key(|(_, one)| one.until).map(|(&position, _)| position);
             held.remove(&first.expect("more than the limit is more than none"));
         }
     }
@@ -170,6 +181,16 @@ impl Epoch {
     }
 }
 
+/// Returns the owner of most items, and the first of several; zero without items.
+pub(crate) fn largest_owner(mut owners: impl Iterator<Item = u64> + Clone) -> u64 {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    for owner in owners.clone() {
+        *counts.entry(owner).or_default() += 1;
+    }
+    let most = counts.values().max();
+    owners.find(|owner| counts.get(owner) == most).unwrap_or_default()
+}
+
 impl Needs {
     fn look(&mut self, now: Time, limits: &Limits) {
         if self.looked.is_some_and(|looked| now < looked + LOOK_PAUSE) {
@@ -186,7 +207,7 @@ impl Needs {
     /// Returns the oldest position that a reader still needs. Expired held positions are removed once they are the
     /// oldest.
     fn oldest(&mut self, now: Time) -> Option<u64> {
-        while let Some(first) = self.held.first_entry().filter(|first| *first.get() <= now) {
+        while let Some(first) = self.held.first_entry().filter(|first| first.get().until <= now) {
             first.remove();
         }
         while let Some(first) = self.returning.first_entry().filter(|first| *first.key() < now.0.as_secs()) {

@@ -164,11 +164,11 @@ pub const VERDICTS_KEPT: usize = 256;
 pub const LOOKS_PER_TURN: usize = 16;
 
 /// Exact states cached for the next page or reader. Memory: the parts of each that it does not share with the current
-/// objects; dropped once the window no longer reaches back to them.
+/// objects; dropped once the window no longer reaches back to them. Above the limit, the user with most of them loses one.
 pub const EXACT_STATES_KEPT: usize = 16;
 
-/// Positions of paged lists that are kept resumable for a while. Above the limit the position with the earliest
-/// deadline is dropped.
+/// Positions of paged lists that are kept resumable for a while. Above the limit, the user with most of them loses the one
+/// with the earliest deadline.
 pub const HELD_POSITIONS_MAX: usize = 1_024;
 
 /// Upper bound on the time for which the position of a slow reader that finished is kept, so that it can resume; the

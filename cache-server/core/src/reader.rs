@@ -14,7 +14,7 @@ use crate::{
     cache::{CacheCore, ExpiredPosition},
     cursor::{Cursor, CursorStart},
     entry::{Entry, Schema},
-    epoch::{Epoch, FrozenState, Pin},
+    epoch::{Epoch, FrozenState, Pin, largest_owner},
     event::{ChangeKind, Event},
     filter::Filter,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
@@ -73,11 +73,20 @@ impl CacheSnapshot {
 #[derive(Clone, Debug)]
 pub struct Reader {
     shared: Arc<CacheCore>,
+    /// Owner of the positions that it holds and the exact states that it caches.
+    owner: u64,
 }
 
 impl Reader {
     pub(crate) const fn new(shared: Arc<CacheCore>) -> Self {
-        Self { shared }
+        Self { shared, owner: 0 }
+    }
+
+    /// Lets the positions that the reader holds, and the exact states that it caches, belong to `owner`: when there are too
+    /// many, the owner of most of them loses one.
+    #[must_use]
+    pub fn owned_by(self, owner: u64) -> Self {
+        Self { owner, ..self }
     }
 
     /// Returns the schema of the cache.
@@ -224,7 +233,7 @@ impl Reader {
             let exact = &mut *self.shared.exact.lock();
             // Checked under this lock: the writer ends an epoch before it takes the lock to clear its exact states.
             let is_over = now.history().ended();
-            if is_over { None } else { exact.put(now.epoch, resource_version, objects.clone()) }
+            if is_over { None } else { exact.put(now.epoch, resource_version, objects.clone(), self.owner) }
         };
     }
 
@@ -234,7 +243,7 @@ impl Reader {
         let state = self.shared.state.read();
         // Holding an evicted position would only lengthen the window.
         if state.window.log.lost() <= resource_version {
-            state.epoch.hold(state.window.log.number_at(resource_version), until);
+            state.epoch.hold(state.window.log.number_at(resource_version), until, self.owner);
         }
     }
 
@@ -290,37 +299,48 @@ impl Reader {
 /// Exact states by epoch and position, least recently used first.
 #[derive(Debug, Default)]
 pub(crate) struct Exact {
-    states: VecDeque<(u64, u64, Objects<Entry>)>,
+    states: VecDeque<ExactState>,
+}
+
+#[derive(Debug)]
+struct ExactState {
+    epoch: u64,
+    position: u64,
+    objects: Objects<Entry>,
+    /// The first one to read it.
+    owner: u64,
 }
 
 impl Exact {
     fn get(&mut self, epoch: u64, position: u64) -> Option<Objects<Entry>> {
-        let at = self.states.iter().position(|&(e, p, _)| (e, p) == (epoch, position))?;
+        let at = self.states.iter().position(|state| (state.epoch, state.position) == (epoch, position))?;
         let state = self.states.remove(at)?;
-        let objects = state.2.clone();
+        let objects = state.objects.clone();
         self.states.push_back(state);
         Some(objects)
     }
 
-    /// Returns the state to drop without the lock.
-    fn put(&mut self, epoch: u64, position: u64, objects: Objects<Entry>) -> Option<Objects<Entry>> {
+    /// Returns the state to drop without the lock: the least recently used one of the owner of most of them.
+    fn put(&mut self, epoch: u64, position: u64, objects: Objects<Entry>, owner: u64) -> Option<Objects<Entry>> {
         if self.get(epoch, position).is_some() {
             // Another reader has computed this state concurrently.
             return Some(objects);
         }
-        self.states.push_back((epoch, position, objects));
+        self.states.push_back(ExactState { epoch, position, objects, owner });
         if self.states.len() <= EXACT_STATES_KEPT {
             return None;
         }
-        self.states.pop_front().map(|(_, _, objects)| objects)
+        let largest = largest_owner(self.states.iter().map(|state| state.owner));
+        let place = self.states.iter().position(|state| state.owner == largest)?;
+        self.states.remove(place).map(|state| state.objects)
     }
 
     /// Returns the states to drop without the lock.
     pub(crate) fn remove_below(&mut self, lost: u64) -> Vec<Objects<Entry>> {
-        let (gone, kept) = std::mem::take(&mut self.states).into_iter().partition(|&(_, position, _)| position < lost);
+        let (gone, kept) = std::mem::take(&mut self.states).into_iter().partition(|state| state.position < lost);
         self.states = kept;
         let gone: VecDeque<_> = gone;
-        gone.into_iter().map(|(_, _, objects)| objects).collect()
+        gone.into_iter().map(|state: ExactState| state.objects).collect()
     }
 
     #[cfg(test)]

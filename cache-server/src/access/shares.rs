@@ -1,10 +1,13 @@
-//! The part of each user in what all users share, besides seats: memory of request bodies, and open watches.
+//! The part of each user in what all users share, besides seats: memory of request bodies, open watches, and the owner of
+//! held pages and exact states; the part of each address in the connections.
 //!
 //! INVARIANT: a user alone gets most of everything, but never all: whatever it does, others get their part at once.
 //! Members of `system:masters` have no limits.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -40,6 +43,8 @@ struct UserTable {
 
 /// The part of one user. Shared by its requests and watches.
 pub(crate) struct UserShare {
+    /// Hash of its name.
+    pub(crate) owner: u64,
     /// Its memory for request bodies.
     pub(crate) room: Room,
     watches: AtomicUsize,
@@ -65,7 +70,9 @@ impl UserShares {
             by_name.retain(|_, share| share.strong_count() > 0);
             *room = 2 * by_name.len() + UNUSED_MAX;
         }
-        let share = Arc::new(UserShare { room: Room::of_user(), watches: AtomicUsize::new(0) });
+        let mut hasher = DefaultHasher::new();
+        user.name.hash(&mut hasher);
+        let share = Arc::new(UserShare { owner: hasher.finish(), room: Room::of_user(), watches: AtomicUsize::new(0) });
         by_name.insert(user.name.clone(), Arc::downgrade(&share));
         Some(share)
     }
@@ -76,6 +83,55 @@ impl UserShares {
         let own = share.watches.fetch_add(1, Ordering::Relaxed);
         let place = WatchShare { shares: Arc::clone(self), share: Arc::clone(share) };
         may_take(own, WATCHES_MAX.saturating_sub(open)).then_some(place)
+    }
+}
+
+/// Connections of each address. Those of this machine are not counted.
+#[derive(Default)]
+pub(crate) struct AddressShares {
+    connections: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection of an address. Dropped with the connection.
+pub(crate) struct AddressPlace {
+    shares: Arc<AddressShares>,
+    /// `None` for connections that are not counted.
+    address: Option<IpAddr>,
+}
+
+impl AddressShares {
+    /// Takes a place for a connection while `free` slots are free; `None` if the address has its part.
+    pub(crate) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>, free: usize) -> Option<AddressPlace> {
+        let address = peer.map(|peer| network(peer.ip())).filter(|address| !address.is_loopback());
+        if let Some(address) = address {
+            let own = &mut *self.connections.lock();
+            let own = own.entry(address).or_default();
+            if !may_take(*own, free) {
+                return None;
+            }
+            *own += 1;
+        }
+        Some(AddressPlace { shares: Arc::clone(self), address })
+    }
+}
+
+impl Drop for AddressPlace {
+    fn drop(&mut self) {
+        let Some(address) = self.address else { return };
+        if let Entry::Occupied(mut own) = self.shares.connections.lock().entry(address) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
+/// Returns the address, or of IPv6 its network of 64 bits: one client has all addresses of it.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
+        address => address,
     }
 }
 
@@ -112,6 +168,29 @@ mod tests {
         assert!(shares.watch(&greedy).is_some());
         drop(others);
         assert_eq!(shares.watches.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn one_address_leaves_connections_to_others() {
+        let shares = Arc::<AddressShares>::default();
+        let slots = 100;
+        let mut open = Vec::new();
+        let enter =
+            |open: &[AddressPlace], address: &str| shares.enter(Some(address.parse().unwrap()), slots - open.len());
+        while let Some(place) = enter(&open, "192.0.2.1:80") {
+            open.push(place);
+        }
+        assert_eq!(open.len(), 80);
+        assert!(enter(&open, "192.0.2.2:80").is_some());
+        assert!(enter(&open, "[::ffff:192.0.2.1]:80").is_none(), "the same address");
+        assert!(enter(&open, "127.0.0.1:80").is_some() && shares.enter(None, 0).is_some());
+        open.clear();
+        assert!(shares.connections.lock().is_empty());
+        while let Some(place) = enter(&open, &format!("[2001:db8::{:x}]:80", open.len() + 1)) {
+            open.push(place);
+        }
+        assert_eq!(open.len(), 80, "one network");
+        assert!(enter(&open, "[2001:db8:0:1::1]:80").is_some());
     }
 
     #[test]

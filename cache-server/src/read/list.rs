@@ -50,7 +50,7 @@ const NEXT_PAGE_WAIT: Duration = Duration::from_secs(75);
 /// Page steps per poll, whether they find matches or not. Bounds the time that a poll holds a worker.
 const STEPS_MAX: usize = 4;
 
-/// `GET …/{plural}`.
+/// `GET …/{plural}`. `owner` is charged for the positions and states that are kept for it.
 ///
 /// # Errors
 /// The Status to answer with.
@@ -59,8 +59,9 @@ pub(crate) async fn list(
     target: &Target,
     options: &ListOptions,
     answer: &AnswerFormat,
+    owner: u64,
 ) -> Result<Response, Status> {
-    let (selected, state) = SelectedObjects::read(app, target, options).await?;
+    let (selected, state) = SelectedObjects::read(app, target, options, owner).await?;
     let page = selected.page(state).await;
     selected.hold_next(app, &page);
     selected.respond(app, &target.ty, page, answer).await
@@ -92,6 +93,7 @@ impl SelectedObjects {
         app: &App,
         target: &Target,
         options: &ListOptions,
+        owner: u64,
     ) -> Result<(Self, CacheSnapshot), Status> {
         let filter = query::filter(options, target)?;
         let one = options.names_one(target.ty.namespaced, target.namespace.as_deref());
@@ -105,7 +107,7 @@ impl SelectedObjects {
             return Err(read.expired());
         }
         let FoundState { reader, age, state, following: counted } =
-            FoundState::read(&read, app, &target.ty, &filter, limit).await?;
+            FoundState::read(&read, app, &target.ty, &filter, PageDemand { limit, owner }).await?;
         // Report the requested version: the state at N may stem from an earlier write.
         let resource_version =
             if let RequestedState::Exact { at, .. } = read.which { at } else { state.resource_version };
@@ -175,6 +177,13 @@ struct FoundState {
     following: Option<u64>,
 }
 
+/// Length of a page, and its owner.
+#[derive(Clone, Copy)]
+struct PageDemand {
+    limit: Option<usize>,
+    owner: u64,
+}
+
 impl FoundState {
     /// Waits for the state that `read` asks for.
     async fn read(
@@ -182,7 +191,7 @@ impl FoundState {
         app: &App,
         ty: &Arc<ResourceType>,
         filter: &Arc<Filter>,
-        limit: Option<usize>,
+        PageDemand { limit, owner }: PageDemand,
     ) -> Result<Self, Status> {
         let (reader, age) = match read.which {
             RequestedState::MostRecent => app.caches.recent(ty).await?,
@@ -200,6 +209,7 @@ impl FoundState {
                 reader => (reader?, None),
             },
         };
+        let reader = reader.owned_by(owner);
         let state = match read.which {
             RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
             RequestedState::Exact { at, .. } if !app.caches.knows(at) => return Err(read.expired()),

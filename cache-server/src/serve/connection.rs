@@ -21,7 +21,11 @@ use super::{
     socket::{Socket, StallGuard},
     tls::{Acceptor, Protocol, TlsConnection},
 };
-use crate::{access::peer::Peer, app::App, limits};
+use crate::{
+    access::{peer::Peer, shares::AddressPlace},
+    app::App,
+    limits,
+};
 
 /// One accepted connection.
 pub(super) struct AcceptedConnection {
@@ -32,8 +36,8 @@ pub(super) struct AcceptedConnection {
     pub(super) peer: Peer,
     /// Changes when the server shuts down.
     pub(super) closed: watch::Receiver<()>,
-    /// Connection slot, held while the connection lives.
-    pub(super) slot: OwnedSemaphorePermit,
+    /// Connection slot and the address' place, held while the connection lives.
+    pub(super) slot: (OwnedSemaphorePermit, AddressPlace),
 }
 
 /// One phase of serving a connection; resolves to the next phase.

@@ -44,7 +44,7 @@ pub(super) async fn delete(
     }
     let deletion = app.work.run(request.size(None)?, async { DeleteOptions::read(request) }).await??;
     format.form(&target.ty, AnswerSubject::List)?;
-    let (selected, state) = SelectedObjects::read(app, target, options).await?;
+    let (selected, state) = SelectedObjects::read(app, target, options, 0).await?;
     // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
     let objects = state.objects.clone();
     drop(state);

@@ -28,7 +28,7 @@ fn stream(pin: &Arc<Pin>) -> FrozenState {
 fn the_oldest_open_snapshot_or_held_page_counts() {
     let epoch = Epoch::new(1);
     let (first, again, later) = (epoch.pin(5), epoch.pin(5), epoch.pin(9));
-    epoch.hold(7, at(75));
+    epoch.hold(7, at(75), 0);
     let oldest = |now| epoch.needs.lock().oldest(at(now));
     assert_eq!(oldest(0), Some(5));
     drop(first);
@@ -156,9 +156,21 @@ fn of_a_history_that_is_over_lists_are_read_to_their_end_within_their_time() {
 fn held_positions_are_bounded() {
     let epoch = Epoch::new(1);
     for position in 1..=u64::try_from(HELD_POSITIONS_MAX).expect("small") + 3 {
-        epoch.hold(position, at(position));
+        epoch.hold(position, at(position), 0);
     }
     let needs = &mut *epoch.needs.lock();
     assert_eq!(needs.held.len(), HELD_POSITIONS_MAX);
     assert_eq!(needs.oldest(at(0)), Some(4), "what would end first went");
+}
+
+#[test]
+fn an_owner_of_many_positions_takes_none_from_others() {
+    let epoch = Epoch::new(1);
+    epoch.hold(1, at(1), 7);
+    for position in 2..=2 * u64::try_from(HELD_POSITIONS_MAX).expect("small") {
+        epoch.hold(position, at(position), 8);
+    }
+    let needs = &mut *epoch.needs.lock();
+    assert_eq!(needs.held.len(), HELD_POSITIONS_MAX);
+    assert_eq!(needs.oldest(at(0)), Some(1), "the position of the other owner stays");
 }
