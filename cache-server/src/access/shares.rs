@@ -131,7 +131,7 @@ impl Drop for AddressPlace {
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
-        address => address,
+        address @ (IpAddr::V4(_) | IpAddr::V6(_)) => address,
     }
 }
 
