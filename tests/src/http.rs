@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: it does not interpret what a test might check: status, headers and bytes are as sent.
 
+mod connection;
 mod watch;
 
 use std::{
@@ -21,6 +22,7 @@ use tokio::{
     time::timeout,
 };
 
+pub use connection::Connection;
 pub use watch::{Event, LINE_WAIT, Step, Watch, briefs};
 
 use crate::{

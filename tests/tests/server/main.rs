@@ -11,6 +11,7 @@ mod flow_control;
 mod http2;
 mod list_semantics;
 mod process;
+mod refused;
 mod requests;
 mod rights;
 mod table;
