@@ -251,7 +251,7 @@ impl Access {
         if let Some(wanted) = caller.impersonation() {
             self.may_impersonate(wanted).await?;
         }
-        self.authorizer.authorize(&caller.user, info).await
+        self.authorizer.authorize_again(&caller.user, info).await
     }
 }
 

@@ -226,7 +226,13 @@ impl App {
         let flow = FlowControl::new(config.flow.seats);
         let metrics = Metrics::new(Arc::clone(&registry)).with(|registry| flow.register(registry));
         let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
-        let authorizer = Authorizer::new(&config.authorization, metrics.authorization.clone());
+        let mut authorizer =
+            Authorizer::new(&config.authorization, config.upstream.is_some(), metrics.authorization.clone());
+        if let Writes::Forward(upstream) = &writes
+            && config.authentication.is_configured()
+        {
+            authorizer.ask_about_users(upstream.subject_rights());
+        }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow);
         Self { config, registry, definitions, writes, caches, room, work, metrics, access, crowd }
     }

@@ -72,7 +72,7 @@ where
     let info = Arc::clone(&context.info);
     let answerer = match admission::admit(&app, &head, &mut context, &route).await {
         Err(answer) => Err(answer),
-        Ok(()) => answerer(&app, &head, &info, &route).await.map_err(Err),
+        Ok(()) => answerer(&app, &head, &context, &info, &route).await.map_err(Err),
     };
     let forwarder = match answerer {
         Ok(Answerer::Here) => None,
@@ -121,12 +121,23 @@ where
 async fn answerer<'a>(
     app: &'a App,
     head: &'a RequestHead<'_>,
+    context: &RequestContext,
     info: &'a RequestInfo,
     route: &'a Route,
 ) -> Result<Answerer<'a>, Status> {
     let Some(upstream) = app.upstream() else { return Ok(Answerer::Here) };
-    let read = ReadHead { method: head.method, headers: head.headers, query: &head.query, info };
-    upstream_answerer(app, upstream, read, route).await
+    let checks_rights = app.access.authorizer.decides_by_credentials();
+    let read = ReadHead { method: head.method, headers: head.headers, query: &head.query, info, checks_rights };
+    let answerer = upstream_answerer(app, upstream, read, route).await?;
+    let is_local = context.caller.as_ref().is_some_and(|caller| caller.is_local());
+    match answerer {
+        // A static token must not leave this server, and a certificate cannot.
+        Answerer::Upstream(_) if is_local => {
+            let reason = "only the API server behind this one answers this, and it does not know these credentials";
+            Err(info.forbidden(context.user().map(|user| &*user.name), reason))
+        }
+        answerer @ (Answerer::Here | Answerer::Upstream(_)) => Ok(answerer),
+    }
 }
 
 /// Asks who answers. Boxed, as [`passed_on`] is, so that other requests do not move its state: the future of every request

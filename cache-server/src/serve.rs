@@ -184,9 +184,10 @@ impl Server {
         app.access.authorizer.load(&app.config.authorization).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
-        let authenticator = Authenticator::load(authentication, own_requests, metrics).await?;
-        if !authenticator.is_configured() && app.access.authorizer.checks_again() {
-            tracing::warn!("authorization without authentication: every caller is in system:masters");
+        let is_open = !app.access.authorizer.checks_again();
+        let authenticator = Authenticator::load(authentication, own_requests, metrics, is_open).await?;
+        if !authenticator.is_configured() && !is_open {
+            tracing::warn!("authorization without authentication: every caller is anonymous");
         }
         app.access.authenticate_by(authenticator);
         let tls = match &app.config.tls {

@@ -119,6 +119,15 @@ impl Caller {
         }
     }
 
+    /// True if the credentials mean nothing to an API server behind this server: client certificates and static tokens.
+    pub(crate) fn is_local(&self) -> bool {
+        match &self.credential {
+            CallerCredential::Certificate(_) | CallerCredential::StaticToken(_) => true,
+            CallerCredential::None | CallerCredential::Token(_) => false,
+            CallerCredential::Impersonation(ImpersonationRights { caller, .. }) => caller.is_local(),
+        }
+    }
+
     fn has_expired(&self) -> bool {
         self.expires.is_some_and(|at| at <= Instant::now())
     }

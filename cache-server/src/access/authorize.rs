@@ -1,7 +1,7 @@
 //! Decides what a caller may do: asks the authorizers of the settings in order, until one allows.
 //!
-//! INVARIANT: a request that no authorizer allows is refused. INVARIANT: a decision sends no request: roles, bindings and
-//! the references of pods are followed in the caches.
+//! INVARIANT: a request that no authorizer allows is refused. INVARIANT: a decision by roles, nodes or policies sends no
+//! request: what they decide by is followed in the caches.
 //!
 //! In reading order: the authorizers (here), [`followed`] (the state that they decide by), [`bootstrap`] (roles of a new
 //! store), [`escalation`] (roles and bindings that a caller may write).
@@ -32,6 +32,7 @@ use crate::{
     config::{AuthorizationConfig, AuthorizationMode},
     metrics::AuthorizationMetrics,
     registry::Live,
+    upstream::rights::SubjectRights,
 };
 
 /// Decides about the requests of callers.
@@ -40,19 +41,33 @@ pub(crate) struct Authorizer {
     followed: Arc<FollowedPolicies>,
     /// Policies of [`AuthorizationMode::Policy`].
     policies: Option<ReloadedFile<AbacPolicies>>,
+    /// The API server's decisions about users that are known here; `None` if it decides by callers' own credentials.
+    subjects: Option<Arc<SubjectRights>>,
     metrics: AuthorizationMetrics,
 }
 
 impl Authorizer {
     /// The authorizers of the settings, without the policies of a file. Without settings, every caller may do everything,
     /// or another server decides.
-    pub(crate) fn new(config: &AuthorizationConfig, metrics: AuthorizationMetrics) -> Self {
+    pub(crate) fn new(config: &AuthorizationConfig, has_upstream: bool, metrics: AuthorizationMetrics) -> Self {
         let mut modes = config.modes.clone();
         if modes.is_empty() {
-            modes.push(AuthorizationMode::AlwaysAllow);
+            modes.push(if has_upstream { AuthorizationMode::Upstream } else { AuthorizationMode::AlwaysAllow });
         }
         let followed = Arc::new(FollowedPolicies::new(&modes));
-        Self { modes, followed, policies: None, metrics }
+        Self { modes, followed, policies: None, subjects: None, metrics }
+    }
+
+    /// Lets the API server behind this server decide about users that are known here, unless the settings name others.
+    pub(crate) fn ask_about_users(&mut self, rights: Arc<SubjectRights>) {
+        if matches!(*self.modes, [AuthorizationMode::Upstream]) {
+            self.subjects = Some(rights);
+        }
+    }
+
+    /// True if the API server behind this server decides about each read, by its caller's own credentials.
+    pub(crate) fn decides_by_credentials(&self) -> bool {
+        self.modes.contains(&AuthorizationMode::Upstream) && self.subjects.is_none()
     }
 
     /// Reads the policies of a file, and follows its changes.
@@ -77,7 +92,19 @@ impl Authorizer {
     /// # Errors
     /// 403 if it may not; 429 while that cannot be decided.
     pub(crate) async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
-        let decision = self.decide(user, info).await?;
+        self.authorize_by(user, info, false).await
+    }
+
+    /// Like [`authorize`](Self::authorize), for a watch that goes on: only fresh answers of another server count.
+    ///
+    /// # Errors
+    /// As `authorize`.
+    pub(crate) async fn authorize_again(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
+        self.authorize_by(user, info, true).await
+    }
+
+    async fn authorize_by(&self, user: &User, info: &RequestInfo, is_again: bool) -> Result<(), Status> {
+        let decision = self.decide_by_all(user, info, is_again).await?;
         if decision.is_allowed() {
             return Ok(());
         }
@@ -89,13 +116,17 @@ impl Authorizer {
     /// # Errors
     /// 429 while roles and bindings are not known.
     pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+        self.decide_by_all(user, info, false).await
+    }
+
+    async fn decide_by_all(&self, user: &User, info: &RequestInfo, is_again: bool) -> Result<AccessDecision, Status> {
         if user.is_in(MASTERS) {
             self.metrics.allowed("Privileged");
             return Ok(AccessDecision::Allowed { reason: String::new() });
         }
         let mut reasons = Vec::new();
         for &mode in &self.modes {
-            match self.decide_by(mode, user, info).await? {
+            match self.decide_by(mode, user, info, is_again).await? {
                 allowed @ AccessDecision::Allowed { .. } => {
                     self.metrics.allowed(label(mode));
                     return Ok(allowed);
@@ -113,11 +144,15 @@ impl Authorizer {
         mode: AuthorizationMode,
         user: &User,
         info: &RequestInfo,
+        is_again: bool,
     ) -> Result<AccessDecision, Status> {
         Ok(match mode {
-            AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream => {
-                AccessDecision::Allowed { reason: String::new() }
-            }
+            AuthorizationMode::AlwaysAllow => AccessDecision::Allowed { reason: String::new() },
+            AuthorizationMode::Upstream => match &self.subjects {
+                Some(subjects) if is_again => subjects.decide_again(user, info).await?,
+                Some(subjects) => subjects.decide(user, info).await?,
+                None => AccessDecision::Allowed { reason: String::new() },
+            },
             AuthorizationMode::Node => self.followed.node.read().decide(user, info),
             AuthorizationMode::Rbac => {
                 self.followed.roles_are_known().await?;
@@ -159,9 +194,11 @@ impl Authorizer {
 
     /// True if rights can be withdrawn.
     pub(crate) fn checks_again(&self) -> bool {
-        let decides =
-            |mode: &AuthorizationMode| !matches!(mode, AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream);
-        self.modes.iter().any(decides)
+        self.modes.iter().any(|mode| match mode {
+            AuthorizationMode::AlwaysAllow => false,
+            AuthorizationMode::Upstream => self.subjects.is_some(),
+            AuthorizationMode::Node | AuthorizationMode::Rbac | AuthorizationMode::Policy => true,
+        })
     }
 
     /// True if roles and bindings decide.

@@ -68,7 +68,8 @@ pub(super) fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMa
     if let Some(at) = caller.expires {
         body.end_by(at);
     }
-    let credentials = app.upstream().map(|upstream| upstream.read_right(headers, &context.info));
+    let decider = app.upstream().filter(|_| app.access.authorizer.decides_by_credentials());
+    let credentials = decider.map(|upstream| upstream.read_right(headers, &context.info));
     if credentials.is_some() || app.access.checks_again() {
         body.guard().lend(app.access.leases.open(caller, &context.info, credentials));
     }

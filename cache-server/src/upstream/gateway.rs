@@ -1,6 +1,7 @@
 //! Upstream mode's decision for each request: answered here, answered from a cache, or passed to the API server.
 //!
-//! INVARIANT: a read is answered from a cache only after the API server allowed it to its caller. INVARIANT: what the
+//! INVARIANT: a read is answered from a cache only after it was allowed to its caller: by the API server, or by this
+//! server's own authorizers. INVARIANT: what the
 //! cache cannot answer exactly is passed on: other versions of a type, single objects without a position, objects
 //! outside the cached part.
 
@@ -19,7 +20,7 @@ use super::{
     forward::{self, Forwarder},
     key::QuestionKey,
     own_requests::OwnRequests,
-    rights::{AskUpstream, Rights},
+    rights::{AskUpstream, Rights, SubjectRights},
     source::{Fitness, Peers, UpstreamSource},
 };
 use crate::{
@@ -57,6 +58,8 @@ pub(crate) struct ReadHead<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) query: &'a Query,
     pub(crate) info: &'a RequestInfo,
+    /// True if the API server decides about a cached read by its caller's credentials; false if that is decided.
+    pub(crate) checks_rights: bool,
 }
 
 impl ReadHead<'_> {
@@ -160,11 +163,18 @@ impl Upstream {
         if !self.is_inside(read, target) {
             return if self.refuses_outside { Err(outside(target)) } else { Ok(self.by_upstream()) };
         }
-        self.rights.check(&forward::credentials(read.headers), read.info).await?;
+        if read.checks_rights {
+            self.rights.check(&forward::credentials(read.headers), read.info).await?;
+        }
         if read.wants_only_cached() && !caches.is_filled(&target.ty) {
             return Err(not_cached());
         }
         Ok(if self.is_fit(caches, &target.ty).await { Answerer::Here } else { self.by_upstream() })
+    }
+
+    /// Rights of users that are known here.
+    pub(crate) fn subject_rights(&self) -> Arc<SubjectRights> {
+        Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone())))
     }
 
     /// Returns the headers that identify the caller of a cached read, and their hash.

@@ -2,10 +2,9 @@
 //!
 //! INVARIANT: every part is hashed with its length, so that different questions never have equal inputs.
 
+use access_rules::{request_info::RequestInfo, user::User};
 use http::HeaderMap;
 use ring::{hmac, rand::SystemRandom};
-
-use access_rules::request_info::RequestInfo;
 
 /// HMAC-SHA-256 of a question. Without the key of the process it reveals no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +42,25 @@ impl KeyMaker {
         finish(hash)
     }
 
+    /// Returns the key of a user's right to `info`.
+    pub(crate) fn subject(&self, user: &User, info: &RequestInfo) -> QuestionKey {
+        let mut hash = hmac::Context::with_key(&self.0);
+        add(&mut hash, b"subject");
+        for text in [&user.name, &user.uid] {
+            add(&mut hash, text.as_bytes());
+        }
+        add_all(&mut hash, &user.groups);
+        add(&mut hash, &user.extra.len().to_be_bytes());
+        for (key, values) in &user.extra {
+            add(&mut hash, key.as_bytes());
+            add_all(&mut hash, values);
+        }
+        for part in parts(info) {
+            add(&mut hash, part.as_bytes());
+        }
+        finish(hash)
+    }
+
     fn hash_of(&self, purpose: &[u8], credentials: &HeaderMap) -> hmac::Context {
         let mut hash = hmac::Context::with_key(&self.0);
         add(&mut hash, purpose);
@@ -73,6 +91,13 @@ fn parts(read: &RequestInfo) -> Vec<&str> {
         &of.field_selector.raw_selector,
         &of.label_selector.raw_selector,
     ]
+}
+
+fn add_all(hash: &mut hmac::Context, texts: &[String]) {
+    add(hash, &texts.len().to_be_bytes());
+    for text in texts {
+        add(hash, text.as_bytes());
+    }
 }
 
 fn add(hash: &mut hmac::Context, part: &[u8]) {

@@ -7,6 +7,7 @@
 //! Source: `authorization.k8s.io/v1` SelfSubjectAccessReview; apiserver `endpoints/filters/authorization.go`.
 
 mod review;
+mod subjects;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,6 +19,7 @@ use informer_serving::status::{Details, Status, StatusExt as _};
 use tokio::time::{Instant, timeout_at};
 
 use self::review::{Decision, Denial};
+pub(crate) use self::subjects::SubjectRights;
 use super::{
     answers::AnswerTable,
     key::{KeyMaker, QuestionKey},

@@ -249,7 +249,8 @@ async fn requests_are_classified_as_by_kube_apiserver() {
     let mut seen = BTreeSet::new();
     for (user, _) in USERS.iter().chain(&[(ADMIN, &[][..])]) {
         for (method, path) in &requests {
-            let send = |client: Client| client.send(Client::request(method.clone(), path, &[], Bytes::new()));
+            let send =
+                async |client: Client| client.send(Client::request(method.clone(), path, &[], Bytes::new())).await;
             let (our_answer, their_answer) = futures::join!(send(server.client(user)), send(genuine.client(user)));
             let expected = classes(&their_answer, &their_names);
             assert_eq!(classes(&our_answer, &our_names), expected, "{user}: {method} {path}");

@@ -59,7 +59,7 @@ impl SeatDemand {
     }
 }
 
-/// What a level may get of the seats that are shared.
+/// Part of a level in the seats that are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SeatBounds {
     /// Seats that it gets in any case.

@@ -47,13 +47,13 @@ pub struct FlowSchema {
     pub precedence: i32,
     /// Name of the priority level.
     pub level: String,
-    /// What distinguishes flows; `None` if all requests are one flow.
+    /// Attribute that distinguishes flows; `None` if all requests are one flow.
     pub distinguisher: Option<Distinguisher>,
     /// A request matches if one of them does.
     pub rules: Vec<FlowRule>,
 }
 
-/// What distinguishes the flows of a schema.
+/// Attribute that distinguishes the flows of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinguisher {
     /// The name of the user.
@@ -129,7 +129,7 @@ pub struct PriorityLevel {
     pub name: String,
     /// Its uid; may be empty.
     pub uid: String,
-    /// What happens to requests that find no seat.
+    /// Treatment of requests that find no seat.
     pub response: LimitResponse,
     /// Its part of the server's seats, relative to the sum of all levels.
     pub shares: i32,
@@ -139,7 +139,7 @@ pub struct PriorityLevel {
     pub borrowing_percent: Option<i32>,
 }
 
-/// What happens to requests that find no seat.
+/// Treatment of requests that find no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitResponse {
     /// They need none.

@@ -45,7 +45,7 @@ impl SeatGrant {
     }
 }
 
-/// What becomes of a request that arrives.
+/// Outcome of the arrival of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It has its seats.

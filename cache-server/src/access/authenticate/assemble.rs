@@ -44,7 +44,8 @@ pub enum AuthenticationError {
 }
 
 impl Authenticator {
-    /// Reads the files of the settings. `upstream` sends requests with this server's own identity.
+    /// Reads the files of the settings. `upstream` sends requests with this server's own identity. `is_open`: nothing decides
+    /// about rights, so that callers need no identity unless the settings give them one.
     ///
     /// # Errors
     /// [`AuthenticationError`] names the file or URL and the problem.
@@ -52,12 +53,13 @@ impl Authenticator {
         config: &AuthenticationConfig,
         upstream: Option<&OwnRequests>,
         metrics: AuthenticationMetrics,
+        is_open: bool,
     ) -> Result<Self, AuthenticationError> {
         let authorities = match &config.client_ca_file {
             Some(path) => Some(Arc::new(ClientAuthorities::load(path).await?)),
             None => None,
         };
-        let unsecured = !config.is_configured() && !config.insecure_anonymous;
+        let unsecured = is_open && !config.is_configured() && !config.insecure_anonymous;
         Ok(Self {
             unsecured: unsecured.then(|| Caller::without_credentials(User::unsecured())),
             anonymous: Caller::without_credentials(User::anonymous()),

@@ -16,7 +16,7 @@ use super::{
     rules::{FlowHeaders, SchemaRules},
 };
 
-/// What becomes of a request.
+/// Outcome of a request for seats.
 pub(crate) enum FlowAdmission {
     /// It has its seats.
     Seated(Seat),

@@ -1,3 +1,5 @@
+//! Flow control over sockets that are not there: seats, their holders, and changes of the objects.
+
 use informer_serving::query::Query;
 use serde_json::json;
 use tokio::time::advance;

@@ -2,12 +2,15 @@
 //!
 //! INVARIANT: an answer that is incomplete, contradicts itself or has another kind decides nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use access_rules::request_info::{RequestInfo, ResourceAttributes};
+use access_rules::{
+    request_info::{RequestInfo, ResourceAttributes},
+    user::User,
+};
 use bytes::Bytes;
 use http::StatusCode;
-use informer_serving::status::{Reason, Status};
+use informer_serving::status::{Reason, Status, StatusExt as _};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -19,6 +22,12 @@ pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubje
 
 /// Path of questions for the caller's name.
 pub(super) const SUBJECT_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/// Path of questions about the rights of any user.
+pub(super) const USER_ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+const USER_ACCESS_KIND: ReviewKind<'static> =
+    ReviewKind { api_version: "authorization.k8s.io/v1", kind: "SubjectAccessReview" };
 
 const ACCESS_KIND: ReviewKind<'static> =
     ReviewKind { api_version: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview" };
@@ -82,10 +91,21 @@ struct AccessReview<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AccessSpec<'a> {
+    /// Empty if the question is about its sender.
+    #[serde(flatten)]
+    user: Option<ReviewedUser<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_attributes: Option<ReviewedResource<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     non_resource_attributes: Option<ReviewedPath<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReviewedUser<'a> {
+    user: &'a str,
+    uid: &'a str,
+    groups: &'a [String],
+    extra: &'a BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -102,10 +122,12 @@ struct ReviewedPath<'a> {
 }
 
 impl<'a> AccessSpec<'a> {
-    fn of(info: &'a RequestInfo) -> Self {
+    fn of(user: Option<&'a User>, info: &'a RequestInfo) -> Self {
         let verb = &*info.verb;
         let non_resource = || ReviewedPath { verb, path: &info.path };
+        let user = user.map(|User { name, uid, groups, extra }| ReviewedUser { user: name, uid, groups, extra });
         Self {
+            user,
             resource_attributes: info.resource.as_ref().map(|resource| ReviewedResource { verb, resource }),
             non_resource_attributes: info.resource.is_none().then(non_resource),
         }
@@ -148,7 +170,13 @@ struct UserInfo {
 
 /// Returns the question whether `read` is allowed.
 pub(super) fn access_review(read: &RequestInfo) -> Bytes {
-    let review = AccessReview { of: ACCESS_KIND, spec: AccessSpec::of(read) };
+    let review = AccessReview { of: ACCESS_KIND, spec: AccessSpec::of(None, read) };
+    serde_json::to_vec(&review).expect("a review is texts").into()
+}
+
+/// The question whether `user` may send a request.
+pub(super) fn user_access_review(user: &User, info: &RequestInfo) -> Bytes {
+    let review = AccessReview { of: USER_ACCESS_KIND, spec: AccessSpec::of(Some(user), info) };
     serde_json::to_vec(&review).expect("a review is texts").into()
 }
 
@@ -165,10 +193,30 @@ pub(super) fn decision(code: StatusCode, body: &[u8]) -> Result<Decision, Status
     if !code.is_success() {
         return Err(refused(code, body));
     }
+    decision_of(&ACCESS_KIND, body)
+}
+
+/// Reads the answer about the right of a user. A refusal concerns this server's own account, not the user.
+///
+/// # Errors
+/// 500 if this server may not ask; 503 or 504 if the answer is unreadable.
+pub(super) fn user_decision(code: StatusCode, body: &[u8]) -> Result<Decision, Status> {
+    if code.is_success() {
+        return decision_of(&USER_ACCESS_KIND, body);
+    }
+    Err(match refused(code, body) {
+        own if matches!(own.code, 401 | 403) => {
+            Status::internal(&format!("this server may not ask for rights: {}", own.message))
+        }
+        other => other,
+    })
+}
+
+fn decision_of(expected: &ReviewKind<'_>, body: &[u8]) -> Result<Decision, Status> {
     let Ok(AccessAnswer { api_version, kind, status }) = serde_json::from_slice(body) else {
         return Err(unreadable("its answer is no review with a status"));
     };
-    if (ReviewKind { api_version: &api_version, kind: &kind }) != ACCESS_KIND {
+    if (ReviewKind { api_version: &api_version, kind: &kind }) != *expected {
         return Err(unreadable("its answer is of another kind"));
     }
     match status {

@@ -1,0 +1,163 @@
+//! Rights of users, as the API server reports them to this server's own account.
+//!
+//! INVARIANT: two questions share an answer only if user and attributes are equal, apart from this: a user that may read
+//! all objects of a collection may read those that a selector chooses. The reverse never holds.
+//!
+//! Source: `authorization.k8s.io/v1` SubjectAccessReview; KEP-4601 (selectors in authorization).
+
+use std::{sync::Arc, time::Duration};
+
+use access_rules::{decision::AccessDecision, request_info::RequestInfo, user::User};
+use http::Method;
+use informer_serving::status::Status;
+
+use super::{
+    review::{self, Decision},
+    unreadable,
+};
+use crate::{
+    limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE_AWAY, RIGHTS_MAX},
+    upstream::{
+        answers::AnswerTable,
+        key::KeyMaker,
+        own_requests::{AnswerBounds, SendOwn},
+    },
+};
+
+/// Rights of users. Its account needs the right to create SubjectAccessReviews (ClusterRole `system:auth-delegator`).
+///
+/// Memory: at most [`RIGHTS_MAX`] answers.
+pub(crate) struct SubjectRights {
+    own: Arc<dyn SendOwn>,
+    keys: KeyMaker,
+    decisions: AnswerTable<Decision>,
+}
+
+impl SubjectRights {
+    /// Starts without answers.
+    pub(crate) fn new(own: Arc<dyn SendOwn>) -> Self {
+        let decisions = AnswerTable::new(RIGHTS_MAX, Decision::age_max, RIGHT_AGE_AWAY);
+        Self { own, keys: KeyMaker::new(), decisions }
+    }
+
+    /// Decides whether `user` may send the request. A collection with selectors is first asked about without them, so that
+    /// users who may read all of it share one answer.
+    ///
+    /// Cost: as of `Rights::check`, but all callers that are the same user share answers.
+    ///
+    /// # Errors
+    /// 500 if this server's account may not ask; 503 or 504 if no answer comes.
+    pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+        self.decide_within(user, info, Duration::MAX).await
+    }
+
+    /// Like [`decide`](Self::decide), for a watch that goes on: by an answer that is younger than [`RECHECKED_AGE`].
+    ///
+    /// # Errors
+    /// As `decide`.
+    pub(crate) async fn decide_again(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+        self.decide_within(user, info, RECHECKED_AGE).await
+    }
+
+    async fn decide_within(&self, user: &User, info: &RequestInfo, age: Duration) -> Result<AccessDecision, Status> {
+        if let Some(whole) = without_selectors(info)
+            && self.answer(user, &whole, age).await? == Decision::Allowed
+        {
+            return Ok(AccessDecision::Allowed { reason: String::new() });
+        }
+        Ok(match self.answer(user, info, age).await? {
+            Decision::Allowed => AccessDecision::Allowed { reason: String::new() },
+            Decision::Denied(denial) => AccessDecision::NoOpinion { reason: denial.reason.clone() },
+        })
+    }
+
+    async fn answer(&self, user: &User, info: &RequestInfo, age: Duration) -> Result<Decision, Status> {
+        let key = self.keys.subject(user, info);
+        match self.decisions.answer(key, age, |before| self.review(user, info, before)).await {
+            // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
+            Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away),
+            other => other,
+        }
+    }
+
+    fn review(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        before: Option<Decision>,
+    ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
+        let (own, body) = (Arc::clone(&self.own), review::user_access_review(user, info));
+        async move {
+            let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
+            let answer = own.send(Method::POST, review::USER_ACCESS_REVIEWS, body, bounds).await;
+            let (code, body) = answer.map_err(|error| unreadable(&error.to_string()))?;
+            Ok(review::user_decision(code, &body)?.after(before))
+        }
+    }
+}
+
+/// Returns the read of the whole collection; `None` if the request has no selectors.
+fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
+    let of = info.resource.as_ref()?;
+    if of.field_selector.raw_selector.is_empty() && of.label_selector.raw_selector.is_empty() {
+        return None;
+    }
+    let mut whole = info.clone();
+    if let Some(of) = &mut whole.resource {
+        (of.field_selector, of.label_selector) = Default::default();
+        // A name that a selector requires is that of one object.
+        of.name = String::new();
+    }
+    Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use informer_serving::query::Query;
+
+    use super::*;
+
+    fn info(request: &str) -> RequestInfo {
+        let (path, query) = request.split_once('?').unwrap_or((request, ""));
+        RequestInfo::new("GET", path, &Query::parse(Some(query)))
+    }
+
+    #[test]
+    fn the_whole_of_a_selected_part_is_its_collection() {
+        for (request, whole) in [
+            ("/api/v1/pods?fieldSelector=spec.nodeName=n", Some("/api/v1/pods")),
+            ("/api/v1/namespaces/a/pods?watch=1&labelSelector=b", Some("/api/v1/namespaces/a/pods?watch=1")),
+            ("/api/v1/pods?fieldSelector=metadata.name=n", Some("/api/v1/pods")),
+            ("/api/v1/pods", None),
+            ("/api/v1/namespaces/a/pods/b", None),
+            ("/metrics", None),
+        ] {
+            assert_eq!(without_selectors(&info(request)), whole.map(info), "{request}");
+        }
+    }
+
+    #[test]
+    fn users_that_differ_in_one_part_share_no_answer() {
+        let user = |name: &str, groups: &[&str]| User {
+            name: name.to_owned(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..User::default()
+        };
+        let extra = User { extra: [("b".to_owned(), vec!["c".to_owned()])].into(), ..user("a", &[]) };
+        let users = [
+            user("a", &[]),
+            user("a", &["b"]),
+            user("a", &["b", "c"]),
+            user("a", &["bc"]),
+            user("ab", &[]),
+            User { uid: "b".to_owned(), ..user("a", &[]) },
+            extra,
+        ];
+        let keys = KeyMaker::new();
+        let of = |user: &User| keys.subject(user, &info("/api/v1/pods"));
+        for (at, user) in users.iter().enumerate() {
+            assert!(users[..at].iter().all(|other| of(other) != of(user)), "{user:?}");
+            assert_eq!(of(user), of(&user.clone()));
+        }
+    }
+}
