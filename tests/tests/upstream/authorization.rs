@@ -341,6 +341,14 @@ async fn refused_grants_have_the_words_of_kube_apiserver() {
         let [theirs, ours] = [theirs, ours].map(|answer| of(answer.code.as_u16(), answer.json()));
         assert_eq!(ours, theirs, "POST {path} {object}");
     }
+    let [theirs, ours] = scene.clients(ADMIN);
+    let bindings = format!("{RBAC}/namespaces/a/rolebindings");
+    let changed = binding("c", "ClusterRole", "cluster-admin");
+    let [theirs, ours] = [
+        theirs.put(&format!("{bindings}/c"), &changed).await.with_code(422),
+        ours.put(&format!("{bindings}/c"), &changed).await,
+    ];
+    assert_eq!((ours.code.as_u16(), ours.message()), (422, theirs.message()));
     let update = of("secrets", &["get"]);
     let [theirs, ours] = scene.clients("erin");
     let path = format!("{RBAC}/namespaces/a/roles/r");
