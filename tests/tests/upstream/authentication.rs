@@ -4,6 +4,7 @@ use serde_json::json;
 use tests::{
     genuine::{ADMIN, CACHE, Genuine, cluster_role, cluster_role_binding, token_of},
     http::Client,
+    process::Server,
 };
 
 use super::{cache_with, until};
@@ -76,4 +77,35 @@ async fn other_tokens_are_reviewed() {
     assert!(asked <= 3, "{asked} reviews");
     assert_eq!(with("token-of-none").get("/livez").await.code, 401);
     assert_eq!(with(&token_of(ADMIN)).get("/api/v1/pods").await.code, 200);
+}
+
+/// Goal: requests that act as another user are refused as by kube-apiserver. Method: equal headers for both servers.
+#[tokio::test]
+async fn impersonation_is_read_as_by_kube_apiserver() {
+    let Some(genuine) = Genuine::shared("impersonation_is_read_as_by_kube_apiserver").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    std::fs::write(&tokens, format!("{},{ADMIN},u,system:masters\n", token_of(ADMIN))).unwrap();
+    let flags = ["--token-auth-file", tokens.to_str().unwrap(), "--log", "cache_server=debug"];
+    let server = Server::start(super::BINARY, &flags).await;
+    let (theirs, ours) = (genuine.client(ADMIN), server.client().with_token(&token_of(ADMIN)));
+    for headers in [
+        &[("impersonate-group", "dev")][..],
+        &[("impersonate-group", "dev"), ("impersonate-group", "ops")],
+        &[("impersonate-uid", "u")],
+        &[("impersonate-extra-scopes", "a")],
+        &[("impersonate-user", ""), ("impersonate-group", "dev")],
+        &[("impersonate-user", "bob")],
+    ] {
+        let path = "/api/v1/namespaces/none";
+        let [theirs, ours] = [theirs.get_with(path, headers).await, ours.get_with(path, headers).await];
+        let is_allowed = headers == [("impersonate-user", "bob")];
+        if is_allowed {
+            // Every user may do everything there, and bob nothing here.
+            assert_eq!((theirs.code.as_u16(), ours.code.as_u16()), (403, 404), "{headers:?}");
+        } else {
+            assert_eq!((theirs.code, theirs.json()), (ours.code, ours.json()), "{headers:?}");
+        }
+    }
+    assert!(server.log().contains("bob"), "{}", server.log());
 }

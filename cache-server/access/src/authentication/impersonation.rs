@@ -3,11 +3,12 @@
 //! INVARIANT: the user is used only if every one of the rights was allowed to the caller. Without a user, no other
 //! attribute can be taken over.
 //!
-//! Source: apiserver `endpoints/filters/impersonation.go`.
+//! Source: apiserver `endpoints/filters/impersonation/`.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use informer_serving::{
+    go::quote,
     query::unescape,
     status::{Status, StatusExt as _},
 };
@@ -71,11 +72,11 @@ pub fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Resul
     if wanted.is_empty() {
         return Ok(None);
     }
-    let rights = wanted.rights();
     if wanted.name.is_empty() {
-        let wanted = rights.iter().map(as_reference).collect::<Vec<_>>().join(" ");
-        return Err(Status::bad_request(format!("requested [{wanted}] without impersonating a user")));
+        let wanted = wanted.in_go();
+        return Err(Status::bad_request(format!("requested {wanted} without impersonating a user name")));
     }
+    let rights = wanted.rights();
     if rights.len() > RIGHTS_MAX {
         return Err(Status::bad_request(format!("more than {RIGHTS_MAX} attributes are to be impersonated")));
     }
@@ -89,6 +90,19 @@ impl WantedUser {
 
     fn account(&self) -> Option<(&str, &str)> {
         account(&self.name)
+    }
+
+    /// The attributes as kube-apiserver's error has them: Go's text of a `DefaultInfo`.
+    fn in_go(&self) -> String {
+        let list = |texts: &[String]| texts.iter().map(|text| quote(text)).collect::<Vec<_>>().join(", ");
+        let groups = if self.groups.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", list(&self.groups)) };
+        let extra = self.extra.iter().map(|(key, values)| format!("{}:[]string{{{}}}", quote(key), list(values)));
+        let extra = extra.collect::<Vec<_>>().join(", ");
+        let extra = if extra.is_empty() { "(nil)".to_owned() } else { format!("{{{extra}}}") };
+        let (name, uid) = (quote(&self.name), quote(&self.uid));
+        format!(
+            "&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:[]string{groups}, Extra:map[string][]string{extra}}}"
+        )
     }
 
     fn rights(&self) -> Vec<RequestInfo> {
@@ -153,18 +167,6 @@ fn right(group: &str, resource: &str, subresource: &str, namespace: &str, name: 
             ..ResourceAttributes::default()
         }),
     }
-}
-
-/// A right in the words of kube-apiserver's error: Go's text of an ObjectReference.
-fn as_reference(right: &RequestInfo) -> String {
-    let Some(of) = &right.resource else { return String::new() };
-    let kind = match &*of.resource {
-        "groups" => "Group",
-        "userextras" => "UserExtra",
-        _ => "UID",
-    };
-    let version = if of.group.is_empty() { String::new() } else { format!("{}/{}", of.group, of.version) };
-    format!("{{{kind}  {}  {version}  {}}}", of.name, of.subresource)
 }
 
 #[cfg(test)]
@@ -233,11 +235,16 @@ mod tests {
     #[test]
     fn attributes_without_a_user_are_refused() {
         for (header, value, error) in [
-            ("impersonate-group", "dev", "[{Group  dev    }]"),
-            ("impersonate-uid", "u", "[{UID  u  authentication.k8s.io/v1  }]"),
-            ("impersonate-extra-a", "b", "[{UserExtra  b  authentication.k8s.io/v1  a}]"),
+            ("impersonate-group", "dev", r#"UID:"", Groups:[]string{"dev"}, Extra:map[string][]string(nil)"#),
+            ("impersonate-uid", "u", r#"UID:"u", Groups:[]string(nil), Extra:map[string][]string(nil)"#),
+            (
+                "impersonate-extra-a",
+                "b",
+                r#"UID:"", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"b"}}"#,
+            ),
         ] {
-            let expected = format!("400 requested {error} without impersonating a user");
+            let wanted = format!(r#"&user.DefaultInfo{{Name:"", {error}}}"#);
+            let expected = format!("400 requested {wanted} without impersonating a user name");
             assert_eq!(of(&[(header, value)]), Err(expected));
         }
         let many = vec![("impersonate-group", "dev"); RIGHTS_MAX];

@@ -411,3 +411,22 @@ async fn issuers_are_decided_here() {
     assert_eq!(reviewer.asked.load(Ordering::SeqCst), 0);
     assert_eq!(bearer_name(&authenticator, "t").await, Ok("alice".to_owned()));
 }
+
+/// Goal: a caller that is known costs some microseconds. Method: one token of 1 KiB, 10,000 times. Prints the mean; the bound
+/// is for debug builds.
+#[tokio::test]
+async fn known_callers_are_cheap() {
+    let issuer = Issuer::new("k1");
+    let authenticator = KeyServer::new(KeyAnswer::Document(issuer.key_set())).authenticator(None);
+    let mut claims = issuer::claims(unix_now());
+    claims["padding"] = "x".repeat(600).into();
+    let headers = authorization(&format!("Bearer {}", issuer.token(&claims)));
+    let (peer, info) = (distant(), info("/api/v1/pods"));
+    let began = std::time::Instant::now();
+    for _ in 0..10_000 {
+        authenticator.authenticate(&peer, &info, &headers).await.unwrap();
+    }
+    let each = began.elapsed() / 10_000;
+    println!("a known caller: {each:?}");
+    assert!(each < Duration::from_micros(200), "{each:?}");
+}
