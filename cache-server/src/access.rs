@@ -133,6 +133,18 @@ impl Access {
         self.authenticator.authorities()
     }
 
+    /// Returns the user of a token, and its audiences; see [`Authenticator::review`].
+    ///
+    /// # Errors
+    /// 503 if it cannot be decided.
+    pub(crate) async fn review_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<(User, Vec<String>)>, Status> {
+        self.authenticator.review(token, audiences).await
+    }
+
     /// Finds out who sends the request, and returns `Ok` if it may do so.
     ///
     /// # Errors

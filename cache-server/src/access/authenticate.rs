@@ -18,7 +18,7 @@ use std::{
 };
 
 use access_rules::{
-    authentication::{bearer, claims::UnixSeconds},
+    authentication::{bearer, claims::UnixSeconds, signed_token},
     request_info::RequestInfo,
     user::User,
 };
@@ -142,6 +142,8 @@ pub(crate) struct Authenticator {
     serves_anonymous: bool,
     authorities: Option<Arc<ClientAuthorities>>,
     tokens: Option<TokenAuthenticator>,
+    /// Audiences of this server.
+    audiences: Vec<String>,
     metrics: AuthenticationMetrics,
 }
 
@@ -154,6 +156,7 @@ impl Authenticator {
             serves_anonymous: false,
             authorities: None,
             tokens: None,
+            audiences: Vec::new(),
             metrics: AuthenticationMetrics::default(),
         }
     }
@@ -256,6 +259,32 @@ impl Authenticator {
             },
             CallerCredential::Impersonation(rights) => Box::pin(self.confirm(&rights.caller)).await,
         }
+    }
+
+    /// Returns the user of a token and those of `wanted` audiences that it is for, which are those of this server if there are
+    /// none; `None` if the token is not valid, or for none of them.
+    ///
+    /// # Errors
+    /// 503 if it cannot be decided.
+    pub(crate) async fn review(&self, token: &str, wanted: &[String]) -> Result<Option<(User, Vec<String>)>, Status> {
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let caller = match tokens.authenticate(token, Duration::MAX).await {
+            Ok(caller) => caller,
+            Err(refusal) if refusal.code == 401 => return Ok(None),
+            Err(undecided) => return Err(undecided),
+        };
+        let is_wanted = |audience: &&String| wanted.is_empty() || wanted.contains(audience);
+        let audiences: Vec<String> = self.audiences.iter().filter(is_wanted).cloned().collect();
+        let audiences = match &caller.credential {
+            CallerCredential::Token(token) => signed_token::shared_audiences(token.text(), &audiences),
+            // A token of the file is for this server.
+            CallerCredential::None
+            | CallerCredential::Certificate(_)
+            | CallerCredential::StaticToken(_)
+            | CallerCredential::Impersonation(_) => audiences,
+        };
+        let is_for_none = audiences.is_empty() && !wanted.is_empty();
+        Ok((!is_for_none).then(|| (caller.user.clone(), audiences)))
     }
 
     /// True if credentials can become invalid before they expire.

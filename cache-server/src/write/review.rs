@@ -41,6 +41,12 @@ struct ReviewSpec {
     /// Of a SelfSubjectRulesReview.
     #[serde(deserialize_with = "nullable")]
     namespace: String,
+    /// Of a TokenReview.
+    #[serde(deserialize_with = "nullable")]
+    token: String,
+    /// Of a TokenReview.
+    #[serde(deserialize_with = "nullable")]
+    audiences: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -119,6 +125,16 @@ pub(super) async fn answer(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
             }
             sent.insert("spec".to_owned(), json!({}));
             json!(app.access.authorizer.rules_for(caller, &spec.namespace).await?)
+        }
+        "TokenReview" => {
+            if spec.token.is_empty() {
+                return Err(Status::bad_request("token is required for TokenReview in authentication"));
+            }
+            match app.access.review_token(&spec.token, &spec.audiences).await? {
+                None => json!({"user": {}, "error": "invalid bearer token"}),
+                Some((user, audiences)) if audiences.is_empty() => json!({"authenticated": true, "user": user}),
+                Some((user, audiences)) => json!({"authenticated": true, "user": user, "audiences": audiences}),
+            }
         }
         kind => {
             let is_self = kind == "SelfSubjectAccessReview";

@@ -1,13 +1,16 @@
 //! Tokens of a stock kube-apiserver, verified by a cache-server in front of it.
 
-use serde_json::json;
+use std::{fs, path::Path};
+
+use http::Method;
+use serde_json::{Value, json};
 use tests::{
     genuine::{ADMIN, CACHE, Genuine, cluster_role, cluster_role_binding, token_of},
     http::Client,
     process::Server,
 };
 
-use super::{cache_with, until};
+use super::{BINARY, cache_with, until};
 
 /// Issuer of the cluster's tokens.
 const ISSUER: &str = "https://kubernetes.default.svc";
@@ -79,33 +82,107 @@ async fn other_tokens_are_reviewed() {
     assert_eq!(with(&token_of(ADMIN)).get("/api/v1/pods").await.code, 200);
 }
 
-/// Goal: requests that act as another user are refused as by kube-apiserver. Method: equal headers for both servers.
+/// A server without an upstream that knows the users of `genuine` and the keys of its service accounts.
+async fn stand_alone(genuine: &Genuine, folder: &Path) -> Server {
+    let (tokens, keys) = (folder.join("tokens.csv"), folder.join("keys.json"));
+    let users = [(ADMIN, 0, "system:masters"), (CACHE, 1, "")];
+    let lines = users.map(|(user, number, groups)| format!("{},{user},{number},{groups}\n", token_of(user)));
+    fs::write(&tokens, lines.concat()).unwrap();
+    let document = genuine.client(ADMIN).get("/openid/v1/jwks").await.with_code(200);
+    fs::write(&keys, &document.body).unwrap();
+    let [tokens, keys] = [&tokens, &keys].map(|path| path.to_str().unwrap());
+    let issuer = ["--service-account-issuer", ISSUER, "--service-account-jwks", keys];
+    let flags = ["--token-auth-file", tokens, "--authorization", "rbac", "--log", "cache_server=debug"];
+    Server::start(BINARY, &[&issuer[..], &flags].concat()).await
+}
+
+/// Goal: requests that act as another user are allowed and refused as by kube-apiserver. Method: equal headers for both
+/// servers, of a user who may impersonate and of one who may not.
 #[tokio::test]
-async fn impersonation_is_read_as_by_kube_apiserver() {
-    let Some(genuine) = Genuine::shared("impersonation_is_read_as_by_kube_apiserver").await else { return };
+async fn impersonation_is_that_of_kube_apiserver() {
+    let Some(genuine) = Genuine::shared("impersonation_is_that_of_kube_apiserver").await else { return };
     let folder = tempfile::tempdir().unwrap();
-    let tokens = folder.path().join("tokens.csv");
-    std::fs::write(&tokens, format!("{},{ADMIN},u,system:masters\n", token_of(ADMIN))).unwrap();
-    let flags = ["--token-auth-file", tokens.to_str().unwrap(), "--log", "cache_server=debug"];
-    let server = Server::start(super::BINARY, &flags).await;
-    let (theirs, ours) = (genuine.client(ADMIN), server.client().with_token(&token_of(ADMIN)));
-    for headers in [
-        &[("impersonate-group", "dev")][..],
-        &[("impersonate-group", "dev"), ("impersonate-group", "ops")],
-        &[("impersonate-uid", "u")],
-        &[("impersonate-extra-scopes", "a")],
-        &[("impersonate-user", ""), ("impersonate-group", "dev")],
-        &[("impersonate-user", "bob")],
-    ] {
-        let path = "/api/v1/namespaces/none";
-        let [theirs, ours] = [theirs.get_with(path, headers).await, ours.get_with(path, headers).await];
-        let is_allowed = headers == [("impersonate-user", "bob")];
-        if is_allowed {
-            // Every user may do everything there, and bob nothing here.
-            assert_eq!((theirs.code.as_u16(), ours.code.as_u16()), (403, 404), "{headers:?}");
-        } else {
-            assert_eq!((theirs.code, theirs.json()), (ours.code, ours.json()), "{headers:?}");
+    let server = stand_alone(genuine, folder.path()).await;
+    for user in [ADMIN, CACHE] {
+        let (theirs, ours) = (genuine.client(user), server.client().with_token(&token_of(user)));
+        for headers in [
+            &[("impersonate-group", "dev")][..],
+            &[("impersonate-group", "dev"), ("impersonate-group", "ops")],
+            &[("impersonate-uid", "u")],
+            &[("impersonate-extra-scopes", "a")],
+            &[("impersonate-user", ""), ("impersonate-group", "dev")],
+            &[("impersonate-user", "bob")],
+            &[("impersonate-user", "bob"), ("impersonate-group", "dev"), ("impersonate-uid", "u")],
+            &[("impersonate-user", "bob"), ("impersonate-extra-acme.com%2fproject", "a")],
+            &[("impersonate-user", "system:serviceaccount:default:app")],
+            &[("impersonate-user", "system:anonymous")],
+        ] {
+            let path = "/api/v1/namespaces/none/pods/none";
+            let [theirs, ours] = [theirs.get_with(path, headers).await, ours.get_with(path, headers).await];
+            assert_eq!(ours.code, theirs.code, "{user} {headers:?}: {} {}", ours.message(), theirs.message());
+            // kube-apiserver also asks for the verbs of constrained impersonation, and names those that are missing.
+            let names_other_verbs = theirs.message().contains(" cannot impersonate-on:");
+            if !names_other_verbs {
+                assert_eq!(ours.json(), theirs.json(), "{user} {headers:?}");
+            }
+            assert!(!names_other_verbs || ours.message().contains(" cannot impersonate resource "), "{headers:?}");
         }
     }
-    assert!(server.log().contains("bob"), "{}", server.log());
+    let whoami = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let request = |client: Client, headers: &'static [(&'static str, &'static str)]| {
+        let headers = [headers, &[("content-type", "application/json")]].concat();
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let request = Client::request(Method::POST, path, &headers, whoami.to_string().into());
+        async move { client.send(request).await.with_code(201).json()["status"].clone() }
+    };
+    for headers in [
+        &[][..],
+        &[("impersonate-user", "bob"), ("impersonate-group", "dev"), ("impersonate-uid", "u")],
+        &[("impersonate-user", "bob"), ("impersonate-extra-acme.com%2fproject", "a")],
+        &[("impersonate-user", "system:serviceaccount:default:app")],
+    ] {
+        let [theirs, ours] = [
+            request(genuine.client(ADMIN), headers).await,
+            request(server.client().with_token(&token_of(ADMIN)), headers).await,
+        ];
+        assert_eq!(ours, theirs, "{headers:?}");
+    }
+}
+
+/// Goal: TokenReviews are answered as by kube-apiserver, attributes of service accounts included. Method: equal questions for
+/// both servers; the texts of errors may differ.
+#[tokio::test]
+async fn token_reviews_are_those_of_kube_apiserver() {
+    let Some(genuine) = Genuine::shared("token_reviews_are_those_of_kube_apiserver").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand_alone(genuine, folder.path()).await;
+    let account = account_token(genuine, "reviewed").await;
+    let (theirs, ours) = (genuine.client(ADMIN), server.client().with_token(&token_of(ADMIN)));
+    for spec in [
+        json!({"token": token_of(ADMIN)}),
+        json!({"token": token_of(CACHE), "audiences": [ISSUER]}),
+        json!({"token": token_of(CACHE), "audiences": ["other"]}),
+        json!({"token": account}),
+        json!({"token": account, "audiences": ["other", ISSUER]}),
+        json!({"token": account, "audiences": ["other"]}),
+        json!({"token": format!("{account}x")}),
+        json!({"token": "none"}),
+        json!({"token": ""}),
+    ] {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let [mut theirs, mut ours] = [theirs.post(path, &review).await, ours.post(path, &review).await]
+            .map(|answer| (answer.code, answer.json()));
+        for (_, answer) in [&mut theirs, &mut ours] {
+            answer.as_object_mut().unwrap().remove("metadata");
+            if let Some(error) = answer.pointer_mut("/status/error") {
+                *error = "some".into();
+            }
+            // A user without groups is in the empty one there.
+            if let Some(groups) = answer.pointer_mut("/status/user/groups").and_then(Value::as_array_mut) {
+                groups.retain(|group| group != "");
+            }
+        }
+        assert_eq!(ours, theirs, "{spec}");
+    }
 }

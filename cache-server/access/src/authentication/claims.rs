@@ -12,7 +12,7 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::signed_token::SignedTokenError;
+use super::signed_token::{AudienceClaim, SignedTokenError};
 use crate::user::User;
 
 /// Attribute of users for the credential that proved the identity.
@@ -71,22 +71,6 @@ impl<'de> Deserialize<'de> for NumericDate {
         let seconds = f64::deserialize(from)?;
         #[expect(clippy::cast_possible_truncation, reason = "a float beyond the range becomes its end")]
         Ok(Self(seconds.floor() as UnixSeconds))
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum AudienceClaim {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl AudienceClaim {
-    fn has(&self, wanted: &str) -> bool {
-        match self {
-            Self::One(audience) => audience == wanted,
-            Self::Many(audiences) => audiences.iter().any(|audience| audience == wanted),
-        }
     }
 }
 

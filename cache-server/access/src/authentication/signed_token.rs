@@ -119,6 +119,28 @@ struct UnverifiedClaims<'a> {
     iss: Cow<'a, str>,
 }
 
+#[derive(Deserialize)]
+struct UnverifiedAudience {
+    aud: AudienceClaim,
+}
+
+/// Audiences of a token: one, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum AudienceClaim {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl AudienceClaim {
+    pub(super) fn has(&self, wanted: &str) -> bool {
+        match self {
+            Self::One(audience) => audience == wanted,
+            Self::Many(audiences) => audiences.iter().any(|audience| audience == wanted),
+        }
+    }
+}
+
 impl<'a> UnverifiedToken<'a> {
     /// Splits and decodes a token. Cost: linear in its length.
     ///
@@ -151,6 +173,14 @@ impl<'a> UnverifiedToken<'a> {
     pub fn claimed_issuer(&self) -> Option<String> {
         serde_json::from_slice(&self.payload).ok().map(|UnverifiedClaims { iss }| iss.into_owned())
     }
+}
+
+/// Returns those of `audiences` that a token names. Call for verified tokens only.
+#[must_use]
+pub fn shared_audiences(token: &str, audiences: &[String]) -> Vec<String> {
+    let claimed = UnverifiedToken::parse(token).ok().and_then(|token| serde_json::from_slice(&token.payload).ok());
+    let Some(UnverifiedAudience { aud }) = claimed else { return Vec::new() };
+    audiences.iter().filter(|audience| aud.has(audience)).cloned().collect()
 }
 
 /// The public keys of one issuer.

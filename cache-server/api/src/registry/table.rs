@@ -616,7 +616,10 @@ pub(crate) const REVIEWS: &[Group] = &[
     Group {
         name: "authentication.k8s.io",
         version: "v1",
-        rows: &[cluster("selfsubjectreviews", "SelfSubjectReview").verbs(&REVIEW_VERBS)],
+        rows: &[
+            cluster("selfsubjectreviews", "SelfSubjectReview").verbs(&REVIEW_VERBS),
+            cluster("tokenreviews", "TokenReview").verbs(&REVIEW_VERBS),
+        ],
     },
     Group {
         name: "authorization.k8s.io",

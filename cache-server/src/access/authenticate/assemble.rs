@@ -59,6 +59,9 @@ impl Authenticator {
             Some(path) => Some(Arc::new(ClientAuthorities::load(path).await?)),
             None => None,
         };
+        let own = config.service_accounts.as_ref().map(|accounts| accounts.issuer.clone());
+        let audiences =
+            if config.api_audiences.is_empty() { own.into_iter().collect() } else { config.api_audiences.clone() };
         let unsecured = is_open && !config.is_configured() && !config.insecure_anonymous;
         Ok(Self {
             unsecured: unsecured.then(|| Caller::without_credentials(User::unsecured())),
@@ -66,6 +69,7 @@ impl Authenticator {
             serves_anonymous: config.insecure_anonymous,
             authorities,
             tokens: if config.reads_tokens() { Some(token_authenticator(config, upstream).await?) } else { None },
+            audiences,
             metrics,
         })
     }
