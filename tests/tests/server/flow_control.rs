@@ -46,13 +46,13 @@ struct UserServer {
 
 impl UserServer {
     async fn start(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let users = USERS.iter().copied().chain([(ADMIN, &["system:masters"][..])]);
         let line = |(number, (name, groups)): (usize, (&str, &[&str]))| {
             format!("{},{name},{number},\"{}\"\n", token_of(name), groups.join(","))
         };
         let tokens = folder.path().join("tokens.csv");
-        fs::write(&tokens, users.enumerate().map(line).collect::<String>()).unwrap();
+        fs::write(&tokens, users.enumerate().map(line).collect::<String>()).expect("a file");
         let tokens = format!("--token-auth-file={}", tokens.display());
         let server = Server::start(BINARY, &[&[tokens.as_str()], arguments].concat()).await;
         Self { server, _folder: folder }
@@ -65,10 +65,10 @@ impl UserServer {
 
 /// Values of a metric of the levels or schemas, by their labels.
 async fn metric(admin: &Client, name: &str) -> BTreeMap<String, u64> {
-    let text = String::from_utf8(admin.get("/metrics").await.with_code(200).body.to_vec()).unwrap();
+    let text = String::from_utf8(admin.get("/metrics").await.with_code(200).body.to_vec()).expect("text");
     let prefix = format!("apiserver_flowcontrol_{name}{{");
     let values = text.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once("} "));
-    values.map(|(labels, value)| (labels.to_owned(), value.parse().unwrap())).collect()
+    values.map(|(labels, value)| (labels.to_owned(), value.parse().expect("a number"))).collect()
 }
 
 /// Goal: a storm of lists delays no leases. Method: 30 clients list all pods over and over, while a node renews its lease;
@@ -187,8 +187,8 @@ async fn names(admin: &Client) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     for plural in ["flowschemas", "prioritylevelconfigurations"] {
         let list = admin.get(&format!("{GROUP}/{plural}")).await.with_code(200).json();
-        for item in list["items"].as_array().unwrap() {
-            let text = |field: &str| item["metadata"][field].as_str().unwrap().to_owned();
+        for item in list["items"].as_array().expect("items") {
+            let text = |field: &str| item["metadata"][field].as_str().expect("text").to_owned();
             names.insert(text("uid"), text("name"));
         }
     }
@@ -199,15 +199,15 @@ async fn names(admin: &Client) -> BTreeMap<String, String> {
 fn classes(answer: &Answer, names: &BTreeMap<String, String>) -> [String; 2] {
     ["flowschema", "prioritylevel"].map(|kind| {
         let uid = answer.headers.get(format!("x-kubernetes-pf-{kind}-uid"));
-        uid.map_or_else(String::new, |uid| names[uid.to_str().unwrap()].clone())
+        uid.map_or_else(String::new, |uid| names[uid.to_str().expect("text")].clone())
     })
 }
 
 /// Specs of all stored objects, by name.
 async fn specs(admin: &Client, plural: &str) -> BTreeMap<String, Value> {
     let list = admin.get(&format!("{GROUP}/{plural}")).await.with_code(200).json();
-    let items = list["items"].as_array().unwrap().iter();
-    items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item["spec"].clone())).collect()
+    let items = list["items"].as_array().expect("items").iter();
+    items.map(|item| (item["metadata"]["name"].as_str().expect("a name").to_owned(), item["spec"].clone())).collect()
 }
 
 /// Goal: objects, seats and the classes of requests are those of a kube-apiserver. Method: each user sends each request to

@@ -59,7 +59,7 @@ impl SeatDemand {
     }
 }
 
-/// Part of a level in the seats that are shared.
+/// Bounds and target of one level's part of the shared seats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SeatBounds {
     /// Seats that it gets in any case.

@@ -17,7 +17,7 @@ pub struct FlowObjectError {
 
 /// The members of one JSON object. `null` counts as absent, as in Go.
 #[derive(Clone, Debug)]
-pub(super) struct Fields<'a> {
+pub(super) struct FieldReader<'a> {
     object: &'a str,
     path: String,
     members: Option<&'a Map<String, Value>>,
@@ -25,7 +25,7 @@ pub(super) struct Fields<'a> {
     strict: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     /// Begins at the root of an object that errors name as `object`.
     pub(super) fn root(object: &'a str, value: &'a Value, strict: bool) -> Result<Self, FlowObjectError> {
         let fields = Self { object, path: String::new(), members: None, strict };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     dealer::{HASH_BITS_MAX, entropy_bits},
-    fields::{Fields, FlowObjectError},
+    fields::{FieldReader, FlowObjectError},
 };
 
 /// Group of both types.
@@ -174,7 +174,7 @@ impl FlowObject {
         };
         let (kind, name, uid) = (member("kind"), metadata("name"), metadata("uid"));
         let object = format!("{kind} {name:?}");
-        let fields = Fields::root(&object, value, strict)?;
+        let fields = FieldReader::root(&object, value, strict)?;
         fields.only(&["apiVersion", "kind", "metadata", "spec", "status"])?;
         if name.is_empty() {
             return Err(fields.error("metadata.name", "name or generateName is required"));
@@ -234,7 +234,7 @@ fn preserves_zero(value: &Value) -> bool {
     annotations.is_some_and(|all| all.get("flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares").is_some())
 }
 
-fn read_schema(name: String, uid: String, spec: &Fields<'_>) -> Result<FlowSchema, FlowObjectError> {
+fn read_schema(name: String, uid: String, spec: &FieldReader<'_>) -> Result<FlowSchema, FlowObjectError> {
     const PRECEDENCE: &str = "matchingPrecedence";
     spec.only(&["priorityLevelConfiguration", PRECEDENCE, "distinguisherMethod", "rules"])?;
     let precedence = spec.number(PRECEDENCE)?.filter(|&number| number != 0).unwrap_or(1_000);
@@ -269,7 +269,7 @@ fn read_schema(name: String, uid: String, spec: &Fields<'_>) -> Result<FlowSchem
     Ok(FlowSchema { name, uid, precedence, level: level.to_owned(), distinguisher, rules })
 }
 
-fn read_rule(rule: &Fields<'_>) -> Result<FlowRule, FlowObjectError> {
+fn read_rule(rule: &FieldReader<'_>) -> Result<FlowRule, FlowObjectError> {
     rule.only(&["subjects", "resourceRules", "nonResourceRules"])?;
     let subjects: Vec<_> = rule.objects("subjects")?.iter().map(read_subject).collect::<Result<_, _>>()?;
     if subjects.is_empty() {
@@ -283,7 +283,7 @@ fn read_rule(rule: &Fields<'_>) -> Result<FlowRule, FlowObjectError> {
     Ok(FlowRule { subjects, resources, paths })
 }
 
-fn read_subject(subject: &Fields<'_>) -> Result<FlowSubject, FlowObjectError> {
+fn read_subject(subject: &FieldReader<'_>) -> Result<FlowSubject, FlowObjectError> {
     subject.only(&["kind", "user", "group", "serviceAccount"])?;
     let kind = subject.text("kind")?;
     let member = match kind {
@@ -312,7 +312,7 @@ fn read_subject(subject: &Fields<'_>) -> Result<FlowSubject, FlowObjectError> {
     Ok(if member == "user" { FlowSubject::User(required("name")?) } else { FlowSubject::Group(required("name")?) })
 }
 
-fn read_resource_rule(rule: &Fields<'_>) -> Result<FlowResourceRule, FlowObjectError> {
+fn read_resource_rule(rule: &FieldReader<'_>) -> Result<FlowResourceRule, FlowObjectError> {
     rule.only(&["verbs", "apiGroups", "resources", "namespaces", "clusterScope"])?;
     let (verbs, groups) = (read_verbs(rule)?, read_texts(rule, "apiGroups")?);
     let resources = read_texts(rule, "resources")?;
@@ -324,7 +324,7 @@ fn read_resource_rule(rule: &Fields<'_>) -> Result<FlowResourceRule, FlowObjectE
     Ok(FlowResourceRule { verbs, groups, resources, namespaces, cluster_scope })
 }
 
-fn read_path_rule(rule: &Fields<'_>) -> Result<FlowPathRule, FlowObjectError> {
+fn read_path_rule(rule: &FieldReader<'_>) -> Result<FlowPathRule, FlowObjectError> {
     const PATHS: &str = "nonResourceURLs";
     rule.only(&["verbs", PATHS])?;
     let (verbs, paths) = (read_verbs(rule)?, read_texts(rule, PATHS)?);
@@ -353,7 +353,7 @@ fn path_problem(path: &str) -> Option<&'static str> {
 
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-fn read_verbs(rule: &Fields<'_>) -> Result<TextSet, FlowObjectError> {
+fn read_verbs(rule: &FieldReader<'_>) -> Result<TextSet, FlowObjectError> {
     let verbs = read_texts(rule, "verbs")?;
     match &verbs {
         TextSet::These(texts) if !texts.iter().all(|verb| VERBS.contains(&verb.as_str())) => {
@@ -363,11 +363,11 @@ fn read_verbs(rule: &Fields<'_>) -> Result<TextSet, FlowObjectError> {
     }
 }
 
-fn read_texts(rule: &Fields<'_>, name: &str) -> Result<TextSet, FlowObjectError> {
+fn read_texts(rule: &FieldReader<'_>, name: &str) -> Result<TextSet, FlowObjectError> {
     text_set(rule, name, rule.texts(name)?)
 }
 
-fn text_set(rule: &Fields<'_>, name: &str, texts: Vec<String>) -> Result<TextSet, FlowObjectError> {
+fn text_set(rule: &FieldReader<'_>, name: &str, texts: Vec<String>) -> Result<TextSet, FlowObjectError> {
     match &texts[..] {
         [] => Err(rule.error(name, format!("{name} must contain at least one value"))),
         [all] if all == "*" => Ok(TextSet::All),
@@ -381,7 +381,7 @@ fn text_set(rule: &Fields<'_>, name: &str, texts: Vec<String>) -> Result<TextSet
 fn read_level(
     name: String,
     uid: String,
-    spec: &Fields<'_>,
+    spec: &FieldReader<'_>,
     version: ObjectVersion,
 ) -> Result<PriorityLevel, FlowObjectError> {
     spec.only(&["type", "limited", "exempt"])?;
@@ -420,7 +420,7 @@ fn read_level(
 fn read_limited(
     name: String,
     uid: String,
-    limited: &Fields<'_>,
+    limited: &FieldReader<'_>,
     version: ObjectVersion,
 ) -> Result<PriorityLevel, FlowObjectError> {
     let field = match version {
@@ -442,21 +442,21 @@ fn read_limited(
     Ok(PriorityLevel { name, uid, response, shares, lendable_percent, borrowing_percent })
 }
 
-fn check_shares(fields: &Fields<'_>, name: &str, shares: Option<i32>) -> Result<(), FlowObjectError> {
+fn check_shares(fields: &FieldReader<'_>, name: &str, shares: Option<i32>) -> Result<(), FlowObjectError> {
     match shares {
         Some(..0) => Err(fields.error(name, "must be a non-negative integer")),
         _ => Ok(()),
     }
 }
 
-fn check_percent(fields: &Fields<'_>, percent: Option<i32>) -> Result<(), FlowObjectError> {
+fn check_percent(fields: &FieldReader<'_>, percent: Option<i32>) -> Result<(), FlowObjectError> {
     match percent {
         Some(..0 | 101..) => Err(fields.error("lendablePercent", "must be between 0 and 100, inclusive")),
         _ => Ok(()),
     }
 }
 
-fn read_response(response: &Fields<'_>) -> Result<LimitResponse, FlowObjectError> {
+fn read_response(response: &FieldReader<'_>) -> Result<LimitResponse, FlowObjectError> {
     response.only(&["type", "queuing"])?;
     let queuing = response.object("queuing")?;
     match (response.text("type")?, queuing) {
@@ -468,7 +468,7 @@ fn read_response(response: &Fields<'_>) -> Result<LimitResponse, FlowObjectError
     }
 }
 
-fn read_queuing(queuing: &Fields<'_>) -> Result<QueueSettings, FlowObjectError> {
+fn read_queuing(queuing: &FieldReader<'_>) -> Result<QueueSettings, FlowObjectError> {
     queuing.only(&["queues", "handSize", "queueLengthLimit"])?;
     let number = |name: &str, default: i32| {
         let number = queuing.number(name)?.filter(|&number| number != 0).unwrap_or(default);

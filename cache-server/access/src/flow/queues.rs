@@ -18,7 +18,7 @@ use std::{collections::VecDeque, time::Duration};
 use super::{dealer, demand::SeatDemand, objects::QueueSettings};
 
 /// Seat-nanoseconds, of the virtual clock or of a request.
-type Work = i128;
+type VirtualWork = i128;
 
 /// Assumed duration of a request that is not finished yet.
 const ESTIMATED_DURATION: Duration = Duration::from_millis(3);
@@ -45,7 +45,7 @@ impl SeatGrant {
     }
 }
 
-/// Outcome of the arrival of a request.
+/// Outcome of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It has its seats.
@@ -88,7 +88,7 @@ pub struct FairQueues {
     /// As many as `settings` has, and further ones that are not empty yet.
     queues: Vec<FairQueue>,
     /// The virtual clock.
-    progress: Work,
+    progress: VirtualWork,
     last: Duration,
     /// The queue that was served last.
     robin: usize,
@@ -113,14 +113,14 @@ struct FairQueue {
     executing: u32,
     seats_in_use: u32,
     /// Virtual time of its next dispatch.
-    next_dispatch: Work,
+    next_dispatch: VirtualWork,
 }
 
 #[derive(Debug)]
 struct WaitingRequest {
     ticket: FlowTicket,
     width: u32,
-    arrived: Work,
+    arrived: VirtualWork,
 }
 
 impl FairQueue {
@@ -136,8 +136,8 @@ impl FairQueue {
     }
 }
 
-fn work(width: u32, time: Duration) -> Work {
-    Work::from(width) * time.as_nanos().cast_signed()
+fn work(width: u32, time: Duration) -> VirtualWork {
+    VirtualWork::from(width) * time.as_nanos().cast_signed()
 }
 
 impl FairQueues {
@@ -324,7 +324,7 @@ impl FairQueues {
         self.last = self.last.max(now);
         if self.busy > 0 {
             let wanted = self.seats_in_use - self.seats_without_queue + self.seats_waiting;
-            self.progress += work(wanted.min(self.limit), time) / Work::from(self.busy);
+            self.progress += work(wanted.min(self.limit), time) / VirtualWork::from(self.busy);
         }
     }
 
@@ -391,7 +391,7 @@ impl FairQueues {
             let queue = &self.queues[at];
             queue.waiting.front().map(|request| (at, request.width, queue.next_dispatch))
         });
-        let finish = |width, start: Work| start + work(width, ESTIMATED_DURATION);
+        let finish = |width, start: VirtualWork| start + work(width, ESTIMATED_DURATION);
         let (at, width, _) = oldest.min_by_key(|&(_, width, start)| finish(width, start))?;
         self.has_seats(width).then_some(at)
     }

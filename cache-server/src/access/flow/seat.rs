@@ -16,7 +16,7 @@ use super::{
     rules::{FlowHeaders, SchemaRules},
 };
 
-/// Outcome of a request for seats.
+/// Outcome of a request's arrival.
 pub(crate) enum FlowAdmission {
     /// It has its seats.
     Seated(Seat),

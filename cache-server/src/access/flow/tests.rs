@@ -1,4 +1,4 @@
-//! Flow control over sockets that are not there: seats, their holders, and changes of the objects.
+//! Waits, cancellations, parked bodies and changed levels, with a paused clock.
 
 use informer_serving::query::Query;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Requests and the schemas that they belong to.
+
 use informer_serving::query::Query;
 
 use super::*;

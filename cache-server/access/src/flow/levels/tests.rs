@@ -1,3 +1,5 @@
+//! Shares and borrowing, with the scenarios of kube-apiserver's tests.
+
 use super::*;
 use crate::flow::objects::FlowObject;
 

@@ -1,3 +1,5 @@
+//! Objects of all versions, and errors that name their fields.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The scenarios of kube-apiserver's queueset tests, and random runs.
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
