@@ -15,6 +15,7 @@ use crate::{
         client::Target,
         failure::{Failure as LoadFailure, Kind},
         sampler::Memory,
+        scan::List,
         writer,
     },
     numbers::{
@@ -108,13 +109,24 @@ fn filled(storage: MeasuredStorage, programs: &Path, spec: &PopulateSpec) -> Res
     }
 }
 
-/// Reads one pod from the cache, once it is filled.
+/// Reads one pod, once the server has its objects. A page of one: a list from the cache alone (`resourceVersion=0`) would
+/// ignore the limit and return all pods.
 async fn read(target: &Target) -> Result<(), LoadFailure> {
     let mut connection = target.connect().await?;
     loop {
-        match writer::send(&mut connection, Method::GET, "/api/v1/pods?limit=1&resourceVersion=0", None).await {
-            Err(failure) if failure.kind == Kind::Status(429) => tokio::time::sleep(READ_EVERY).await,
-            read => return read.map(drop),
+        match writer::send(&mut connection, Method::GET, "/api/v1/pods?limit=1", None).await {
+            // The cache is not filled, or not yet as new as the storage.
+            Err(LoadFailure { kind: Kind::Status(429 | 504), .. }) => tokio::time::sleep(READ_EVERY).await,
+            Err(failure) => return Err(failure),
+            Ok(page) => {
+                let mut list = List::default();
+                list.feed(&page);
+                list.finish()?;
+                return match list.objects {
+                    0 => Err(LoadFailure::new(Kind::Protocol, "the server has none of the pods")),
+                    _ => Ok(()),
+                };
+            }
         }
     }
 }
