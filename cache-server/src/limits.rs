@@ -120,6 +120,30 @@ pub const HTTP2_PING_EVERY: Duration = Duration::from_secs(60);
 /// Time a client may take to answer a ping. Data in flight to a slow reader arrives first: on loopback 128 KiB.
 pub const HTTP2_PONG_WAIT: Duration = Duration::from_secs(120);
 
+/// Frames without a part of a request (SETTINGS, PING, PRIORITY, RST_STREAM, WINDOW_UPDATE, unknown ones) that the
+/// client of one HTTP/2 connection may send at once. A RST_STREAM counts as 4, a SETTINGS as 100. More end the
+/// connection with ENHANCE_YOUR_CALM. Enough to reset all streams at once ([`HTTP2_STREAMS_MAX`]).
+pub const HTTP2_CONTROL_FRAMES_BURST: u32 = 10_000;
+
+/// Such frames per second that are always allowed. Cost: about 1 µs each.
+pub const HTTP2_CONTROL_FRAMES_PER_SECOND: u32 = 1_000;
+
+/// Bytes sent to the client that allow one more such frame: clients confirm what they read by WINDOW_UPDATE, some of
+/// them twice for each frame.
+pub const HTTP2_BYTES_PER_CONTROL_FRAME: usize = 128;
+
+/// Time for which the client of an HTTP/2 stream may leave the next bytes of a response in the server. Then the stream is
+/// reset; watches end at their deadline. Longer than [`SOCKET_STUCK`]: the streams of a slow connection take turns.
+pub const HTTP2_STREAM_STUCK: Duration = Duration::from_secs(300);
+
+/// Unsent bytes of all responses of one HTTP/2 connection above which its pages are small ([`HTTP2_SMALL_PAGE_BYTES`]).
+/// Memory: at most this and one small page for each stream. Without it a client that opens each window by one byte holds
+/// 16 MiB.
+pub const HTTP2_UNSENT_BYTES: usize = 1 << 20;
+
+/// Bytes of a page once [`HTTP2_UNSENT_BYTES`] are unsent.
+pub const HTTP2_SMALL_PAGE_BYTES: usize = 1 << 10;
+
 /// Bytes of the decoded head of one HTTP/2 request.
 pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
@@ -218,6 +242,20 @@ pub const FRESH_WAIT: Duration = Duration::from_secs(3);
 
 /// Time that open connections may take to finish after the server was asked to stop.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// Time without any byte from a client before the kernel probes the connection.
+pub const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Pause between two probes of a silent connection. [`KEEPALIVE_TRIES`] probes without an answer end it: a client whose
+/// host vanished is noticed within 90 s, one with a watch of HTTP/1.1 within [`UNCONFIRMED_MAX`].
+pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Probes without an answer that end a connection.
+pub const KEEPALIVE_TRIES: u32 = 3;
+
+/// Time for which a client may leave the sent bytes of an HTTP/1.1 watch unconfirmed. Probes do not run while bytes are
+/// unconfirmed, and the kernel alone would retransmit them for a quarter of an hour.
+pub const UNCONFIRMED_MAX: Duration = Duration::from_secs(120);
 
 /// Bytes of one YAML manifest file, or of one document of a JSON file, that is loaded. Memory: these bytes and their
 /// objects, while it loads.

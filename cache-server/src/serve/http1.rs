@@ -80,7 +80,7 @@ pub(super) fn requests<S: Socket>(
             }
         };
         let parts = connection.into_parts();
-        let TappedStream { stream, tap: HandoverTap { kept, .. } } = parts.io.into_inner();
+        let TappedStream { mut stream, tap: HandoverTap { kept, .. } } = parts.io.into_inner();
         let handler = parts.service.handler;
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
@@ -93,6 +93,7 @@ pub(super) fn requests<S: Socket>(
                         websocket::watching(stream, &read, response)
                     }));
                 }
+                stream.limit_unconfirmed(true);
                 let term = response.body().term();
                 Ok(Some(watching(Takeover::new(stream, read, response, last, term), handler, closed)))
             }
@@ -117,7 +118,8 @@ fn watching<S: Socket>(
     ConnectionPhase::new(async move {
         match takeover.ended().await {
             WatchEnd::Clean if !takeover.is_last() && !is_closing(&closed) => {
-                let (stream, read) = takeover.into_parts();
+                let (mut stream, read) = takeover.into_parts();
+                stream.limit_unconfirmed(false);
                 Ok(Some(requests(stream, read, handler, closed)))
             }
             WatchEnd::Clean => {

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use socket2::TcpKeepalive;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -81,11 +82,11 @@ pub(super) fn bind_tcp(address: SocketAddr, unsent_bytes: u32) -> io::Result<Tcp
     // Lets a restarted server rebind its port at once; a port in use is still an error.
     socket.set_reuseaddr(true)?;
     socket.set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
+    let options = socket2::SockRef::from(&socket);
+    let probes = TcpKeepalive::new().with_time(limits::KEEPALIVE).with_interval(limits::KEEPALIVE_EVERY);
+    options.set_tcp_keepalive(&probes.with_retries(limits::KEEPALIVE_TRIES))?;
     #[cfg(target_os = "linux")]
-    {
-        let options = socket2::SockRef::from(&socket);
-        options.set_tcp_notsent_lowat(unsent_bytes)?;
-    }
+    options.set_tcp_notsent_lowat(unsent_bytes)?;
     #[cfg(not(target_os = "linux"))]
     let _ = unsent_bytes;
     socket.bind(address)?;
@@ -157,5 +158,22 @@ mod tests {
         fs::write(&path, "text").unwrap();
         assert_eq!(UnixSocketFile::bind(&path).map(|_| ()).unwrap_err().to_string(), "the file is no socket");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    /// Goal: a client whose host vanished does not keep its connection. Method: the options of an accepted connection, which
+    /// decide when the kernel ends it.
+    #[tokio::test]
+    async fn silent_clients_are_probed() {
+        let listener = bind_tcp((std::net::Ipv4Addr::LOCALHOST, 0).into(), limits::SOCKET_UNSENT_BYTES)
+            .unwrap()
+            .listen(1)
+            .unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let options = socket2::SockRef::from(&accepted);
+        assert!(options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), limits::KEEPALIVE);
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), limits::KEEPALIVE_EVERY);
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), limits::KEEPALIVE_TRIES);
     }
 }

@@ -1,9 +1,9 @@
 //! Streams on which connections are served, and the guard that resets a connection once its client makes no progress.
 //!
 //! INVARIANT: a client that reads at least one byte within `Config::socket_stuck` is never disconnected, and the client of
-//! a tunnel never for that. The kernel's
-//! own `TCP_USER_TIMEOUT` does not guarantee that: it counts from the first full window and stops only once the window
-//! opens for all waiting data, so it ends readers that are merely slow.
+//! a tunnel never for that. The kernel's own `TCP_USER_TIMEOUT` does not guarantee that: it counts from the first full
+//! window and stops only once the window opens for all waiting data, so it ends readers that are merely slow. It is set
+//! for watches while no write is blocked, to notice clients whose host vanished.
 
 use std::{
     io,
@@ -22,6 +22,7 @@ use super::{
     tap::{Tap, TappedStream},
     tls::TlsStream,
 };
+use crate::limits::UNCONFIRMED_MAX;
 
 /// Makes writes fail once the client has read none of them for `patience`.
 pub(super) struct StallGuard<S> {
@@ -30,6 +31,10 @@ pub(super) struct StallGuard<S> {
     abort: fn(&S),
     /// Maximum time for which a write may make no progress.
     patience: Duration,
+    /// Sets the kernel's limit for unconfirmed bytes.
+    limit_unconfirmed: fn(&S, Option<Duration>),
+    /// True if that limit is set while no write is blocked.
+    limits_unconfirmed: bool,
     /// Runs while a write is blocked. Memory: one timer, and only then.
     stuck: Option<Pin<Box<Sleep>>>,
 }
@@ -41,6 +46,10 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 
     /// Lets a client stop reading for as long as it wants.
     fn lift_stall_limit(&mut self);
+
+    /// Ends the connection once the client's host has confirmed none of the sent bytes for [`UNCONFIRMED_MAX`], or lifts
+    /// that limit.
+    fn limit_unconfirmed(&mut self, is_limited: bool);
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for TappedStream<S, StallGuard<S>> {
@@ -50,6 +59,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for TappedStream
 
     fn lift_stall_limit(&mut self) {
         (self.tap.patience, self.tap.stuck) = (Duration::MAX, None);
+    }
+
+    fn limit_unconfirmed(&mut self, is_limited: bool) {
+        self.tap.limits_unconfirmed = is_limited;
+        (self.tap.limit_unconfirmed)(&self.stream, is_limited.then_some(UNCONFIRMED_MAX));
     }
 }
 
@@ -61,18 +75,25 @@ impl<S: Socket> Socket for TlsStream<S> {
     fn lift_stall_limit(&mut self) {
         self.get_mut().0.lift_stall_limit();
     }
+
+    fn limit_unconfirmed(&mut self, is_limited: bool) {
+        self.get_mut().0.limit_unconfirmed(is_limited);
+    }
 }
 
 impl StallGuard<TcpStream> {
     pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> TappedStream<TcpStream, Self> {
-        TappedStream { stream, tap: Self { abort: reset_on_close, patience, stuck: None } }
+        let tap = Self { abort: reset_on_close, patience, limit_unconfirmed, limits_unconfirmed: false, stuck: None };
+        TappedStream { stream, tap }
     }
 }
 
 impl StallGuard<UnixStream> {
     /// The guard of a Unix socket, which knows no reset: the framing of a response shows that it was cut.
     pub(super) const fn unix(stream: UnixStream, patience: Duration) -> TappedStream<UnixStream, Self> {
-        TappedStream { stream, tap: Self { abort: |_| {}, patience, stuck: None } }
+        let tap =
+            Self { abort: |_| {}, patience, limit_unconfirmed: |_, _| {}, limits_unconfirmed: false, stuck: None };
+        TappedStream { stream, tap }
     }
 }
 
@@ -81,6 +102,16 @@ fn reset_on_close(stream: &TcpStream) {
         tracing::debug!(%error, "connection reset failed");
     }
 }
+
+#[cfg(target_os = "linux")]
+fn limit_unconfirmed(stream: &TcpStream, limit: Option<Duration>) {
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_user_timeout(limit) {
+        tracing::debug!(%error, "limit of unconfirmed bytes not set");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn limit_unconfirmed(_: &TcpStream, _: Option<Duration>) {}
 
 impl<S> Tap<S> for StallGuard<S> {
     /// Passes `written` on, unless writes have been blocked for too long.
@@ -92,8 +123,14 @@ impl<S> Tap<S> for StallGuard<S> {
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             // Any progress restarts the time.
-            self.stuck = None;
+            if self.stuck.take().is_some() && self.limits_unconfirmed {
+                (self.limit_unconfirmed)(stream, Some(UNCONFIRMED_MAX));
+            }
             return written;
+        }
+        if self.stuck.is_none() && self.limits_unconfirmed {
+            // The kernel would end clients that read slowly, too.
+            (self.limit_unconfirmed)(stream, None);
         }
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(self.patience)));
         ready!(stuck.as_mut().poll(cx));
@@ -121,7 +158,37 @@ mod tests {
         let abort = |_: &DuplexStream| {
             ABORTS.fetch_add(1, Ordering::Relaxed);
         };
-        TappedStream { stream, tap: StallGuard { abort, patience: PATIENCE, stuck: None } }
+        let limit_unconfirmed = |_: &DuplexStream, _: Option<Duration>| {};
+        let tap = StallGuard { abort, patience: PATIENCE, limit_unconfirmed, limits_unconfirmed: false, stuck: None };
+        TappedStream { stream, tap }
+    }
+
+    /// Goal: the kernel's limit never ends a reader that is merely slow. Method: a watch's socket that is filled until
+    /// it is blocked, and then read.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_limit_of_unconfirmed_bytes_is_lifted_while_a_write_is_blocked() {
+        let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let connecting = TcpStream::connect(listener.local_addr().expect("is bound"));
+        let (client, accepted) = tokio::join!(connecting, listener.accept());
+        let (mut client, mut ours) =
+            (client.expect("connects"), StallGuard::tcp(accepted.expect("accepts").0, PATIENCE));
+        let limit = |ours: &TappedStream<TcpStream, StallGuard<TcpStream>>| {
+            socket2::SockRef::from(&ours.stream).tcp_user_timeout().expect("is readable")
+        };
+        assert_eq!(limit(&ours), None);
+        ours.limit_unconfirmed(true);
+        assert_eq!(limit(&ours), Some(UNCONFIRMED_MAX));
+        let chunk = vec![7; 1 << 20];
+        let mut sent = 0;
+        while let Some(count) = futures::FutureExt::now_or_never(ours.write(&chunk)) {
+            sent += count.expect("is open");
+        }
+        assert_eq!(limit(&ours), None, "after {sent} bytes");
+        let reading = tokio::spawn(async move { client.read_exact(&mut vec![0; sent + 1]).await.map(drop) });
+        ours.write_all(&[7]).await.expect("is read");
+        assert_eq!(limit(&ours), Some(UNCONFIRMED_MAX));
+        reading.await.expect("no panic").expect("arrives");
     }
 
     /// Goal: a slow reader is served to the end, and one that stops is not. Method: a byte every 59 s for an hour,

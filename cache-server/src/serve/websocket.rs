@@ -90,7 +90,8 @@ struct MessageFraming {
 const VECTORS_MAX: usize = 2 * SLICES_MAX;
 
 /// Sends a watch on `stream`, of which `read` was already read. The connection ends with it.
-pub(super) fn watching<S: Socket>(stream: S, read: &[u8], response: Response<body::Body>) -> ConnectionPhase {
+pub(super) fn watching<S: Socket>(mut stream: S, read: &[u8], response: Response<body::Body>) -> ConnectionPhase {
+    stream.limit_unconfirmed(true);
     let term = response.body().term();
     let mut socket = WebSocket::new(stream, read, response, term);
     ConnectionPhase::new(async move {

@@ -28,4 +28,6 @@ impl Socket for DuplexStream {
     fn reset_on_close(&self) {}
 
     fn lift_stall_limit(&mut self) {}
+
+    fn limit_unconfirmed(&mut self, _: bool) {}
 }
