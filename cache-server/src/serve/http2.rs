@@ -1,24 +1,27 @@
 //! HTTP/2 connections.
 //!
 //! INVARIANT: a stream that its client does not read holds at most two pages of unsent bytes and one batch of shared
-//! ones, and blocks no other stream. INVARIANT: a watch ends at the end of its term at the latest,
-//! even if its client reads nothing. INVARIANT: a client is disconnected if it does not answer a
+//! ones, and blocks no other stream. INVARIANT: a client that floods the connection with frames is disconnected.
+//! INVARIANT: a watch ends at the end of its term at the latest, even if its client reads nothing; other responses that
+//! are not read end after [`HTTP2_STREAM_STUCK`](crate::limits::HTTP2_STREAM_STUCK). INVARIANT: a client is disconnected if it does not answer a
 //! ping within [`HTTP2_PONG_WAIT`], or does not send its preface within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
+mod flood;
 mod overdue;
 mod paged;
 mod preface;
 
-use std::{convert::Infallible, pin::Pin, sync::Arc};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, time::timeout};
 
 use self::{
+    flood::FloodTap,
     overdue::Streams,
-    paged::{PAGE_BYTES, PagedBody},
+    paged::{PAGE_BYTES, PageBudget, PagedBody},
     preface::{PrefaceFlag, PrefaceTap},
 };
 use super::{handler::Handler, socket::Socket, tap::TappedStream};
@@ -40,7 +43,8 @@ pub(super) async fn serve<S: Socket>(
         Some(_) => UPSTREAM_HTTP2_WINDOW_BYTES,
         None => HTTP2_RECEIVE_BYTES_MAX,
     };
-    let mut builder = http2::Builder::new(Streams);
+    let streams = Streams::new();
+    let mut builder = http2::Builder::new(streams.clone());
     builder
         .timer(TokioTimer::new())
         // One page at most: the next one is polled after it was sent.
@@ -52,13 +56,17 @@ pub(super) async fn serve<S: Socket>(
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
     let (begun, app) = (PrefaceFlag::default(), Arc::clone(&handler.app));
-    let unbegun_since = Instant::now();
     let stream = TappedStream { stream, tap: PrefaceTap::new(begun.clone()) };
+    let stream = TappedStream { stream, tap: FloodTap::new() };
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler)));
     tokio::select! {
         ended = &mut connection => return ended,
         () = begun.is_late() => return Ok(()),
-        () = app.crowd.outlasts_idle(|| (!begun.is_so()).then_some(unbegun_since)) => return Ok(()),
+        () = app.crowd.outlasts_idle(|| streams.idle_since()) => {
+            connection.as_mut().graceful_shutdown();
+            // The connection is idle, so it ends as soon as its client has read that.
+            return timeout(GOODBYE_WAIT, connection).await.unwrap_or(Ok(()));
+        }
         _ = closed.changed() => {}
     }
     // hyper's graceful shutdown waits for the preface, so drop a connection without one.
@@ -69,16 +77,20 @@ pub(super) async fn serve<S: Socket>(
     connection.await
 }
 
+/// Time for an idle client to confirm that its connection ends, while other clients wait for its slot.
+const GOODBYE_WAIT: Duration = Duration::from_secs(1);
+
 /// Answers requests with paged bodies.
 struct Pages {
     handler: Handler,
     /// Memory budget for the request bodies of all streams together.
     room: Room,
+    unsent: PageBudget,
 }
 
 impl Pages {
     fn new(handler: Handler) -> Self {
-        Self { handler, room: Room::of_connection() }
+        Self { handler, room: Room::of_connection(), unsent: PageBudget::default() }
     }
 }
 
@@ -89,13 +101,15 @@ impl Service<Request<Incoming>> for Pages {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.room.clone());
-        let answer = self.handler.answer(request);
+        let (answer, unsent) = (self.handler.answer(request), self.unsent.clone());
         Box::pin(async move {
             let response = answer.await;
-            if let Some(term) = response.body().term() {
-                overdue::set_term(term);
+            match response.body().term() {
+                Some(term) => overdue::set_term(term),
+                // hyper does not poll the body before the window opens.
+                None => overdue::note_given(),
             }
-            Ok(response.map(PagedBody::new))
+            Ok(response.map(|body| PagedBody::new(body, unsent)))
         })
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 use crate::{limits::HEAD_TIMEOUT, serve::tap::Tap};
 
 /// Length of the client's preface.
-const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+pub(super) const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 /// A flag that is set once the client has sent its preface.
 #[derive(Clone, Debug, Default)]

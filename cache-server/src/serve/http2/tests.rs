@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     app::App,
     config::Config,
-    limits::{HEAD_TIMEOUT, WATCH_END_WAIT},
+    limits::{HEAD_TIMEOUT, HTTP2_CONTROL_FRAMES_BURST, HTTP2_STREAM_STUCK, WATCH_END_WAIT},
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -19,6 +19,7 @@ const EMPTY_SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
+const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
 
 /// Returns the client's end of a connection, and the handle whose drop shuts the server down.
@@ -127,4 +128,91 @@ async fn a_watch_whose_window_is_shut_ends_at_its_timeout() {
         }
         assert!(window > 0 || kinds.contains(&RST_STREAM), "{kinds:?}");
     }
+}
+
+/// Goal: each kind of frame without a request ends its connection with ENHANCE_YOUR_CALM once there are too many, and not
+/// before. Method: a client that reads all answers, in paused time, so that only the burst is allowed.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_floods_the_connection_is_told_to_calm_down() {
+    let burst = HTTP2_CONTROL_FRAMES_BURST as usize;
+    let ping = b"\0\0\x08\x06\0\0\0\0\0abcdefgh".to_vec();
+    let priority = b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x01".to_vec();
+    let window = b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01".to_vec();
+    let unknown = b"\0\0\x02\xee\0\0\0\0\0ab".to_vec();
+    for (name, frames, allowed) in [
+        ("ping", ping, burst),
+        ("settings", EMPTY_SETTINGS.to_vec(), burst / 100),
+        ("priority", priority, burst),
+        ("window", window, burst),
+        ("unknown", unknown, burst),
+    ] {
+        let (client, _closing) = connect();
+        let (reader, mut writer) = tokio::io::split(client);
+        let reading = tokio::spawn(async move {
+            let mut reader = tokio::io::BufReader::new(reader);
+            loop {
+                let mut head = [0; 9];
+                if reader.read_exact(&mut head).await.is_err() {
+                    return None;
+                }
+                let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+                reader.read_exact(&mut payload).await.unwrap();
+                if head[3] == GOAWAY {
+                    return Some(payload[7]);
+                }
+            }
+        });
+        // The settings of the preface and the answers to the server's own count, too.
+        let few = frames.repeat(allowed / 2);
+        writer.write_all(&[PREFACE, EMPTY_SETTINGS, &few].concat()).await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+        assert!(!reading.is_finished(), "{name}: half of the burst is allowed");
+        let _ = writer.write_all(&frames.repeat(allowed)).await;
+        assert_eq!(reading.await.unwrap(), Some(11), "{name}: GOAWAY with ENHANCE_YOUR_CALM");
+    }
+}
+
+/// Goal: a list whose client does not open its window does not stay for ever. Method: a window of zero.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_not_read_is_reset() {
+    let (mut client, _closing) = connect();
+    let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+    client.write_all(&[PREFACE, &settings, &get(1, "/openapi/v2")].concat()).await.unwrap();
+    let begun = Instant::now();
+    loop {
+        let (kind, flags, payload) = frame(&mut client).await.expect("the connection stays");
+        match kind {
+            RST_STREAM => break,
+            PING if flags & ACK == 0 => {
+                client.write_all(&[b"\0\0\x08\x06\x01\0\0\0\0", &payload[..]].concat()).await.unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(begun.elapsed().as_secs(), HTTP2_STREAM_STUCK.as_secs());
+    client.write_all(&get(3, "/livez")).await.unwrap();
+    while frame(&mut client).await.expect("the connection stays").0 != HEADERS {}
+}
+
+/// Goal: idle connections give their slots to others. Method: a client that has had an answer and answers pings, on a
+/// server that becomes full.
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_ends_while_few_slots_are_free() {
+    let app = Arc::new(App::new(Config::default()));
+    let (mut client, _closing) = connect_to(Arc::clone(&app));
+    client.write_all(&[PREFACE, EMPTY_SETTINGS, &get(1, "/livez")].concat()).await.unwrap();
+    while frame(&mut client).await.expect("is answered").0 != HEADERS {}
+    app.crowd.note(&tokio::sync::Semaphore::new(1), 1_000);
+    let ended = async {
+        while let Some((kind, ..)) = frame(&mut client).await {
+            if kind == GOAWAY {
+                return true;
+            }
+        }
+        false
+    };
+    let within = crate::limits::HEAD_TIMEOUT_CROWDED + Duration::from_secs(1);
+    assert_eq!(timeout(within, ended).await, Ok(true));
+    let ended = async { while frame(&mut client).await.is_some() {} };
+    assert_eq!(timeout(2 * GOODBYE_WAIT, ended).await, Ok(()), "it ends although the client says nothing");
 }
