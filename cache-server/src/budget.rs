@@ -8,7 +8,7 @@ use informer_serving::status::{Status, StatusExt as _};
 
 pub(crate) use crowd::Crowd;
 pub(crate) use room::{Room, UNIT};
-pub(crate) use work::Work;
+pub(crate) use work::{OffWorkers, Work};
 
 /// Error if the budget for request bodies or for writes does not become free in time.
 pub(crate) fn no_room() -> Status {

@@ -94,7 +94,7 @@ pub const LOOKED_AT_PER_STEP: usize = 2_048;
 
 /// Conditions of a selector that are evaluated at the cost of one examined object; a selector with more of them counts
 /// as several objects.
-pub const CONDITIONS_PER_OBJECT: usize = 8;
+pub const CONDITIONS_PER_OBJECT: usize = 4;
 
 /// Bytes of objects that are sent in one step; the object that reaches the bound is still sent. Slicing is free, but
 /// values derived from an object at its first use (table rows, compressed pieces) are not. About a millisecond.

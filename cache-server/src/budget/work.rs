@@ -6,7 +6,13 @@
 //!
 //! [`DECODED_BYTES_MAX`]: limits::DECODED_BYTES_MAX
 
-use std::{num::NonZero, sync::Arc, thread::available_parallelism};
+use std::{
+    num::NonZero,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    thread::available_parallelism,
+};
 
 use api_rules::object::weight::Size;
 use informer_serving::status::Status;
@@ -55,6 +61,23 @@ impl Work {
             Size::Large if is_threaded() => Ok(block_in_place(|| Handle::current().block_on(work))),
             Size::Large => Ok(work.await),
         }
+    }
+}
+
+/// A task whose polls may take tenths of a second each: runs none of them on a worker of the runtime.
+pub(crate) struct OffWorkers<F>(Pin<Box<F>>);
+
+impl<F: Future> OffWorkers<F> {
+    pub(crate) fn new(work: F) -> Self {
+        Self(Box::pin(work))
+    }
+}
+
+impl<F: Future> Future for OffWorkers<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if is_threaded() { block_in_place(|| self.0.as_mut().poll(cx)) } else { self.0.as_mut().poll(cx) }
     }
 }
 

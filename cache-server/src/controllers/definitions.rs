@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use self::follower::Follower;
 use super::{passes, settled::SettledPosition};
 use crate::{
+    budget::OffWorkers,
     cacher::Caches,
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
@@ -48,7 +49,8 @@ impl DefinitionsHandle {
             let (store, registry, settled) =
                 (self.store.clone(), Arc::clone(&self.registry), Arc::clone(&self.settled));
             let follower = Follower::new(store, registry, settled, Arc::clone(&ty));
-            tokio::spawn(passes::run(follower, Arc::downgrade(&self.caches), Arc::clone(&ty)));
+            // A large definition is decoded several times in one poll.
+            tokio::spawn(OffWorkers::new(passes::run(follower, Arc::downgrade(&self.caches), Arc::clone(&ty))));
         });
         if self.settled.wait(&self.caches, &ty).await.is_err() {
             tracing::warn!(timeout = ?FRESH_WAIT, "CustomResourceDefinition wait timed out");

@@ -60,6 +60,11 @@ impl RequestedEncoding {
         }
     }
 
+    /// True if a batch takes milliseconds to encode.
+    pub(super) const fn is_slow(self) -> bool {
+        matches!(self, Self::Indented | Self::Yaml)
+    }
+
     fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(if self == Self::Yaml { "application/yaml" } else { "application/json" })
     }
@@ -98,6 +103,11 @@ impl Encoder {
             RequestedEncoding::Indented => Self::Indented(IndentedList::default()),
             RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
         }
+    }
+
+    /// True if a batch takes milliseconds to encode.
+    pub(super) const fn is_slow(&self) -> bool {
+        matches!(self, Self::Indented(_) | Self::Yaml(_))
     }
 
     /// Writes the part of the list before its items.

@@ -39,8 +39,7 @@ pub(crate) async fn get(
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
     let (form, wanted) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
     // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
-    let is_slow = form.is_slow(&entry)
-        || (wanted != RequestedEncoding::Json && wanted != RequestedEncoding::Gzip && entry.is_long());
+    let is_slow = form.is_slow(&entry) || (wanted.is_slow() && entry.is_long());
     let respond = move || respond(&entry, &form, wanted);
     if !is_slow {
         return Ok(respond());

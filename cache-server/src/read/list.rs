@@ -154,6 +154,10 @@ impl SelectedObjects {
         let listing = ListBody::new(ty, page, self.resource_version, self.history, form);
         let wanted = RequestedEncoding::of(answer);
         let mut response = match app.config.list_encoding {
+            ListEncoding::Streaming if wanted.is_slow() => {
+                let response = aside::run(move || listing.into_response(wanted)).await;
+                response.ok_or_else(|| Status::internal("a list could not be encoded"))?
+            }
             ListEncoding::Streaming => listing.into_response(wanted),
             ListEncoding::Buffered => {
                 // Encoding takes long enough to delay other tasks on this worker.
@@ -259,8 +263,8 @@ async fn exact(reader: &Reader, at: u64) -> Result<Option<CacheSnapshot>, Status
 
 /// Body of a LIST: head, items of a snapshot, tail.
 pub(super) struct ListBody {
-    /// Shown in the requested form.
-    page: Page,
+    /// `None` while a blocking thread has them.
+    items: Option<Box<ListItems>>,
     ends: Ends,
     /// True once an item was handed out, and the head with it.
     begun: bool,
@@ -268,17 +272,25 @@ pub(super) struct ListBody {
     over: bool,
     /// Bytes written while deciding whether the list is long enough to compress.
     first: Slices,
-    encoder: Encoder,
-    /// The next item, while a blocking thread makes it.
-    slow: Option<Slow>,
+    /// The next items, while a blocking thread makes them.
+    slow: Option<BoxFuture<'static, Option<SlowItems>>>,
 }
 
-/// An item that is too slow to make on a worker.
-struct Slow {
-    /// `None` if it could not be made.
-    item: BoxFuture<'static, Option<Slices>>,
-    /// True if it is the last one of the list.
-    is_last: bool,
+/// The items of a list, and their encoding.
+struct ListItems {
+    /// Shown in the requested form.
+    page: Page,
+    encoder: Encoder,
+}
+
+/// Items that were too slow to make on a worker.
+struct SlowItems {
+    /// Bytes of the items, behind the head if they are the first.
+    out: Slices,
+    /// False if they are the last of the list.
+    more: bool,
+    /// `None` if the body has them.
+    items: Option<Box<ListItems>>,
 }
 
 /// Text around the items of a list.
@@ -329,29 +341,35 @@ impl ListBody {
     fn new(ty: &ResourceType, page: Page, resource_version: u64, history: Option<u64>, form: Form) -> Self {
         let ends = Ends::new(ty, &page, resource_version, history, &form);
         let page = page.shown_as(form, clock::unix_seconds());
-        Self { page, ends, begun: false, over: false, first: Slices::new(), encoder: Encoder::Plain, slow: None }
+        let items = Some(Box::new(ListItems { page, encoder: Encoder::Plain }));
+        Self { items, ends, begun: false, over: false, first: Slices::new(), slow: None }
+    }
+
+    fn items(&mut self) -> &mut ListItems {
+        self.items.as_mut().expect("no thread has them")
     }
 
     /// Pushes the next batch; pushes nothing if no item matched yet. `out` is empty until the first item.
     fn step(&mut self, out: &mut Slices) {
+        let ListItems { page, encoder } = self.items.as_deref_mut().expect("no thread has them");
         if !self.begun {
-            self.encoder.head(self.ends.head.clone(), out);
+            encoder.head(self.ends.head.clone(), out);
         }
         for _ in 0..STEPS_MAX {
             let before = out.len();
-            let more = self.encoder.step(&mut self.page, BATCH, out);
+            let more = encoder.step(page, BATCH, out);
             self.begun |= out.len() > before;
-            if let Some(item) = self.page.take_slow() {
+            if let Some(item) = page.take_slow() {
                 self.begun = true;
-                let item = aside::run(move || item.make()).boxed();
-                self.slow = Some(Slow { item, is_last: !more });
+                let made = aside::run(move || SlowItems { out: item.make(), more, items: None });
+                self.slow = Some(made.boxed());
                 return;
             }
             if !more {
                 return self.finish(out);
             }
             // A table row takes about a thousand times as long as sharing slices.
-            if out.reached(BATCH) || self.page.shows_rows() && self.begun {
+            if out.reached(BATCH) || page.shows_rows() && self.begun {
                 return;
             }
         }
@@ -360,25 +378,47 @@ impl ListBody {
         }
     }
 
+    /// Lets a blocking thread make the next batch.
+    fn step_aside(&mut self, mut items: Box<ListItems>) {
+        let head = (!self.begun).then(|| self.ends.head.clone());
+        let making = aside::run(move || {
+            let ListItems { page, encoder } = &mut *items;
+            let mut out = Slices::new();
+            let is_first = head.is_some();
+            if let Some(head) = head {
+                encoder.head(head, &mut out);
+            }
+            let before = out.len();
+            let more = encoder.step(page, BATCH, &mut out);
+            if is_first && out.len() == before {
+                out.clear();
+            }
+            SlowItems { out, more, items: Some(items) }
+        });
+        self.slow = Some(making.boxed());
+    }
+
     /// Pushes the tail, or the empty list if there were no items.
     fn finish(&mut self, out: &mut Slices) {
         self.over = true;
+        let (tail, empty) = (self.ends.tail.clone(), self.ends.empty.clone());
         if self.begun {
-            self.encoder.tail(self.ends.tail.clone(), out);
+            self.items().encoder.tail(tail, out);
         } else {
             out.clear();
-            out.push(self.encoder.empty(self.ends.empty.clone()));
+            out.push(self.items().encoder.empty(empty));
         }
     }
 
     /// Builds the response in the encoding that the client wants.
     fn into_response(mut self, wanted: RequestedEncoding) -> Response {
-        self.encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
+        self.items().encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
         let mut first = Slices::new();
-        if wanted == RequestedEncoding::Gzip && self.page.is_plain() {
+        if wanted == RequestedEncoding::Gzip && self.items().page.is_plain() {
             self.begin_compressed(&mut first);
         }
-        let (content_type, compressed) = (self.encoder.content_type(), matches!(self.encoder, Encoder::Gzip(_)));
+        let encoder = &self.items().encoder;
+        let (content_type, compressed) = (encoder.content_type(), matches!(encoder, Encoder::Gzip(_)));
         let mut response = body::typed(StatusCode::OK, content_type, self.into_body(first));
         if compressed {
             response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -392,8 +432,9 @@ impl ListBody {
         let (mut entries, mut plain, mut more) = (Vec::new(), Slices::new(), true);
         plain.push(self.ends.head.clone());
         let short = limits::GZIP_BYTES_MIN.saturating_sub(self.ends.tail.len());
+        let ListItems { page, encoder } = self.items.as_deref_mut().expect("no thread has them");
         for _ in 0..STEPS_MAX {
-            more = self.page.visit(|entry, is_first| {
+            more = page.visit(|entry, is_first| {
                 entry.item(is_first, &mut plain);
                 entries.push(Arc::clone(entry));
                 plain.bytes() <= short
@@ -404,7 +445,7 @@ impl ListBody {
         }
         self.begun = !entries.is_empty();
         if plain.bytes() > short {
-            self.encoder = Encoder::compress(&self.ends.head, &entries, first);
+            *encoder = Encoder::compress(&self.ends.head, &entries, first);
         } else if self.begun {
             *first = plain;
         }
@@ -432,10 +473,10 @@ impl ListBody {
         let mut begun = false;
         let mut more = true;
         while more {
-            if self.page.is_cut() {
+            if self.items().page.is_cut() {
                 return None;
             }
-            more = self.page.visit_texts(|_, text| {
+            more = self.items().page.visit_texts(|_, text| {
                 if std::mem::replace(&mut begun, true) {
                     whole.extend_from_slice(list::SEPARATOR);
                 }
@@ -465,22 +506,33 @@ impl ListBody {
         if !self.first.is_empty() {
             return Poll::Ready(Some(Ok(std::mem::take(&mut self.first))));
         }
-        if self.page.is_cut() {
-            return Poll::Ready(Some(Err(BodyError::Cut)));
-        }
-        let mut out = Slices::new();
         if let Some(slow) = &mut self.slow {
-            let is_last = slow.is_last;
-            let made = ready!(slow.item.poll_unpin(cx));
+            let made = ready!(slow.poll_unpin(cx));
             self.slow = None;
-            let Some(item) = made else { return Poll::Ready(Some(Err(BodyError::Cut))) };
-            out = item;
-            if is_last {
+            let Some(SlowItems { mut out, more, items }) = made else { return Poll::Ready(Some(Err(BodyError::Cut))) };
+            self.items = items.or_else(|| self.items.take());
+            self.begun |= !out.is_empty();
+            if !more {
                 self.finish(&mut out);
             }
-            return Poll::Ready(Some(Ok(out)));
+            return self.hand_out(out, cx);
         }
+        let items = self.items();
+        if items.page.is_cut() {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
+        if items.encoder.is_slow()
+            && let Some(items) = self.items.take()
+        {
+            self.step_aside(items);
+            return self.poll_frame(cx);
+        }
+        let mut out = Slices::new();
         self.step(&mut out);
+        self.hand_out(out, cx)
+    }
+
+    fn hand_out(&self, out: Slices, cx: &Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {
         if out.is_empty() && !self.is_over() {
             // Yield to other tasks: the selector matches little.
             cx.waker().wake_by_ref();

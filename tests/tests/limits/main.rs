@@ -5,3 +5,4 @@ mod bounds;
 mod forwarded;
 mod memory;
 mod slow_readers;
+mod workers;

@@ -205,6 +205,14 @@ async fn long_lists_are_streams_of_small_batches() {
     assert_eq!(server.get(selected).await.body, buffered.get(selected).await.body);
     let short = server.open(request(selected)).await.into_body();
     assert!(http_body::Body::size_hint(&short).exact().is_some(), "a short list has a length");
+    // In encodings that are made on another thread, batch by batch.
+    assert_eq!(server.get("/api/v1/configmaps?pretty=true").await.json(), streamed.json());
+    for path in ["/api/v1/configmaps", selected] {
+        let mut yaml = request(path);
+        yaml.headers_mut().insert("accept", HeaderValue::from_static("application/yaml"));
+        let yaml: serde_json::Value = serde_saphyr::from_str(&server.send(yaml).await.body).expect("is YAML");
+        assert_eq!(yaml, server.get(path).await.json(), "{path}");
+    }
 }
 
 #[tokio::test]
