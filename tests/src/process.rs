@@ -171,6 +171,15 @@ impl Server {
         self.status_bytes("VmHWM:")
     }
 
+    /// CPU time of the process so far, in steps of 10 ms. Linux only.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        // The name of the program, in parentheses, may have spaces; behind it the state is the third field.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(10 * ticks)
+    }
+
     /// Id of the process.
     pub fn id(&self) -> u32 {
         let child = self.child.as_ref().expect("a case about the process has one");

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "what fails here fails the test, and it reports")]
 
 mod bodies;
+mod floods;
 mod frames;
 mod honest;
 mod types;
@@ -73,10 +74,14 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("false deletion marks", |server, size| types::false_marks(server, size).boxed()),
     ("many namespaces", |server, size| types::many_namespaces(server, size).boxed()),
     ("rapid reset", |server, size| frames::rapid_reset(server, size).boxed()),
+    ("delayed resets", |server, size| frames::delayed_resets(server, size).boxed()),
+    ("resets behind the head", |server, size| frames::resets_behind_the_head(server, size).boxed()),
     ("HTTP/2 floods", |server, size| frames::floods(server, size).boxed()),
+    ("trailers", |server, size| frames::trailers(server, size).boxed()),
     ("endless heads", |server, size| frames::continuation(server, size).boxed()),
     ("held streams", |server, size| frames::held_streams(server, size).boxed()),
     ("shut windows", |server, size| frames::shut_windows(server, size).boxed()),
+    ("narrow windows", |server, size| frames::narrow_windows(server, size).boxed()),
 ];
 
 /// Timeout of an attack, including its own responses.
@@ -87,8 +92,8 @@ async fn the_server_survives_each_attack_and_serves_others_meanwhile() {
     let wanted = std::env::var("ATTACKS").unwrap_or_default();
     let size = if wanted.is_empty() { Size::Small } else { Size::Full };
     let chosen = |name: &str| size == Size::Small || wanted == "all" || wanted == name;
-    println!("| attack | s | RSS MiB before / most / after | requests | median ms | p99 ms | max ms |");
-    println!("| --- | ---: | --- | ---: | ---: | ---: | ---: |");
+    println!("| attack | s | CPU s | RSS MiB before / most / after | requests | median ms | p99 ms | max ms |");
+    println!("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |");
     let mut missed = Vec::new();
     for (name, attack) in ATTACKS.iter().filter(|(name, _)| chosen(name)) {
         missed.extend(suffer(name, *attack, size).await);
@@ -101,7 +106,7 @@ async fn suffer(name: &str, attack: Attack, size: Size) -> Vec<String> {
     let server = Server::start(BINARY, &["--populate", "pods=500,nodes=10,namespaces=5,seed=1"]).await;
     let honest = Honest::start(server.client()).await;
     sleep(Duration::from_millis(300)).await;
-    let (before, begun) = (mib(&server), Instant::now());
+    let (before, cpu, begun) = (mib(&server), server.cpu_time(), Instant::now());
     let mut most = before;
     // Catch a panic of one attack, so that the others still run.
     let mut running = AssertUnwindSafe(attack(&server, size)).catch_unwind();
@@ -117,9 +122,9 @@ async fn suffer(name: &str, attack: Attack, size: Size) -> Vec<String> {
     // A timed-out attack must not continue during the shutdown.
     drop(running);
     let (took, seconds) = (honest.stop().await, begun.elapsed());
-    let after = mib(&server);
+    let (after, cpu) = (mib(&server), server.cpu_time() - cpu);
     let ended = end(server).await;
-    report(name, seconds, [before, most, after], took);
+    report(name, [seconds, cpu], [before, most, after], took);
     let mut missed = Vec::new();
     let mut hold = |holds: bool, what: String| {
         if !holds {
@@ -153,11 +158,12 @@ fn mib(server: &Server) -> u64 {
     server.private_bytes() >> 20
 }
 
-fn report(name: &str, seconds: Duration, [before, most, after]: [u64; 3], took: Took) {
+fn report(name: &str, [seconds, cpu]: [Duration; 2], [before, most, after]: [u64; 3], took: Took) {
     let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
     println!(
-        "| {name} | {:.1} | {before} / {most} / {after} | {} | {} | {} | {} |",
+        "| {name} | {:.1} | {:.1} | {before} / {most} / {after} | {} | {} | {} | {} |",
         seconds.as_secs_f64(),
+        cpu.as_secs_f64(),
         took.requests,
         ms(took.median),
         ms(took.p99),

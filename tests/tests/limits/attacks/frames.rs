@@ -15,6 +15,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
@@ -48,6 +49,7 @@ struct Raw {
 impl Raw {
     async fn open(server: &Server, settings: &[u8]) -> Option<Self> {
         let mut stream = TcpStream::connect(server.address()).await.ok()?;
+        stream.set_nodelay(true).ok()?;
         let hello = [PREFACE, &frame(SETTINGS, 0, 0, settings), &frame(SETTINGS, 1, 0, &[])].concat();
         stream.write_all(&hello).await.ok()?;
         Some(Self { stream, authority: server.address().to_string() })
@@ -64,6 +66,22 @@ impl Raw {
             sent = timeout(Duration::from_secs(5), writing) => sent.unwrap_or(false),
             () = reading => false,
         }
+    }
+
+    /// Reads up to and including the next frame of `kind`. Returns false if the server closes first.
+    async fn until(&mut self, kind: u8) -> bool {
+        let reading = async {
+            loop {
+                let mut head = [0; 9];
+                self.stream.read_exact(&mut head).await.ok()?;
+                let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+                self.stream.read_exact(&mut vec![0; length]).await.ok()?;
+                if head[3] == kind {
+                    return Some(());
+                }
+            }
+        };
+        matches!(timeout(Duration::from_secs(5), reading).await, Ok(Some(())))
     }
 
     /// Bytes by which the server has opened the window of the connection, once it sends no more frames.
@@ -105,19 +123,82 @@ pub(crate) async fn rapid_reset(server: &Server, size: Size) {
     }
 }
 
-/// Floods the server with PING and SETTINGS frames, which require a response, and empty DATA frames, which do not.
+/// The next streams of a connection, from `first` on.
+fn streams(first: usize, count: usize) -> impl Iterator<Item = u32> {
+    (first..first + count).map(|index| u32::try_from(2 * index + 1).unwrap())
+}
+
+/// Opens streams and resets them once the server has begun to answer, a thousand at once.
+pub(crate) async fn delayed_resets(server: &Server, size: Size) {
+    let Some(mut raw) = Raw::open(server, &[]).await else { return };
+    let block = block("GET", "/api/v1/pods?watch=1", &raw.authority);
+    for first in (0..size.of(100_000, 5_000)).step_by(500) {
+        let open: Vec<u8> =
+            streams(first, 500).flat_map(|stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &block)).collect();
+        let reset: Vec<u8> =
+            streams(first, 500).flat_map(|stream| frame(RESET, 0, stream, &8_u32.to_be_bytes())).collect();
+        if !raw.send(&open).await {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
+        if !raw.send(&reset).await {
+            return;
+        }
+    }
+}
+
+/// Opens lists in a closed window, and resets each once its head has come.
+pub(crate) async fn resets_behind_the_head(server: &Server, size: Size) {
+    // SETTINGS_INITIAL_WINDOW_SIZE, 0.
+    let Some(mut raw) = Raw::open(server, &[0, 4, 0, 0, 0, 0]).await else { return };
+    let block = block("GET", "/api/v1/pods", &raw.authority);
+    for stream in streams(0, size.of(5_000, 200)) {
+        let (open, reset) =
+            (frame(HEADERS, END_HEADERS | END_STREAM, stream, &block), frame(RESET, 0, stream, &[0; 4]));
+        if !raw.send(&open).await || !raw.until(HEADERS).await || !raw.send(&reset).await {
+            return;
+        }
+    }
+}
+
+/// Floods the server with frames that carry no request. Each flood but that of empty DATA frames, which h2 counts by
+/// itself, must end its connection.
 pub(crate) async fn floods(server: &Server, size: Size) {
-    let ping = frame(PING, 0, 0, &[7; 8]).repeat(500);
-    let settings = frame(SETTINGS, 0, 0, &[]).repeat(500);
-    let empty = frame(DATA, 0, 1, &[]).repeat(500);
-    for flood in [ping, settings, empty] {
+    let frames = [
+        ("ping", frame(PING, 0, 0, &[7; 8])),
+        ("settings", frame(SETTINGS, 0, 0, &[])),
+        ("changed settings", frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])),
+        ("priority", frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1])),
+        ("window", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
+        ("window of a stream", frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])),
+        ("unknown", frame(0xee, 0, 0, &[])),
+        ("empty data", frame(DATA, 0, 1, &[])),
+    ];
+    for (name, flood) in frames {
         let Some(mut raw) = Raw::open(server, &[]).await else { continue };
         let open = frame(HEADERS, END_HEADERS, 1, &block("POST", "/api/v1/namespaces/default/pods", &raw.authority));
         let _ = raw.send(&open).await;
-        for _ in 0..size.of(2_000, 50) {
-            if !raw.send(&flood).await {
-                break;
-            }
+        let flood = flood.repeat(500);
+        let mut sent = 0;
+        while sent < size.of(2_000, 100) && raw.send(&flood).await {
+            sent += 1;
+        }
+        assert!(sent < size.of(2_000, 100), "{name}: {} frames and still connected", 500 * sent);
+    }
+}
+
+/// Ends each request by trailers with many fields, and sends trailers after the end.
+pub(crate) async fn trailers(server: &Server, size: Size) {
+    let Some(mut raw) = Raw::open(server, &[]).await else { return };
+    let open = block("POST", "/api/v1/namespaces/default/pods", &raw.authority);
+    // `grpc-status: 0` without indexing, many times.
+    let field = [&[0, 11][..], b"grpc-status", &[1], b"0"].concat();
+    let fields = field.repeat(1_000);
+    for stream in streams(0, size.of(20_000, 500)) {
+        let begun = frame(HEADERS, END_HEADERS, stream, &open);
+        let trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, &fields);
+        if !raw.send(&[begun, trailers.clone(), trailers].concat()).await {
+            return;
         }
     }
 }
@@ -173,4 +254,23 @@ pub(crate) async fn shut_windows(server: &Server, size: Size) {
         }
     }
     sleep(Duration::from_millis(size.of(5_000, 300) as u64)).await;
+}
+
+/// Requests lists on all streams of several connections, each in a window of one byte, and reads none of them.
+pub(crate) async fn narrow_windows(server: &Server, size: Size) {
+    let before = server.private_bytes();
+    let mut held = Vec::new();
+    for _ in 0..size.of(4, 2) {
+        // SETTINGS_INITIAL_WINDOW_SIZE, 1.
+        let Some(mut raw) = Raw::open(server, &[0, 4, 0, 0, 0, 1]).await else { continue };
+        let block = block("GET", "/api/v1/pods?limit=20", &raw.authority);
+        let open: Vec<u8> = streams(0, size.of(1_000, 100))
+            .flat_map(|stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &block))
+            .collect();
+        if raw.send(&open).await {
+            held.push(raw);
+        }
+    }
+    sleep(Duration::from_millis(size.of(3_000, 300) as u64)).await;
+    println!("narrow windows: {} connections, {} MiB more", held.len(), (server.private_bytes() - before) >> 20);
 }

@@ -34,12 +34,17 @@ pub(crate) struct Took {
 
 impl Honest {
     pub(crate) async fn start(client: Client) -> Self {
+        Self::start_every(client, PAUSE).await
+    }
+
+    /// Starts the client with another pause between two requests.
+    pub(crate) async fn start_every(client: Client, pause: Duration) -> Self {
         let own = configmap("honest").data("0");
         if client.get(&own.path()).await.code == 404 {
             client.create(&own).await;
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(work(client, Arc::clone(&stop)));
+        let task = tokio::spawn(work(client, pause, Arc::clone(&stop)));
         Self { stop, task }
     }
 
@@ -53,7 +58,7 @@ impl Honest {
     }
 }
 
-async fn work(client: Client, stop: Arc<AtomicBool>) -> Vec<Duration> {
+async fn work(client: Client, pause: Duration, stop: Arc<AtomicBool>) -> Vec<Duration> {
     let mut took = Vec::new();
     while !stop.load(Ordering::Relaxed) || took.is_empty() {
         let begun = Instant::now();
@@ -64,7 +69,7 @@ async fn work(client: Client, stop: Arc<AtomicBool>) -> Vec<Duration> {
             client.get(&own.path()).await.with_code(200);
         }
         took.push(begun.elapsed());
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
     took
 }

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::Size;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+pub(crate) const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// A definition of `name`s in `example.com`, with printer columns.
 fn definition(name: &str, columns: usize) -> Value {
@@ -30,9 +30,8 @@ fn definition(name: &str, columns: usize) -> Value {
     })
 }
 
-/// Requests a table whose cells each search a whole object, with as many columns as the server accepts.
-pub(crate) async fn wide_rows(server: &Server, size: Size) {
-    let client = server.client();
+/// Creates objects whose tables have cells that each search a whole object, with as many columns as the server accepts.
+pub(crate) async fn create_wide(client: Client, size: Size) {
     for columns in [5_000, 1_000, 500, 200, 100, 50] {
         if client.post(DEFINITIONS, &definition("wide", columns)).await.code == 201 {
             break;
@@ -44,6 +43,12 @@ pub(crate) async fn wide_rows(server: &Server, size: Size) {
             "metadata": {"name": format!("w{index}")}, "spec": {"items": items}});
         client.post("/apis/example.com/v1/namespaces/default/wides", &object).await.with_code(201);
     }
+}
+
+/// Requests such tables.
+pub(crate) async fn wide_rows(server: &Server, size: Size) {
+    let client = server.client();
+    create_wide(client, size).await;
     let tables = (0..4).map(|_| client.get_with("/apis/example.com/v1/wides", &[("accept", AS_TABLE)]));
     for answer in join_all(tables).await {
         assert!(answer.code == 200 || answer.code == 503 || answer.code == 429, "{}", answer.code);
