@@ -3,6 +3,7 @@
 
 mod cargo;
 mod generated;
+mod limits;
 mod workspaces;
 
 use std::{

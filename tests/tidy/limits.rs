@@ -1,0 +1,227 @@
+//! `docs/limits.md` has every limit that a client can meet, with its default.
+
+use std::{collections::BTreeMap, fs};
+
+use crate::cargo::root;
+
+const FILES: [&str; 3] =
+    ["cache-server/src/limits.rs", "cache-server/api/src/limits.rs", "cache-server/core/src/limits.rs"];
+
+/// Limits that no client of the server meets: of costs within a request, of the commands, and of internal queues.
+const INTERNAL: &[&str] = &[
+    // Costs of one step of work, and choices between two ways with equal results.
+    "APART_BYTES",
+    "BATCH_BYTES",
+    "CELLS_KEPT_MAX",
+    "CONDITIONS_PER_OBJECT",
+    "DELETION_MARK_BYTES_MAX",
+    "EVENTS_PER_LOCK",
+    "EVICTED_PER_LOCK",
+    "EXACT_STATES_KEPT",
+    "FILTERS_SHARED_MAX",
+    "GZIP_BYTES_MIN",
+    "KEYS_SEARCHED_MAX",
+    "LARGE_BYTES_MIN",
+    "LARGE_DECODED_BYTES_MIN",
+    "LONG_CELLS_BYTES_MAX",
+    "LOOKED_AT_PER_STEP",
+    "LOOKS_PER_TURN",
+    "OPENAPI_BYTES_MAX",
+    "PIECES_BYTES_MAX",
+    "PIECE_ALONE_BYTES_MAX",
+    "READ_PER_STEP",
+    "REQUIREMENTS_SKETCHED_MAX",
+    "ROW_APART_BYTES",
+    "ROW_BYTES_MIN",
+    "ROW_EFFORT",
+    "ROW_LOOKS_MIN",
+    "ROW_LOOKS_PER_BYTE",
+    "SHARED_BYTES_MIN",
+    "SHARED_PART_MIN",
+    "SLICES_MAX",
+    "SOCKET_SEND_BYTES",
+    "UNDO_INLINE_MAX",
+    "UNREAD_BYTES_MAX",
+    "VALUES_SKETCHED_MAX",
+    "VERDICTS_KEPT",
+    "WEIGHT_UNREAD",
+    // Files, tasks and memory of the process.
+    "DISK_CACHE_BYTES",
+    "DURABLE_BATCH_BYTES_MAX",
+    "DURABLE_BATCH_MAX",
+    "FILES_RESERVED",
+    "HISTORY_TRIMMED_MAX",
+    "LOGGED_CHARS_MAX",
+    "POSITION_GAPS_MAX",
+    "SAVED_EVERY",
+    "SAVED_FILE_WAIT",
+    "SAVED_GROWTH_MIN",
+    "SAVED_QUEUE_BYTES_MAX",
+    "SAVED_QUEUE_MAX",
+    "SAVED_RETRY",
+    "SAVED_RETRY_MAX",
+    "SEAT_CHECK_EVERY",
+    "TLS_RELOAD_EVERY",
+    "TRIM_BYTES",
+    "TRIM_EVERY",
+    // Connections to the upstream, and what is kept of its answers.
+    "DENIAL_AGE_MIN",
+    "JWKS_AGE",
+    "MIRROR_BYTES_MAX",
+    "MIRROR_DOCUMENTS_MAX",
+    "MIRROR_DOCUMENT_BYTES_MAX",
+    "MIRROR_FILLS_MAX",
+    "MIRROR_KEY_BYTES_MAX",
+    "RECHECKED_AGE",
+    "RECHECK_PAUSE",
+    "REVIEW_TEXT_BYTES_MAX",
+    "TUNNEL_BYTES",
+    "UPSTREAM_IDLE_MAX",
+    "UPSTREAM_IDLE_WAIT",
+    "UPSTREAM_KEEPALIVE_EVERY",
+    "UPSTREAM_KEEPALIVE_TRIES",
+    "UPSTREAM_PIECE_BYTES",
+    "UPSTREAM_READ_BYTES",
+    "UPSTREAM_RECEIVE_BYTES",
+    "UPSTREAM_RETRY_AFTER_SECONDS",
+    "UPSTREAM_UNSENT_BYTES_MAX",
+    "WITHDRAWN_END_WAIT",
+    // Of the commands populate, churn and storage, and of loading at the start.
+    "CHURN_DRAIN",
+    "CHURN_PAGE",
+    "CHURN_RATE_MAX",
+    "CLIENT_ANSWER_BYTES_MAX",
+    "CLIENT_ANSWER_WAIT",
+    "CLIENT_CONNECTIONS",
+    "CLIENT_CONNECT_WAIT",
+    "CLIENT_MESSAGE_CHARS_MAX",
+    "IMPORT_BATCH_BYTES_MAX",
+    "IMPORT_BATCH_MAX",
+    "MANIFEST_BYTES_MAX",
+    "MANIFEST_DEPTH_MAX",
+    "POPULATE_BATCH",
+    "POPULATE_BATCHES",
+    "POPULATE_MAX",
+];
+
+/// The value of a constant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    Number(u64),
+    Milliseconds(u64),
+}
+
+/// Goal: an operator finds each limit, and reads the value that holds. Method: the constants of all `limits.rs`, and their
+/// rows in the page.
+#[test]
+fn the_page_of_limits_has_each_of_them() {
+    let page = fs::read_to_string(root().join("docs/limits.md")).expect("the page");
+    let rows = rows(&page);
+    let constants = constants();
+    assert!(constants.len() > 150, "{} constants were found", constants.len());
+    let mut wrong = Vec::new();
+    for (name, value) in &constants {
+        let is_internal = INTERNAL.contains(&name.as_str());
+        match rows.get(name.as_str()) {
+            Some(_) if is_internal => wrong.push(format!("{name} is in the page and in the list of internal ones")),
+            Some(written) if value.is_some_and(|value| !is_written(name, value, written)) => {
+                wrong.push(format!("{name} is {value:?}, and the page has {written}"));
+            }
+            None if !is_internal => wrong.push(format!("{name} is missing in docs/limits.md")),
+            Some(_) | None => {}
+        }
+    }
+    let is_known = |name: &&str| constants.contains_key(*name);
+    wrong.extend(INTERNAL.iter().filter(|name| !is_known(name)).map(|name| format!("{name} does not exist")));
+    let fields = fs::read_to_string(root().join(FILES[2])).expect("a readable file");
+    for name in rows.keys().filter(|name| !is_known(name)) {
+        let is_field = fields.contains(&format!("pub {name}: "));
+        wrong.extend((!is_field).then(|| format!("{name} of the page does not exist")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The defaults of the page, by the name in the first cell of their rows.
+fn rows(page: &str) -> BTreeMap<&str, &str> {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let named = cells.filter_map(|(limit, rest)| {
+        let name = limit.split_once(": `")?.1.strip_suffix('`')?;
+        Some((name, rest.split(" | ").next()?))
+    });
+    named.collect()
+}
+
+/// All constants, with the values of those that are numbers or durations.
+fn constants() -> BTreeMap<String, Option<Value>> {
+    let mut found = BTreeMap::new();
+    for file in FILES {
+        let source = fs::read_to_string(root().join(file)).expect("a readable file");
+        for line in source.lines().filter_map(|line| line.strip_prefix("pub const ")) {
+            let Some((name, (_, text))) =
+                line.split_once(": ").and_then(|(name, rest)| Some((name, rest.split_once(" = ")?)))
+            else {
+                continue;
+            };
+            let value = value(text.trim_end_matches(';'), &found);
+            found.insert(name.to_owned(), value);
+        }
+    }
+    found
+}
+
+/// Evaluates a number, a duration, or two numbers with an operator.
+fn value(text: &str, known: &BTreeMap<String, Option<Value>>) -> Option<Value> {
+    let number = |text: &str| match known.get(text) {
+        Some(Some(Value::Number(number))) => Some(*number),
+        Some(_) => None,
+        None => text.replace('_', "").parse().ok(),
+    };
+    for (unit, milliseconds) in [("from_millis", 1), ("from_secs", 1_000), ("from_mins", 60_000)] {
+        let inner = text.strip_prefix("Duration::").and_then(|text| text.strip_prefix(unit)?.strip_prefix('('));
+        if let Some(inner) = inner {
+            return Some(Value::Milliseconds(number(inner.strip_suffix(')')?)? * milliseconds));
+        }
+    }
+    let parts: Vec<&str> = text.split(' ').collect();
+    match *parts {
+        [one] => number(one).map(Value::Number),
+        [one, "<<", two] => Some(Value::Number(number(one)? << number(two)?)),
+        [one, "*", two] => Some(Value::Number(number(one)? * number(two)?)),
+        [one, "/", two] => Some(Value::Number(number(one)? / number(two)?)),
+        _ => None,
+    }
+}
+
+/// Returns true if `written` begins with the value, in the unit that its name has.
+fn is_written(name: &str, value: Value, written: &str) -> bool {
+    let expected = match value {
+        Value::Milliseconds(time) if time % 60_000 == 0 => format!("{} min", time / 60_000),
+        Value::Milliseconds(time) if time % 1_000 == 0 => format!("{} s", time / 1_000),
+        Value::Milliseconds(time) => format!("{time} ms"),
+        Value::Number(bytes) if name.contains("BYTES") || name == "BODY_RATE_MIN" => size(bytes),
+        Value::Number(number) => grouped(number),
+    };
+    written == expected
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        _ if bytes % (1 << 19) == 0 => format!("{}.5 MiB", bytes >> 20),
+        _ if bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+        _ => grouped(bytes),
+    }
+}
+
+/// Writes a number with commas.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
