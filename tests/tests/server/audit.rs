@@ -30,7 +30,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// Records everything, with bodies.
+/// RequestRecords everything, with bodies.
 const ALL: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n";
 
 /// Timeout for records that are due: they are written behind the response.
@@ -45,7 +45,7 @@ struct Audited {
 
 /// The records of one request: its stages in order, and the last record.
 #[derive(Debug)]
-struct Records {
+struct RequestRecords {
     stages: Vec<String>,
     last: Value,
 }
@@ -76,8 +76,8 @@ impl Audited {
     }
 
     /// The records by Audit-Id.
-    fn records(&self) -> BTreeMap<String, Records> {
-        let mut all = BTreeMap::<String, Records>::new();
+    fn records(&self) -> BTreeMap<String, RequestRecords> {
+        let mut all = BTreeMap::<String, RequestRecords>::new();
         let read = |line: String| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let mut events: Vec<Value> = self.lines().into_iter().map(read).collect();
         events.sort_by_key(|event| event["stageTimestamp"].as_str().unwrap().to_owned());
@@ -85,7 +85,7 @@ impl Audited {
             assert_eq!((&event["kind"], &event["apiVersion"]), (&json!("Event"), &json!("audit.k8s.io/v1")));
             let of = |member: &str| event[member].as_str().unwrap().to_owned();
             let (id, stage) = (of("auditID"), of("stage"));
-            let records = all.entry(id).or_insert_with(|| Records { stages: Vec::new(), last: Value::Null });
+            let records = all.entry(id).or_insert_with(|| RequestRecords { stages: Vec::new(), last: Value::Null });
             records.stages.push(stage);
             records.last = event;
         }
@@ -93,16 +93,16 @@ impl Audited {
     }
 
     /// Waits for the last record of a request.
-    async fn last(&self, id: &str) -> Records {
-        self.when(|all| all.get(id).is_some_and(Records::are_complete), id).await.remove(id).unwrap()
+    async fn last(&self, id: &str) -> RequestRecords {
+        self.when(|all| all.get(id).is_some_and(RequestRecords::are_complete), id).await.remove(id).unwrap()
     }
 
     /// Waits until the records fulfil a condition.
     async fn when(
         &self,
-        condition: impl Fn(&BTreeMap<String, Records>) -> bool,
+        condition: impl Fn(&BTreeMap<String, RequestRecords>) -> bool,
         what: &str,
-    ) -> BTreeMap<String, Records> {
+    ) -> BTreeMap<String, RequestRecords> {
         let begun = Instant::now();
         loop {
             let records = self.records();
@@ -122,7 +122,7 @@ impl Audited {
     }
 }
 
-impl Records {
+impl RequestRecords {
     fn are_complete(&self) -> bool {
         self.stages.last().is_some_and(|stage| stage == "ResponseComplete")
     }
@@ -223,7 +223,7 @@ async fn every_request_has_its_records() {
 }
 
 /// Checks the records of a request against its response.
-fn check(found: &Records, answer: &Answer, path: &str, verb: &str) {
+fn check(found: &RequestRecords, answer: &Answer, path: &str, verb: &str) {
     let (asked, last) = (&answer.asked, &found.last);
     assert_eq!(answer.header("audit-id"), last["auditID"], "{asked}");
     let lasts_long = verb == "watch" || path.contains("/proxy");

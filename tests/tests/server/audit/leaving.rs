@@ -101,7 +101,7 @@ async fn every_watch_ends_with_a_record() {
             let large = configmap(&format!("large-{number}")).with("data", json!({"k": "x".repeat(400_000)}));
             writer.create(&large).await;
         }
-        let still_open = |all: &std::collections::BTreeMap<String, super::Records>| {
+        let still_open = |all: &std::collections::BTreeMap<String, super::RequestRecords>| {
             all.iter().filter(|(id, found)| id.starts_with("live") && !found.are_complete()).count()
         };
         assert_eq!(still_open(&audited.records()), watches.len());
@@ -151,5 +151,5 @@ async fn pipelined_requests_have_records() {
     timeout(Duration::from_secs(10), stream.read_exact(&mut byte)).await.unwrap().unwrap();
     drop(stream);
     audited.last("piped-0").await;
-    audited.when(|all| all.values().all(super::Records::are_complete), "all are complete").await;
+    audited.when(|all| all.values().all(super::RequestRecords::are_complete), "all are complete").await;
 }
