@@ -165,11 +165,11 @@ impl Access {
                 }
             }
         }
-        let decision = self.authorizer.authorize(&caller.user, &request.info).await;
+        let decision = self.authorizer.decide(&caller.user, &request.info).await?;
         if let Some(audit) = &mut request.audit {
-            audit.authorized(decision.as_ref().err());
+            audit.authorized(&decision);
         }
-        decision
+        authorize::permit(&decision, &caller.user, &request.info)
     }
 
     /// Begins the records of a request, if requests are recorded.

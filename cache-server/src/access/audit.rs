@@ -28,6 +28,7 @@ use access_rules::{
         level::{AuditLevel, AuditStage},
         policy::{AuditDecision, AuditPolicy},
     },
+    decision::AccessDecision,
     request_info::RequestInfo,
     user::User,
 };
@@ -213,11 +214,11 @@ impl AuditRecord {
         self.impersonated = Some(Arc::clone(caller));
     }
 
-    /// Adds the outcome of the authorization to all further records: `refusal`, or allowed.
-    pub(crate) fn authorized(&mut self, refusal: Option<&Status>) {
-        let (decision, reason) = refusal.map_or(("allow", ""), |refusal| ("forbid", &*refusal.message));
-        self.annotations.insert(event::DECISION, decision.to_owned());
-        self.annotations.insert(event::REASON, reason.to_owned());
+    /// Adds the outcome of the authorization to all further records.
+    pub(crate) fn authorized(&mut self, decision: &AccessDecision) {
+        let outcome = if decision.is_allowed() { "allow" } else { "forbid" };
+        self.annotations.insert(event::DECISION, outcome.to_owned());
+        self.annotations.insert(event::REASON, decision.reason().to_owned());
     }
 
     /// Notes the body of a write. Cost: parses it; of a long one only the metadata is kept.

@@ -35,6 +35,14 @@ use crate::{
     upstream::rights::SubjectRights,
 };
 
+/// Turns a decision into the answer to the caller.
+///
+/// # Errors
+/// 403 if the request is not allowed.
+pub(super) fn permit(decision: &AccessDecision, user: &User, info: &RequestInfo) -> Result<(), Status> {
+    if decision.is_allowed() { Ok(()) } else { Err(info.forbidden(Some(&user.name), decision.reason())) }
+}
+
 /// Decides about the requests of callers.
 pub(crate) struct Authorizer {
     modes: Vec<AuthorizationMode>,
@@ -92,7 +100,7 @@ impl Authorizer {
     /// # Errors
     /// 403 if it may not; 429 while that cannot be decided.
     pub(crate) async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
-        self.authorize_by(user, info, false).await
+        permit(&self.decide(user, info).await?, user, info)
     }
 
     /// Like [`authorize`](Self::authorize), for a watch that goes on: only fresh answers of another server count.
@@ -100,15 +108,7 @@ impl Authorizer {
     /// # Errors
     /// As `authorize`.
     pub(crate) async fn authorize_again(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
-        self.authorize_by(user, info, true).await
-    }
-
-    async fn authorize_by(&self, user: &User, info: &RequestInfo, is_again: bool) -> Result<(), Status> {
-        let decision = self.decide_by_all(user, info, is_again).await?;
-        if decision.is_allowed() {
-            return Ok(());
-        }
-        Err(info.forbidden(Some(&user.name), decision.reason()))
+        permit(&self.decide_by_all(user, info, true).await?, user, info)
     }
 
     /// Decides about a request.
