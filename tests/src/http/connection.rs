@@ -1,4 +1,4 @@
-//! One connection that carries several requests, whoever sends them.
+//! One connection that carries the requests of several callers.
 
 use std::time::Instant;
 
