@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,10 +17,11 @@ use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{
-    genuine::{ADMIN, Genuine, GenuineSettings, Identity, token_of},
-    http::{Answer, Client},
+    genuine::{ADMIN, CACHE, Genuine, GenuineSettings, Identity, token_of},
+    http::{ANSWER_WAIT, Answer, Client, MERGE_PATCH},
     process::Server,
 };
+use tokio::time::{sleep, timeout};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const NODE: &str = "system:node:a";
@@ -82,6 +84,14 @@ async fn a_storm_of_lists_does_not_stop_leases() {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {"leaseDurationSeconds": 1},
     });
     node.post(LEASES, &lease).await.with_code(201);
+    let renew = async |renewal: u32| {
+        let patch = json!({"spec": {"leaseTransitions": renewal}});
+        node.patch(&format!("{LEASES}/a"), MERGE_PATCH, &patch).await.with_code(200).took
+    };
+    let mut quiet = Vec::new();
+    for renewal in 0..100 {
+        quiet.push(renew(renewal).await);
+    }
     let over = Arc::new(AtomicBool::new(false));
     let storm = (0..30).map(|_| {
         let (alice, over) = (server.client("alice"), Arc::clone(&over));
@@ -96,11 +106,9 @@ async fn a_storm_of_lists_does_not_stop_leases() {
     let calm = async {
         let level = r#"priority_level="global-default""#;
         let schema = format!(r#"{level},flow_schema="global-default""#);
-        let mut most_waiting = 0;
-        for renewal in 0..100 {
-            let patch = json!({"spec": {"leaseTransitions": renewal}});
-            let path = format!("{LEASES}/a");
-            node.patch(&path, tests::http::MERGE_PATCH, &patch).await.with_code(200);
+        let (mut most_waiting, mut stormy) = (0, Vec::new());
+        for renewal in 100..200 {
+            stormy.push(renew(renewal).await);
             if renewal % 10 == 0 {
                 let in_use = metric(&admin, "current_executing_seats").await[&schema];
                 let limit = metric(&admin, "upper_limit_seats").await[level];
@@ -109,9 +117,13 @@ async fn a_storm_of_lists_does_not_stop_leases() {
             }
         }
         over.store(true, Ordering::Relaxed);
-        most_waiting
+        (most_waiting, stormy)
     };
-    let (codes, most_waiting) = futures::join!(join_all(storm), calm);
+    let (codes, (most_waiting, mut stormy)) = futures::join!(join_all(storm), calm);
+    for (name, times) in [("quiet", &mut quiet), ("storm", &mut stormy)] {
+        times.sort_unstable();
+        println!("renewals, {name}: median {:?}, 99 % {:?}", times[times.len() / 2], times[times.len() * 99 / 100]);
+    }
     assert!(codes.iter().flatten().all(|code| matches!(code, 200 | 429)), "{codes:?}");
     assert!(most_waiting > 0, "no list waited");
     let refused = metric(&admin, "rejected_requests_total").await;
@@ -249,13 +261,49 @@ async fn requests_are_classified_as_by_kube_apiserver() {
     let mut seen = BTreeSet::new();
     for (user, _) in USERS.iter().chain(&[(ADMIN, &[][..])]) {
         for (method, path) in &requests {
-            let send =
-                async |client: Client| client.send(Client::request(method.clone(), path, &[], Bytes::new())).await;
-            let (our_answer, their_answer) = futures::join!(send(server.client(user)), send(genuine.client(user)));
+            let request = || Client::request(method.clone(), path, &[], Bytes::new());
+            let (our_client, their_client) = (server.client(user), genuine.client(user));
+            let (our_answer, their_answer) = futures::join!(our_client.send(request()), their_client.send(request()));
             let expected = classes(&their_answer, &their_names);
             assert_eq!(classes(&our_answer, &our_names), expected, "{user}: {method} {path}");
             seen.insert(expected);
         }
     }
     assert!(seen.len() >= 9, "{seen:?}");
+    in_front_of(&genuine, &their_names).await;
+}
+
+/// A server in front of the cluster uses the cluster's objects, and follows their changes.
+async fn in_front_of(genuine: &Genuine, names: &BTreeMap<String, String>) {
+    let kubeconfig = genuine.kubeconfig(CACHE).display().to_string();
+    let front = UserServer::start(&["--upstream", "--kubeconfig", &kubeconfig, "--flow-config=stored"]).await;
+    let rule = json!({
+        "subjects": [{"kind": "User", "user": {"name": "alice"}}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    });
+    let schema = json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": "mine"},
+        "spec": {"matchingPrecedence": 3, "priorityLevelConfiguration": {"name": "workload-low"}, "rules": [rule]},
+    });
+    belongs(&front, names, "global-default").await;
+    let admin = genuine.client(ADMIN);
+    let created = admin.post(&format!("{GROUP}/flowschemas"), &schema).await.with_code(201).json();
+    let uid = created["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    belongs(&front, &BTreeMap::from([(uid, "mine".to_owned())]), "mine").await;
+    admin.delete(&format!("{GROUP}/flowschemas/mine")).await.with_code(200);
+    belongs(&front, names, "global-default").await;
+}
+
+/// Waits until a request of a user belongs to a schema, whose answer the server itself gives.
+async fn belongs(server: &UserServer, names: &BTreeMap<String, String>, schema: &str) {
+    let name = |answer: &Answer| {
+        let uid = answer.headers.get("x-kubernetes-pf-flowschema-uid")?.to_str().ok()?;
+        names.get(uid).cloned()
+    };
+    let waited = timeout(ANSWER_WAIT, async {
+        while name(&server.client("alice").get("/metrics").await).as_deref() != Some(schema) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "requests do not belong to {schema}");
 }

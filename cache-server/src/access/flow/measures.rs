@@ -204,9 +204,12 @@ impl SchemaMeasures {
         self.executing_seats.inc_by(width.into());
     }
 
-    pub(super) fn end(&self, width: u32, time: Duration) {
+    pub(super) fn end(&self, width: u32) {
         self.executing.dec();
         self.executing_seats.dec_by(width.into());
+    }
+
+    pub(super) fn executed(&self, time: Duration) {
         self.execution.observe(time.as_secs_f64());
     }
 

