@@ -96,6 +96,10 @@ pub const LOOKED_AT_PER_STEP: usize = 2_048;
 /// as several objects.
 pub const CONDITIONS_PER_OBJECT: usize = 4;
 
+/// Examined objects that one match of a selector counts as, above which a step takes about a millisecond however little
+/// it finds. Selectors of real clients have up to ten conditions.
+pub const LONG_SELECTOR_WEIGHT: usize = 16;
+
 /// Bytes of objects that are sent in one step; the object that reaches the bound is still sent. Slicing is free, but
 /// values derived from an object at its first use (table rows, compressed pieces) are not. About a millisecond.
 pub const READ_PER_STEP: usize = 128 << 10;

@@ -11,7 +11,7 @@ use crate::{
     epoch::FrozenState,
     filter::{Filter, Range},
     form::{EventFormatter, Form, SlowItem},
-    limits::{LOOKED_AT_PER_STEP, READ_PER_STEP},
+    limits::{LONG_SELECTOR_WEIGHT, LOOKED_AT_PER_STEP, READ_PER_STEP},
     reader::CacheSnapshot,
     slices::{Budget, Slices},
 };
@@ -319,6 +319,12 @@ impl Page {
     #[must_use]
     pub const fn shows_rows(&self) -> bool {
         self.showing.tells_time()
+    }
+
+    /// Returns true if a selector with many conditions makes each step take about a millisecond.
+    #[must_use]
+    pub fn has_long_selector(&self) -> bool {
+        self.walk.filter.weight() > LONG_SELECTOR_WEIGHT
     }
 
     /// Returns true if items are the stored bytes.

@@ -272,6 +272,9 @@ pub(super) struct ListBody {
     over: bool,
     /// Bytes written while deciding whether the list is long enough to compress.
     first: Slices,
+    /// True if other tasks come first: a batch behind a long selector takes a millisecond, and a fast client takes many
+    /// in one turn.
+    yields: bool,
     /// The next items, while a blocking thread makes them.
     slow: Option<BoxFuture<'static, Option<SlowItems>>>,
 }
@@ -342,7 +345,7 @@ impl ListBody {
         let ends = Ends::new(ty, &page, resource_version, history, &form);
         let page = page.shown_as(form, clock::unix_seconds());
         let items = Some(Box::new(ListItems { page, encoder: Encoder::Plain }));
-        Self { items, ends, begun: false, over: false, first: Slices::new(), slow: None }
+        Self { items, ends, begun: false, over: false, first: Slices::new(), yields: false, slow: None }
     }
 
     fn items(&mut self) -> &mut ListItems {
@@ -527,8 +530,13 @@ impl ListBody {
             self.step_aside(items);
             return self.poll_frame(cx);
         }
+        if std::mem::take(&mut self.yields) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let mut out = Slices::new();
         self.step(&mut out);
+        self.yields = !out.is_empty() && self.items().page.has_long_selector();
         self.hand_out(out, cx)
     }
 
