@@ -283,7 +283,8 @@ mod tests {
         };
         let json = "application/json";
         assert_eq!(size(json, r#"{"a":1}"#), Ok(Size::Small(7 * WEIGHT_UNREAD)));
-        assert!(matches!(size(json, &format!("[{}]", "1,".repeat(20_000))), Ok(Size::Small(1_000_000..2_000_000))));
+        assert!(matches!(size(json, &format!("[{}]", "1,".repeat(9_000))), Ok(Size::Small(450_000..900_000))));
+        assert_eq!(size(json, &format!("[{}]", "1,".repeat(30_000))), Ok(Size::Large), "of a megabyte");
         assert_eq!(size(json, &format!("[{}]", r#"{"":0},"#.repeat(10_000))), Ok(Size::Large), "of many values");
         assert_eq!(size(json, &format!("{:?}", "x".repeat(LARGE_BYTES_MIN))), Ok(Size::Large), "of many bytes");
         assert_eq!(size("application/yaml", "a: 1"), Ok(Size::Large), "aliases may repeat anything");
