@@ -4,6 +4,7 @@
 //! has no discovery cache, behind a proxy that can make it request the older discovery form. Every available kubectl is
 //! tested: the installed one, if it is recent enough, and the one built from its module.
 
+mod audited;
 mod changing;
 mod credentials;
 mod reading;
