@@ -68,7 +68,7 @@ fn attempts() -> Vec<Attempt> {
         // A Secret at the path of another type.
         post(CONFIGMAPS, &secret("there"), 400),
         post("/api/v1/namespaces/default/serviceaccounts/default/token", &request, 404),
-        post("/apis/authentication.k8s.io/v1/tokenreviews", &review, 404),
+        post("/apis/authentication.k8s.io/v1/tokenreviews", &review, 201),
         // A name is recorded, so that the search below is known to search; the error about it is not.
         post(SECRETS, &secret(MARKER), 422),
     ]
