@@ -35,10 +35,10 @@ impl<'a> RequestGuard<'a> {
         let took = context.arrived.elapsed();
         match error {
             Some(error) => tracing::debug!(
-                verb, resource, %method, %uri, %user_agent, ?id, user, ?peer, ?took, code, %error, "request answered"
+                verb, resource, %method, %uri, %user_agent, code, %error, ?id, user, ?peer, ?took, "request answered"
             ),
             None => tracing::debug!(
-                verb, resource, %method, %uri, %user_agent, ?id, user, ?peer, ?took, code, "request answered"
+                verb, resource, %method, %uri, %user_agent, code, ?id, user, ?peer, ?took, "request answered"
             ),
         }
     }
