@@ -276,7 +276,9 @@ async fn requests_are_classified_as_by_kube_apiserver() {
 /// A server in front of the cluster uses the cluster's objects, and follows their changes.
 async fn in_front_of(genuine: &Genuine, names: &BTreeMap<String, String>) {
     let kubeconfig = genuine.kubeconfig(CACHE).display().to_string();
-    let front = UserServer::start(&["--upstream", "--kubeconfig", &kubeconfig, "--flow-config=stored"]).await;
+    // The account of the cache may not ask about users.
+    let open = "--authorization=always-allow";
+    let front = UserServer::start(&["--upstream", "--kubeconfig", &kubeconfig, "--flow-config=stored", open]).await;
     let rule = json!({
         "subjects": [{"kind": "User", "user": {"name": "alice"}}],
         "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
