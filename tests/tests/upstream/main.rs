@@ -12,6 +12,7 @@ mod authorization;
 mod counts;
 mod documents;
 mod faults;
+mod known_users;
 mod layout;
 mod outages;
 mod populate;
