@@ -137,7 +137,7 @@ async fn bootstrap_objects_are_restored_at_the_start() {
     let again = App::with_storage(config(&[AuthorizationMode::Rbac]), Arc::clone(store));
     again.start().await;
     let alice = user("alice");
-    assert!(is_allowed(&again, &alice, "GET /healthz").await, "restored");
+    assert!(is_allowed(&again, &alice, "GET /version").await, "restored");
     let review = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     assert!(!is_allowed(&again, &alice, review).await, "protected");
     assert_eq!(server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/view").await.code, 200);
@@ -147,9 +147,9 @@ async fn bootstrap_objects_are_restored_at_the_start() {
 #[tokio::test(start_paused = true)]
 async fn unknown_roles_decide_nothing() {
     let app = App::new(config(&[AuthorizationMode::Rbac]));
-    let refusal = app.access.authorizer.authorize(&user("alice"), &info("GET /healthz")).await.unwrap_err();
+    let refusal = app.access.authorizer.authorize(&user("alice"), &info("GET /version")).await.unwrap_err();
     assert_eq!(refusal.code, 429);
-    assert!(is_allowed(&app, &User::unsecured(), "GET /healthz").await);
+    assert!(is_allowed(&app, &User::unsecured(), "GET /version").await);
 }
 
 #[tokio::test]
