@@ -46,7 +46,7 @@ pub const REQUEST_BODY_BYTES_MAX: usize = 3 << 20;
 
 /// Bytes of all request bodies longer than [`BODY_PIECEMEAL_BYTES`] that are arriving or waiting for their turn.
 /// Further ones wait for [`ROOM_WAIT`].
-pub const BODIES_BYTES_MAX: usize = 24 << 20;
+pub const BODIES_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of all shorter request bodies that are arriving or being handled.
 pub const SMALL_BODIES_BYTES_MAX: usize = 16 << 20;
@@ -62,7 +62,7 @@ pub const USER_SMALL_BODIES_BYTES_MAX: usize = SMALL_BODIES_BYTES_MAX / 2;
 pub const WATCHES_MAX: usize = 200_000;
 
 /// Part of [`BODIES_BYTES_MAX`] that one connection may use, with all its streams.
-pub const CONNECTION_BODIES_BYTES_MAX: usize = 6 << 20;
+pub const CONNECTION_BODIES_BYTES_MAX: usize = 4 << 20;
 
 /// Part of [`SMALL_BODIES_BYTES_MAX`] that one connection may use, with all its streams.
 pub const CONNECTION_SMALL_BODIES_BYTES_MAX: usize = 4 << 20;

@@ -326,3 +326,32 @@ async fn settled(server: &Server) -> u64 {
     }
     last
 }
+
+/// Goal: a caller who is refused costs no memory and no time of its body, and does not keep the connection for it.
+/// Method: wrong credentials with bodies that do not arrive, over HTTP/1.1: the answer comes at once, and the end of the
+/// connection behind it.
+#[tokio::test]
+async fn a_refused_caller_is_answered_before_its_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    std::fs::write(&tokens, "right,jane,1\n").unwrap();
+    let server = Server::start(SERVER, &["--token-auth-file", tokens.to_str().unwrap()]).await;
+    for framing in ["content-length: 1000000000", "content-length: 200", "transfer-encoding: chunked"] {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let head = format!(
+            "POST {CONFIG_MAPS} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer wrong\r\ncontent-type: {JSON}\r\n{framing}\r\n\r\n",
+            server.address()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let begun = std::time::Instant::now();
+        let mut answer = String::new();
+        timeout(ANSWERS_WITHIN, stream.read_to_string(&mut answer)).await.expect("it ends").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("connection: close"), "{framing}: {answer}");
+        // Bodies of other refused requests are waited for, a second long.
+        assert!(begun.elapsed() < Duration::from_millis(900), "{framing}: {:?}", begun.elapsed());
+    }
+    server.client().with_token("right").get(CONFIG_MAPS).await.with_code(200);
+}
+
+/// Time for an answer, on a busy machine.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
