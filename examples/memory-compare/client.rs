@@ -14,9 +14,10 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt as _, reflector, watcher},
 };
+use measured::{Failure, memory};
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, checksum::Checksum, memory, plan::Kind};
+use crate::{checksum::Checksum, plan::Kind};
 
 /// Arguments from the parent process.
 #[derive(Debug, Args)]

@@ -13,9 +13,10 @@ use informer_core::{
         watch_event::EventKind,
     },
 };
+use measured::Failure;
 use tokio::net::TcpStream;
 
-use crate::{Failure, checksum::Checksum, plan::Mode};
+use crate::{checksum::Checksum, plan::Mode};
 
 /// A connection that fetches the initial state in one mode.
 pub(crate) struct Fetch {

@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, Read as _};
 
 use clap::Args;
+use measured::Failure;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Failure,
     checksum::Checksum,
     fetch::{Fetch, Fetched},
     plan::Mode,

@@ -12,15 +12,14 @@ mod checksum;
 mod client;
 mod fetch;
 mod load;
-mod memory;
 mod plan;
 mod report;
 mod run;
-mod server;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use measured::server;
 
 /// Server and client memory of list and watch-list, side by side.
 #[derive(Debug, Parser)]
@@ -62,6 +61,3 @@ fn main() -> ExitCode {
         }
     }
 }
-
-/// Any error, printed as one line.
-type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use clap::{Args, ValueEnum};
+use measured::memory;
 use serde::{Deserialize, Serialize};
-
-use crate::memory;
 
 /// Settings from the command line.
 #[derive(Debug, Clone, Args)]

@@ -1,5 +1,7 @@
 //! The tables as Markdown, ready to be pasted.
 
+use measured::memory::mib;
+
 use crate::{
     plan::Options,
     run::{ClientRow, ServerRow},
@@ -41,9 +43,4 @@ pub(crate) fn print(options: &Options, servers: &[ServerRow], clients: &[ClientR
             outcome.synced_ms,
         );
     }
-}
-
-/// Converts bytes to MiB.
-pub(crate) fn mib(bytes: usize) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

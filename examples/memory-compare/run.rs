@@ -1,19 +1,18 @@
 //! Runs a new server, the other clients and the measured client, and collects the kernel's measurements.
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::Duration,
-};
+use std::{io::Write as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::de::DeserializeOwned;
+use measured::{
+    Failure,
+    child::Part,
+    memory::{self, Usage},
+};
 
 use crate::{
-    Failure, chart,
+    chart,
     checksum::Checksum,
     client, load,
-    memory::{self, Usage},
     plan::{Kind, Mode, Options},
     report,
 };
@@ -194,13 +193,13 @@ impl Server {
     }
 
     fn usage(&self) -> std::io::Result<Usage> {
-        memory::usage(self.process.child.id())
+        memory::usage(self.process.id())
     }
 
     /// Waits, resets the peak, and returns the resident size of the server.
     fn rest(&self) -> std::io::Result<usize> {
         std::thread::sleep(REST);
-        memory::reset_peak(self.process.child.id())?;
+        memory::reset_peak(self.process.id())?;
         Ok(self.usage()?.resident)
     }
 
@@ -222,61 +221,6 @@ fn get(host: &str, path: &str) -> Result<Vec<u8>, Failure> {
         return Err(format!("{path}: {}", String::from_utf8_lossy(&answer[..head])).into());
     }
     Ok(answer.split_off(head + 4))
-}
-
-/// A child process of this program in one of its roles, killed on drop.
-struct Part {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Part {
-    fn spawn(role: &str, arguments: &[String]) -> Result<Self, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg(role)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
-        Ok(Self { child, stdin, stdout })
-    }
-
-    /// Spawns the process and waits until it prints `ready`.
-    fn start(role: &str, arguments: &[String]) -> Result<Self, Failure> {
-        let mut part = Self::spawn(role, arguments)?;
-        match part.line()?.as_str() {
-            "ready" => Ok(part),
-            other => Err(format!("{role} said {other:?}").into()),
-        }
-    }
-
-    fn go(&mut self) -> std::io::Result<()> {
-        self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"go\n"))
-    }
-
-    fn line(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        if self.stdout.read_line(&mut line)? == 0 {
-            return Err("a part of the run ended early; its own line is above".into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-
-    fn outcome<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
-        Ok(serde_json::from_str(&self.line()?)?)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // Closing stdin ends load and client; the server needs the signal.
-        self.stdin = None;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn value_name(value: &impl clap::ValueEnum) -> String {
