@@ -217,7 +217,7 @@ impl Authorizer {
     }
 }
 
-/// True for a probe, which every caller may send: whoever restarts a server must not depend on the one who decides. As
+/// True for a probe, which every caller may send: a server must not look dead because its authorizer is away. As
 /// `--authorization-always-allow-paths` of Kubernetes' servers that leave decisions to others.
 fn is_health(info: &RequestInfo) -> bool {
     info.resource.is_none() && info.verb == "get" && matches!(&*info.path, "/healthz" | "/livez" | "/readyz")

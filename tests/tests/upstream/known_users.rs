@@ -24,12 +24,9 @@ async fn front(genuine: &Genuine, folder: &tempfile::TempDir, flags: &[&str]) ->
     Server::start(BINARY, &[&upstream[..], &own, flags].concat()).await
 }
 
+/// Requests for a resource that the API server has answered.
 async fn count(genuine: &Genuine, resource: &str) -> u64 {
-    let metrics = genuine.client(ADMIN).get("/metrics").await.with_code(200);
-    let of = format!("resource=\"{resource}\"");
-    let lines =
-        metrics.text().lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains(&of));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+    genuine.counters().await.sum("apiserver_request_total", &[("resource", resource)])
 }
 
 async fn code(client: Client, path: &str) -> u16 {

@@ -1,5 +1,7 @@
 //! The requests and callers of the table, and which of them the server allows.
 
+#![allow(clippy::unwrap_used, reason = "a test panics with the story")]
+
 use http::Method;
 use serde_json::{Value, json};
 use tests::http::MERGE_PATCH;
