@@ -111,7 +111,10 @@ fn replay(options: &Options) -> Result<(), Failure> {
         let text = report::replace_table(&fs::read_to_string(&page)?, &table).ok_or("the page has no table")?;
         fs::write(&page, text)?;
     }
-    let late = scenes.iter().find(|scene| scene.side == Side::CacheServer && scene.synced.is_none());
+    // With a storm of lists, agents that are late are a result; with streams, or few agents, they are a failure.
+    let must_sync = |scene: &&Scene| options.quick || scene.act == Act::Streams;
+    let mut ours = scenes.iter().filter(|scene| scene.side == Side::CacheServer);
+    let late = ours.find(|scene| must_sync(scene) && scene.synced.is_none());
     late.map_or(Ok(()), |scene| Err(format!("{}: {}", scene.act.title(), scene.synced_text()).into()))
 }
 
