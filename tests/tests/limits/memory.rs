@@ -114,7 +114,9 @@ async fn memory_is_given_back_after_every_kind_of_burst() {
     world.read(1, PODS, &[]).await;
     world.read(1, PODS, &[("accept-encoding", "gzip")]).await;
     world.read(1, &until, &[]).await;
-    // This text is valid base64. Large writes run on separate threads, whose stacks and arenas persist: warm them up.
+    // Indented lists and large writes run on separate threads, whose stacks and arenas persist: warm them up.
+    world.read(1, &format!("{PODS}?pretty=1"), &[]).await;
+    // This text is valid base64.
     let big = "x".repeat(1 << 20);
     let first = secret("first").with("data", serde_json::json!({"k": big}));
     world.client.create(&first).await;
