@@ -195,6 +195,34 @@ mod tests {
         assert_eq!(policies.rules_for(&bob, "b").resource_rules.len(), 0);
     }
 
+    /// Goal: `*` means every caller with valid credentials, and widens no other name. Method: each pair of user and group.
+    #[test]
+    fn an_asterisk_widens_no_other_name() {
+        let bob = User::authenticated("bob", ["users".to_owned()]);
+        let anonymous = User::anonymous();
+        for (subjects, is_for_bob) in [
+            (r#""user":"*""#, true),
+            (r#""group":"*""#, true),
+            (r#""user":"*","group":"*""#, true),
+            (r#""user":"*","group":"users""#, true),
+            (r#""user":"*","group":"admins""#, false),
+            (r#""user":"bob","group":"*""#, true),
+            (r#""user":"alice","group":"*""#, false),
+            (r#""user":"bob","group":"users""#, true),
+            (r#""user":"bob","group":"admins""#, false),
+            (r#""user":"bob""#, true),
+            (r#""group":"users""#, true),
+        ] {
+            let policies = policies(&[&format!(r#"{subjects},"resource":"pods","namespace":"*""#)]);
+            let request = "GET /api/v1/namespaces/a/pods";
+            assert_eq!(is_allowed(&policies, &bob, request), is_for_bob, "{subjects}");
+            assert!(!is_allowed(&policies, &anonymous, request), "{subjects}");
+        }
+        // A policy of a user's name alone does not ask for credentials.
+        let named = policies(&[r#""user":"system:anonymous","nonResourcePath":"/version""#]);
+        assert!(is_allowed(&named, &anonymous, "GET /version"));
+    }
+
     #[test]
     fn errors_name_the_line() {
         let good = format!(r#"{{"apiVersion":"{API_VERSION}","kind":"Policy","spec":{{"user":"a"}}}}"#);

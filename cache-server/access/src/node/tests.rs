@@ -138,6 +138,11 @@ fn a_node_reads_itself_and_its_own_pods() {
         ("POST /api/v1/namespaces/a/events", None),
         ("PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1", None),
         ("GET /apis/storage.k8s.io/v1/csinodes/n1", None),
+        ("POST /apis/storage.k8s.io/v1/csinodes", None),
+        (
+            "GET /apis/storage.k8s.io/v1/csinodes/n2",
+            Some("can only access CSINode with the same name as the requesting node"),
+        ),
         ("GET /apis/resource.k8s.io/v1/resourceslices?watch=1&fieldSelector=spec.nodeName%3Dn1", None),
         ("GET /api/v1/nodes/n2", Some("node 'n1' cannot read 'n2', only its own Node object")),
         ("GET /api/v1/nodes", Some("node 'n1' cannot read all nodes, only its own Node object")),
