@@ -118,6 +118,22 @@ mod tests {
     }
 
     #[test]
+    fn callers_without_credentials_are_anonymous_by_name_or_group() {
+        assert_eq!((&*User::anonymous().name, User::anonymous().is_anonymous()), (ANONYMOUS, true));
+        let named = User { name: ANONYMOUS.to_owned(), ..User::default() };
+        let grouped = User { name: "a".to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() };
+        assert!(named.is_anonymous() && grouped.is_anonymous());
+        assert!(!User::authenticated("a", []).is_anonymous());
+    }
+
+    #[test]
+    fn names_of_service_accounts_have_a_namespace_and_a_name() {
+        for name in ["system:serviceaccount::b", "system:serviceaccount:a:", "system:serviceaccount:a:b:c", "a:b"] {
+            assert_eq!(User::authenticated(name, []).service_account_name(), None, "{name}");
+        }
+    }
+
+    #[test]
     fn service_accounts_have_their_groups() {
         let user = User::service_account("a", "b");
         assert_eq!(user.name, "system:serviceaccount:a:b");
