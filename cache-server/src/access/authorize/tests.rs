@@ -249,7 +249,7 @@ async fn reviews_are_answered() {
     let (_, review) = ask(&open, &authorization("subjectaccessreviews"), of_alice).await;
     assert_eq!(review["status"], json!({"allowed": true}));
     let path = json!({"spec": {"user": "x", "groups": ["system:authenticated"],
-        "nonResourceAttributes": {"verb": "get", "path": "/healthz"}}});
+        "nonResourceAttributes": {"verb": "get", "path": "/version"}}});
     let (_, review) = ask(&rbac, &authorization("subjectaccessreviews"), path).await;
     assert_eq!(review["status"]["allowed"], true);
     let reason = review["status"]["reason"].as_str().unwrap();
