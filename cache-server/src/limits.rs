@@ -214,7 +214,7 @@ pub const ACCESS_RELOAD_EVERY: Duration = Duration::from_secs(2);
 pub const TOKENS_MAX: usize = 4_096;
 
 /// Questions about tokens that the API server answers at the same time. Further ones wait for [`REVIEW_WAIT`], then their
-/// requests get 503: floods of invented tokens must not load it without bound.
+/// requests get 429: floods of invented tokens must not load it without bound.
 pub const TOKEN_REVIEWS_MAX: usize = 64;
 
 /// Bytes of the document with an issuer's public keys.
@@ -452,6 +452,10 @@ pub const RIGHTS_MAX: usize = 16_384;
 
 /// Time for the API server to answer whether a caller may read, after which the caller gets 504.
 pub const REVIEW_WAIT: Duration = Duration::from_secs(3);
+
+/// Questions about users' rights that the API server answers at the same time, the checks of open watches apart. Further
+/// ones wait for [`REVIEW_WAIT`], then their requests get 429.
+pub const SUBJECT_REVIEWS_MAX: usize = 64;
 
 /// Bytes of one such answer, which repeats the selectors of the question. Memory: one answer per waiting question.
 pub const REVIEW_BYTES_MAX: usize = 256 << 10;

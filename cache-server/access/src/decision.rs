@@ -15,7 +15,7 @@ pub enum AccessDecision {
         /// Reason that the caller reads.
         reason: String,
     },
-    /// This authorizer does not decide. The next one is asked; after the last one the request is refused.
+    /// This authorizer does not decide. The next one does; after the last one the request is refused.
     NoOpinion {
         /// Reason that the caller reads if no other authorizer allows; may be empty.
         reason: String,

@@ -59,7 +59,7 @@ pub struct ResourceAttributes {
     pub label_selector: RawSelector,
 }
 
-/// A selector as the caller wrote it. The API server parses it like that of a request, so every operator has its
+/// A selector as the caller wrote it. The API server parses it like the selector of a request, so every operator has its
 /// meaning. Servers before 1.31 ignore it and answer for all objects, which is stricter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -77,7 +77,7 @@ impl AuditLog {
     /// Opens the file, and starts the writer's thread.
     ///
     /// # Errors
-    /// That of the operating system.
+    /// Error of the operating system.
     pub(crate) fn open(config: &AuditConfig, counters: AuditCounters) -> io::Result<Arc<Self>> {
         let output = match &config.file {
             None => AuditOutput::Stdout,

@@ -36,7 +36,7 @@ use crate::{metrics::AuthenticationMetrics, upstream::key::QuestionKey};
 /// The sender of a request.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// Its identity, after an impersonation that of the impersonated user.
+    /// Its identity; after an impersonation, the impersonated user.
     pub(crate) user: User,
     /// Time at which its credentials expire.
     pub(crate) expires: Option<Instant>,
@@ -172,7 +172,7 @@ impl Authenticator {
         self.authorities.as_ref()
     }
 
-    /// True if callers are told apart.
+    /// True if callers have identities.
     pub(crate) const fn is_configured(&self) -> bool {
         self.unsecured.is_none()
     }

@@ -103,7 +103,7 @@ impl Authorizer {
         permit(&self.decide(user, info).await?, user, info)
     }
 
-    /// Like [`authorize`](Self::authorize), for a watch that goes on: only fresh answers of another server count.
+    /// Like [`authorize`](Self::authorize), for an open watch: only fresh answers of another server count.
     ///
     /// # Errors
     /// As `authorize`.

@@ -169,7 +169,7 @@ impl FlowControl {
             if let Some(admission) = self.arrive_at(schema, level, flow, width) {
                 return admission;
             }
-            // The level is gone since the rules were read.
+            // The level was removed after the rules were read.
             rules = Arc::clone(&self.rules.read());
             schema = rules.classify(user, info);
         }

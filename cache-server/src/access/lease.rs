@@ -212,7 +212,7 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
-/// True for a Status that withdraws a right. Other errors are faults of the one who decides.
+/// True for a Status that withdraws a right. Other errors are faults of the authorizer.
 const fn refuses(status: &Status) -> bool {
     matches!(status.code, 401 | 403)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::limits;
 
-/// Which requests wait, and how many are carried out at a time.
+/// Settings of flow control: the source of its objects, and the seats of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
     /// Origin of the FlowSchemas and PriorityLevelConfigurations. Default [`FlowSource::Builtin`].

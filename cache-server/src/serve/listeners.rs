@@ -126,7 +126,7 @@ impl UnixSocketFile {
     }
 }
 
-/// Permissions of the Unix socket: those of its owner.
+/// Permissions of the Unix socket: its owner reads and writes.
 const SOCKET_MODE: u32 = 0o600;
 
 impl Drop for UnixSocketFile {

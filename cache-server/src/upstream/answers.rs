@@ -36,8 +36,9 @@ struct TableState<T: Clone> {
     elder: HashMap<QuestionKey, DatedAnswer<T>>,
     /// Start of the younger generation.
     turned: Instant,
-    /// Questions on their way, at most one per waiting caller.
-    open: HashMap<QuestionKey, OpenQuestion<T>>,
+    /// Questions on their way, at most one per waiting caller, by the age that their callers accept: a check of an open watch
+    /// must not join a request's question, which may wait for its turn.
+    open: HashMap<(QuestionKey, Duration), OpenQuestion<T>>,
     /// Number of the next question.
     next: u64,
 }
@@ -55,7 +56,7 @@ struct OpenQuestion<T: Clone> {
 /// Removes a question from the open ones when it is answered or dropped.
 struct OpenGuard<T: Clone> {
     state: Arc<Mutex<TableState<T>>>,
-    key: QuestionKey,
+    key: (QuestionKey, Duration),
     number: u64,
 }
 
@@ -68,8 +69,8 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, kept_max }
     }
 
-    /// Returns the answer of `key`: a known one that is younger than `age`, or the outcome of `ask`, which callers with equal keys share. `ask` gets
-    /// the answer before, if the table still has it.
+    /// Returns the answer of `key`: a known one that is younger than `age`, or the outcome of `ask`, which callers with equal
+    /// keys and ages share. `ask` gets the answer before, if the table still has it.
     ///
     /// # Errors
     /// The error of `ask`.
@@ -92,9 +93,9 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
                 return Ok(last.answer.clone());
             }
             let before = last.map(|last| last.answer.clone());
-            match state.open.get(&key).and_then(|open| open.shared.upgrade()) {
+            match state.open.get(&(key, age)).and_then(|open| open.shared.upgrade()) {
                 Some(question) => question,
-                None => self.open(&mut state, key, now, ask(before)),
+                None => self.open(&mut state, (key, age), now, ask(before)),
             }
         };
         question.await
@@ -119,7 +120,13 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
     }
 
     /// Makes a question that other callers can join.
-    fn open<F>(&self, state: &mut TableState<T>, key: QuestionKey, now: Instant, asked: F) -> SharedQuestion<T>
+    fn open<F>(
+        &self,
+        state: &mut TableState<T>,
+        key: (QuestionKey, Duration),
+        now: Instant,
+        asked: F,
+    ) -> SharedQuestion<T>
     where
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
@@ -130,7 +137,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         let question = async move {
             let answer = asked.await?;
             let dated = DatedAnswer { asked: now, answer: answer.clone() };
-            guard.state.lock().keep(guard.key, dated, generation_max, kept_max);
+            guard.state.lock().keep(guard.key.0, dated, generation_max, kept_max);
             Ok(answer)
         };
         let question = question.boxed().shared();

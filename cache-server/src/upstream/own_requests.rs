@@ -2,16 +2,21 @@
 //!
 //! INVARIANT: an answer is read up to a bound, and within a time.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::{BodyExt as _, Limited};
+use informer_serving::status::{Status, StatusExt as _};
 use kube::client::Body;
-use tokio::time::timeout;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use super::connect::{UpstreamError, authorities, client, is_loopback, parse_url, without_user};
+use crate::limits::REVIEW_WAIT;
 
 /// Reason why a request has no answer, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +45,29 @@ pub(crate) trait SendOwn: Send + Sync {
         body: Bytes,
         bounds: AnswerBounds,
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), OwnRequestError>>;
+}
+
+/// Bounds the questions about callers that the API server answers at the same time: a flood of invented ones must not
+/// load it.
+#[derive(Clone)]
+pub(crate) struct ReviewSlots {
+    slots: Arc<Semaphore>,
+}
+
+impl ReviewSlots {
+    /// Creates `max` slots.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(max)) }
+    }
+
+    /// Takes a slot, once one is free.
+    ///
+    /// # Errors
+    /// 429 after [`REVIEW_WAIT`]. It is no fault of the API server, so earlier answers do not count for longer.
+    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let slot = timeout(REVIEW_WAIT, Arc::clone(&self.slots).acquire_owned()).await;
+        slot.ok().and_then(Result::ok).ok_or_else(|| Status::too_many_requests("too many callers wait for a review", 1))
+    }
 }
 
 /// Bounds of one answer.

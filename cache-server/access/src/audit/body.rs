@@ -15,7 +15,7 @@ const CREDENTIAL_TYPES: [&str; 2] = ["secrets", "tokenreviews"];
 /// Subresource whose bodies hold credentials: `serviceaccounts/token`.
 const TOKEN: &str = "token";
 
-/// Kinds that hold credentials, for objects whose kind is not that of their path.
+/// Kinds that hold credentials. A body may have another kind than its path.
 const CREDENTIAL_KINDS: [&str; 3] = ["Secret", "TokenReview", "TokenRequest"];
 
 /// Depth to which objects in objects are searched for kinds that hold credentials. Deeper ones are not recorded.

@@ -37,7 +37,7 @@ pub struct AuditEvent<'a> {
     pub kind: &'static str,
     /// Always `audit.k8s.io/v1`.
     pub api_version: &'static str,
-    /// How much is recorded.
+    /// Level of detail.
     pub level: AuditLevel,
     /// Identifier of the request, equal in all its records.
     #[serde(rename = "auditID")]

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// How much is recorded of a request. Each level includes those before it.
+/// Level of detail of a record. Each level includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum AuditLevel {
     /// Nothing.

@@ -29,7 +29,7 @@ pub struct AuditPolicy {
 /// Outcome of a policy for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditDecision {
-    /// How much is recorded.
+    /// Level of detail.
     pub level: AuditLevel,
     /// Stages without a record.
     pub omitted: AuditStages,

@@ -34,10 +34,10 @@ pub enum SignedTokenError {
     /// No key has the token's id.
     #[error("no key has the token's id")]
     UnknownKey,
-    /// The signature is that of no key with the token's id and algorithm.
+    /// No key with the token's id and algorithm verifies the signature.
     #[error("the signature is wrong")]
     Signature,
-    /// The issuer is none of the trusted ones.
+    /// The issuer is not trusted.
     #[error("the issuer is another one")]
     Issuer,
     /// The audience does not include this server.
@@ -60,7 +60,7 @@ pub enum KeySetError {
     /// The document is no JSON Web Key Set.
     #[error("it is no JSON Web Key Set")]
     NoSet,
-    /// None of the keys can verify tokens.
+    /// No key of the set can verify tokens.
     #[error("it has no key that can verify tokens")]
     NoKeys,
     /// There are more keys than [`KEYS_MAX`].
@@ -175,7 +175,7 @@ impl<'a> UnverifiedToken<'a> {
     }
 }
 
-/// Returns those of `audiences` that a token names. Call for verified tokens only.
+/// Returns the `audiences` that a token names. Call for verified tokens only.
 #[must_use]
 pub fn shared_audiences(token: &str, audiences: &[String]) -> Vec<String> {
     let claimed = UnverifiedToken::parse(token).ok().and_then(|token| serde_json::from_slice(&token.payload).ok());

@@ -112,7 +112,7 @@ impl PriorityLevels {
         levels
     }
 
-    /// Takes another configuration over. Requests keep their seats and places; a level that is gone serves those that it
+    /// Takes another configuration over. Requests keep their seats and places; a removed level serves those that it
     /// has. `exempt` is the largest number of exempt requests since the last adjustment.
     pub fn configure(
         &mut self,
@@ -159,7 +159,7 @@ impl PriorityLevels {
         present.find(|state| state.spec.name == name).map(|state| (state.id, state.width_max()))
     }
 
-    /// Takes up a request, as [`FairQueues::arrive`]. `None` if the level is gone: the request has to be classified again.
+    /// Takes up a request, as [`FairQueues::arrive`]. `None` if the level was removed: the request has to be classified again.
     pub fn arrive(
         &mut self,
         now: Duration,
@@ -196,7 +196,7 @@ impl PriorityLevels {
         self.level(level).is_some_and(|state| state.queues.cancel(now, ticket, dispatch))
     }
 
-    /// Adjusts the limits to the demand if [`ADJUST_EVERY`] has passed, and drops levels that are gone and idle. Returns true
+    /// Adjusts the limits to the demand if [`ADJUST_EVERY`] has passed, and drops removed levels that are idle. Returns true
     /// if it did.
     pub fn tick(&mut self, now: Duration, exempt: u32, dispatch: impl FnMut(LevelId, FlowTicket, SeatGrant)) -> bool {
         if now.saturating_sub(self.adjusted) < ADJUST_EVERY {
@@ -226,7 +226,7 @@ impl PriorityLevels {
         self.levels.iter_mut().find(|state| state.id == id)
     }
 
-    /// Divides the server's seats by shares. Levels that are gone but busy still have theirs. The sum may exceed the
+    /// Divides the server's seats by shares. Removed levels that are busy still have theirs. The sum may exceed the
     /// server's seats by one for each level.
     fn divide(&mut self) {
         let shares: f64 = self.levels.iter().map(|state| f64::from(state.spec.shares)).sum();

@@ -48,7 +48,7 @@ struct RoleKey {
 #[derive(Clone, Debug, Default)]
 struct BoundRole {
     object: Option<RbacObject>,
-    /// The rules that it grants, those of other roles included. Empty if there is no such role.
+    /// The rules that it grants, aggregated ones included. Empty if there is no such role.
     rules: Vec<RoleRule>,
     sketch: RuleSketch,
     bindings: usize,
@@ -270,7 +270,7 @@ impl RbacPolicy {
         }
     }
 
-    /// The bindings of a user: first those of the cluster, then those of the namespace.
+    /// The bindings of a user: cluster-wide ones first, then the namespace's.
     fn grants<'a>(&'a self, user: &'a User, namespace: &'a str) -> impl Iterator<Item = &'a Grant> {
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         let scopes = [Some(""), namespace].into_iter().flatten();
@@ -368,7 +368,7 @@ impl RoleSubject {
         }
     }
 
-    /// Returns the user name of a service account. Without a namespace it is in that of the binding.
+    /// Returns the user name of a service account. Without a namespace, the binding's counts.
     fn service_account(&self, binding: &str) -> Option<String> {
         let namespace = if self.namespace.is_empty() { binding } else { &self.namespace };
         (!namespace.is_empty()).then(|| User::service_account(namespace, &self.name).name)

@@ -42,7 +42,7 @@ pub(crate) struct RuleSketch {
 }
 
 impl RuleSketch {
-    /// The sketch of several rules: that of any of them may match.
+    /// Sketch of several rules: it may match if one of theirs may.
     pub(crate) fn of<'a>(rules: impl IntoIterator<Item = &'a RoleRule>) -> Self {
         let mut sketch = Self::default();
         for rule in rules {

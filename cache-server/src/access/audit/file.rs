@@ -73,7 +73,7 @@ impl RotatedFile {
     /// Opens the file. `bytes_max` and `backups_max` of 0 mean no limit.
     ///
     /// # Errors
-    /// That of the operating system.
+    /// Error of the operating system.
     pub(super) fn open(path: &Path, bytes_max: u64, backups_max: usize) -> io::Result<Self> {
         let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max };
         Ok(Self { path: path.to_owned(), bytes_max, backups_max, open: Some(OpenFile::open(path, bytes_max)?) })

@@ -8,12 +8,11 @@ use access_rules::user::{AUTHENTICATED, User};
 use http::Method;
 use informer_serving::status::Status;
 use serde::{Deserialize, Serialize};
-use tokio::{sync::Semaphore, time::timeout};
 
 use super::tokens::{BearerToken, undecided};
 use crate::{
     limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, TOKEN_REVIEWS_MAX},
-    upstream::own_requests::{AnswerBounds, SendOwn},
+    upstream::own_requests::{AnswerBounds, ReviewSlots, SendOwn},
 };
 
 /// Path of questions for the user of a token.
@@ -27,8 +26,7 @@ const KIND: &str = "TokenReview";
 pub(crate) struct TokenReviews {
     upstream: Arc<dyn SendOwn>,
     audiences: Vec<String>,
-    /// Questions that may be sent now.
-    slots: Semaphore,
+    slots: ReviewSlots,
 }
 
 /// The API server's answer.
@@ -76,19 +74,18 @@ struct TokenAnswerStatus {
 impl TokenReviews {
     /// `audiences` are those that a token may have; empty: those of the API server.
     pub(super) fn new(upstream: Arc<dyn SendOwn>, audiences: Vec<String>) -> Self {
-        Self { upstream, audiences, slots: Semaphore::new(TOKEN_REVIEWS_MAX) }
+        Self { upstream, audiences, slots: ReviewSlots::new(TOKEN_REVIEWS_MAX) }
     }
 
     /// Asks about one token.
     ///
     /// # Errors
-    /// 503 without a usable answer.
+    /// 429 while too many tokens are reviewed; 503 without a usable answer.
     pub(super) async fn review(&self, token: &BearerToken) -> Result<ReviewedToken, Status> {
         let spec = TokenQuestionSpec { token: token.text(), audiences: &self.audiences };
         let question = TokenQuestion { api_version: API_VERSION, kind: KIND, spec };
         let question = serde_json::to_vec(&question).expect("a review is texts").into();
-        let slot = timeout(REVIEW_WAIT, self.slots.acquire()).await;
-        let _slot = slot.map_err(|_| failed("too many tokens wait for their review"))?;
+        let _slot = self.slots.enter().await?;
         let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
         let answer = self.upstream.send(Method::POST, TOKEN_REVIEWS, question, bounds).await;
         let (code, body) = answer.map_err(|error| failed(&error.to_string()))?;

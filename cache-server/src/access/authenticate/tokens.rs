@@ -1,4 +1,4 @@
-//! Bearer tokens: those of the file, those that issuers signed, and those that the API server knows.
+//! Bearer tokens: static ones of a file, ones that an issuer signed, and ones that the API server knows.
 //!
 //! INVARIANT: tokens of the file are compared by keyed hashes, so that the time of a comparison tells nothing. INVARIANT: a
 //! token of a trusted issuer is decided here, whatever the API server would answer.

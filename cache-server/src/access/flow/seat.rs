@@ -132,7 +132,7 @@ impl SeatWait {
                 self.granted = None;
                 Ok(Seat::granted(&self.flow, &self.schema, self.key.0, grant, self.since.elapsed()))
             }
-            // The sender is dropped only by a cancellation, which is that of `self`.
+            // Only the cancellation of `self` drops the sender.
             Ok(Err(_)) | Err(_) => Err(self.flow.refuse(&self.schema, RefusalReason::TimeOut)),
         }
     }

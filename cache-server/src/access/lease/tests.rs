@@ -63,7 +63,7 @@ fn a_withdrawal_wakes_the_watches_of_its_right_only() {
     assert!(other.poll_withdrawn(&cx).is_pending());
 }
 
-/// Goal: a refusal ends a watch in time, an error of the one who decides does not. Method: each Status for one pass.
+/// Goal: a refusal ends a watch in time, another error of the authorizer does not. Method: each Status for one pass.
 #[tokio::test(start_paused = true)]
 async fn only_refusals_withdraw_a_right() {
     for (answer, withdrawn) in [

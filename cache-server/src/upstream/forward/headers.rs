@@ -5,7 +5,7 @@
 //!
 //! Source: RFC 9110, section 7.6.1; apiserver `authentication/request/{headerrequest,websocket}`.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use access_rules::authentication::bearer;
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -32,9 +32,6 @@ const OF_FRONT_PROXIES: [&str; 4] = ["x-remote-user", "x-remote-group", "x-remot
 
 const IMPERSONATE: &str = "impersonate-";
 
-/// Prefix of the subprotocol in which browsers send a bearer token.
-const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-
 /// Returns the headers that say who a caller is: Authorization and Impersonate-*. A bearer token in a subprotocol of a
 /// WebSocket becomes an Authorization header, because the upstream accepts it only with an upgrade.
 pub(crate) fn credentials(headers: &HeaderMap) -> HeaderMap {
@@ -53,13 +50,11 @@ pub(crate) fn credentials(headers: &HeaderMap) -> HeaderMap {
     found
 }
 
-/// Returns the bearer token that a WebSocket handshake carries, as an Authorization header. `None` if there is none, or
-/// more than one, which the API server refuses.
+/// Returns the bearer token that a WebSocket handshake carries, as an Authorization header. `None` if there is none that
+/// the API server accepts.
 fn websocket_token(headers: &HeaderMap) -> Option<HeaderValue> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let mut tokens = values.flat_map(|value| value.split(',')).filter_map(|value| value.trim().strip_prefix(BEARER));
-    let (Some(token), None) = (tokens.next(), tokens.next()) else { return None };
-    let token = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+    let token = bearer::of_subprotocols(values).ok()??;
     let mut authorization = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
     authorization.set_sensitive(true);
     Some(authorization)

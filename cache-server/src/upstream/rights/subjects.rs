@@ -16,11 +16,11 @@ use super::{
     unreadable,
 };
 use crate::{
-    limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE_AWAY, RIGHTS_MAX},
+    limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE_AWAY, RIGHTS_MAX, SUBJECT_REVIEWS_MAX},
     upstream::{
         answers::AnswerTable,
         key::KeyMaker,
-        own_requests::{AnswerBounds, SendOwn},
+        own_requests::{AnswerBounds, ReviewSlots, SendOwn},
     },
 };
 
@@ -31,13 +31,14 @@ pub(crate) struct SubjectRights {
     own: Arc<dyn SendOwn>,
     keys: KeyMaker,
     decisions: AnswerTable<Decision>,
+    slots: ReviewSlots,
 }
 
 impl SubjectRights {
     /// Starts without answers.
     pub(crate) fn new(own: Arc<dyn SendOwn>) -> Self {
         let decisions = AnswerTable::new(RIGHTS_MAX, Decision::age_max, RIGHT_AGE_AWAY);
-        Self { own, keys: KeyMaker::new(), decisions }
+        Self { own, keys: KeyMaker::new(), decisions, slots: ReviewSlots::new(SUBJECT_REVIEWS_MAX) }
     }
 
     /// Decides whether `user` may send the request. A collection with selectors is first asked about without them, so that
@@ -46,34 +47,47 @@ impl SubjectRights {
     /// Cost: as of `Rights::check`, but all callers that are the same user share answers.
     ///
     /// # Errors
-    /// 500 if this server's account may not ask; 503 or 504 if no answer comes.
+    /// 500 if this server's account may not ask; 503 or 504 if no answer comes; 429 while too many questions are open.
     pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
-        self.decide_within(user, info, Duration::MAX).await
+        self.decide_within(user, info, Duration::MAX, Some(&self.slots)).await
     }
 
-    /// Like [`decide`](Self::decide), for a watch that goes on: by an answer that is younger than [`RECHECKED_AGE`].
+    /// Like [`decide`](Self::decide), for an open watch: by an answer that is younger than [`RECHECKED_AGE`]. It takes no
+    /// slot: a flood of requests must not prolong a withdrawn right.
     ///
     /// # Errors
-    /// As `decide`.
+    /// As `decide`, without 429.
     pub(crate) async fn decide_again(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
-        self.decide_within(user, info, RECHECKED_AGE).await
+        self.decide_within(user, info, RECHECKED_AGE, None).await
     }
 
-    async fn decide_within(&self, user: &User, info: &RequestInfo, age: Duration) -> Result<AccessDecision, Status> {
+    async fn decide_within(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        age: Duration,
+        slots: Option<&ReviewSlots>,
+    ) -> Result<AccessDecision, Status> {
         if let Some(whole) = without_selectors(info)
-            && self.answer(user, &whole, age).await? == Decision::Allowed
+            && self.answer(user, &whole, age, slots).await? == Decision::Allowed
         {
             return Ok(AccessDecision::Allowed { reason: String::new() });
         }
-        Ok(match self.answer(user, info, age).await? {
+        Ok(match self.answer(user, info, age, slots).await? {
             Decision::Allowed => AccessDecision::Allowed { reason: String::new() },
             Decision::Denied(denial) => AccessDecision::NoOpinion { reason: denial.reason.clone() },
         })
     }
 
-    async fn answer(&self, user: &User, info: &RequestInfo, age: Duration) -> Result<Decision, Status> {
+    async fn answer(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        age: Duration,
+        slots: Option<&ReviewSlots>,
+    ) -> Result<Decision, Status> {
         let key = self.keys.subject(user, info);
-        match self.decisions.answer(key, age, |before| self.review(user, info, before)).await {
+        match self.decisions.answer(key, age, |before| self.review(user, info, before, slots.cloned())).await {
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
             Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away),
             other => other,
@@ -85,9 +99,14 @@ impl SubjectRights {
         user: &User,
         info: &RequestInfo,
         before: Option<Decision>,
+        slots: Option<ReviewSlots>,
     ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
         let (own, body) = (Arc::clone(&self.own), review::user_access_review(user, info));
         async move {
+            let _slot = match &slots {
+                Some(slots) => Some(slots.enter().await?),
+                None => None,
+            };
             let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
             let answer = own.send(Method::POST, review::USER_ACCESS_REVIEWS, body, bounds).await;
             let (code, body) = answer.map_err(|error| unreadable(&error.to_string()))?;
@@ -113,9 +132,73 @@ fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use futures::{FutureExt as _, future::BoxFuture};
+    use http::StatusCode;
     use informer_serving::query::Query;
+    use serde_json::json;
+    use tokio::{task::JoinSet, time::advance};
 
     use super::*;
+    use crate::{limits::RIGHT_AGE_AWAY, upstream::own_requests::OwnRequestError};
+
+    /// An API server that allows everything. Once stuck, it never answers questions about users other than `known`.
+    #[derive(Default)]
+    struct StuckServer {
+        is_stuck: AtomicBool,
+        unanswered: AtomicUsize,
+    }
+
+    impl SendOwn for StuckServer {
+        fn send<'a>(
+            &'a self,
+            _: Method,
+            _: &'a str,
+            body: Bytes,
+            _: AnswerBounds,
+        ) -> BoxFuture<'a, Result<(StatusCode, Bytes), OwnRequestError>> {
+            if self.is_stuck.load(Ordering::SeqCst) && !body.windows(7).any(|part| part == b"\"known\"") {
+                self.unanswered.fetch_add(1, Ordering::SeqCst);
+                return std::future::pending().boxed();
+            }
+            let mut answer: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            answer["status"] = json!({ "allowed": true });
+            async move { Ok((StatusCode::CREATED, answer.to_string().into())) }.boxed()
+        }
+    }
+
+    fn user(name: &str) -> User {
+        User { name: name.to_owned(), ..User::default() }
+    }
+
+    /// Goal: a flood of users neither loads the API server without bound, nor prolongs rights, nor delays the checks of open
+    /// watches. Method: as many unanswered questions as there are slots, then a request and a check of a known user.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_users_gets_429() {
+        let server = Arc::new(StuckServer::default());
+        let rights = Arc::new(SubjectRights::new(Arc::clone(&server) as Arc<dyn SendOwn>));
+        let pods = info("/api/v1/pods");
+        let allowed = Ok(AccessDecision::Allowed { reason: String::new() });
+        assert_eq!(rights.decide(&user("known"), &pods).await, allowed);
+        advance(RIGHT_AGE_AWAY / 2).await;
+        server.is_stuck.store(true, Ordering::SeqCst);
+        let mut flood = JoinSet::new();
+        for number in 0..SUBJECT_REVIEWS_MAX {
+            let (rights, pods) = (Arc::clone(&rights), pods.clone());
+            flood.spawn(async move { rights.decide(&user(&format!("u{number}")), &pods).await });
+        }
+        while server.unanswered.load(Ordering::SeqCst) < SUBJECT_REVIEWS_MAX {
+            tokio::task::yield_now().await;
+        }
+        let known = user("known");
+        let (refused, checked) = futures::join!(rights.decide(&known, &pods), rights.decide_again(&known, &pods));
+        assert_eq!(refused.map_err(|status| status.code), Err(429));
+        assert_eq!(checked, allowed);
+        flood.shutdown().await;
+        assert_eq!(rights.decide(&known, &info("/api/v1/nodes")).await, allowed);
+    }
 
     fn info(request: &str) -> RequestInfo {
         let (path, query) = request.split_once('?').unwrap_or((request, ""));
