@@ -80,7 +80,9 @@ impl RotatedFile {
     }
 
     fn write(&mut self, mut lines: &[u8]) -> Result<(), LostLines> {
-        self.notice_a_move();
+        if self.open.as_ref().is_some_and(|open| open.checked.elapsed() >= MOVED_CHECK_EVERY) {
+            self.notice_a_move();
+        }
         while !lines.is_empty() {
             let written = self.write_some(lines);
             let (Ok(bytes) | Err((bytes, _))) = &written;
@@ -112,8 +114,13 @@ impl RotatedFile {
         open.append(&lines[..fitting]).map(|()| fitting)
     }
 
-    /// Renames and closes the file, and deletes the oldest renamed ones. After an error the file stays in use.
+    /// Renames and closes the file, and deletes the oldest renamed ones. After an error the file stays in use. One that
+    /// another program moved is only closed.
     fn rotate(&mut self) {
+        self.notice_a_move();
+        if self.open.is_none() {
+            return;
+        }
         let path = self.path.display();
         if let Err(error) = self.rename() {
             tracing::error!(%error, %path, "audit log not rotated");
@@ -173,7 +180,7 @@ impl RotatedFile {
 
     /// Closes a file that is no longer at its path, and looks whether another program shortened it.
     fn notice_a_move(&mut self) {
-        let Some(open) = self.open.as_mut().filter(|open| open.checked.elapsed() >= MOVED_CHECK_EVERY) else { return };
+        let Some(open) = &mut self.open else { return };
         open.checked = Instant::now();
         let identity = |data: &fs::Metadata| (data.dev(), data.ino());
         let (at_path, own) = (fs::metadata(&self.path), open.file.metadata());
@@ -306,6 +313,21 @@ mod tests {
         {
             assert!(!file.is_backup(other), "{other}");
         }
+    }
+
+    /// Goal: a moved file does not grow beyond its limit, and the one in its place is used, not renamed. Method: both before
+    /// the next comparison with the path.
+    #[test]
+    fn a_moved_file_that_is_full_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("audit.log"), folder.path().join("audit.log.1"));
+        let mut file = RotatedFile::open(&path, 4, 0).unwrap();
+        file.write(b"a\nb\n").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, "c\n").unwrap();
+        file.write(b"d\n").unwrap();
+        let (files, lines) = all_lines(folder.path());
+        assert_eq!((files, lines.concat()), (2, "cdab".to_owned()));
     }
 
     #[test]
