@@ -1,19 +1,18 @@
 //! The lists and watches that reached a kube-apiserver, from its audit log: each with its caller and its query, which
 //! counters do not have.
 
-use std::{fs, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
 use serde::Deserialize;
 
-/// Records a list or watch when it arrives, and nothing else.
+/// Records a list or watch when it arrives and when it is answered, and nothing else.
 const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
-    "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
+    "omitStages": ["Panic"],
     "rules": [{"level": "Metadata", "verbs": ["list", "watch"]}, {"level": "None"}]}"#;
 const LOG: &str = "audit.log";
 
 /// A list or watch that reached the API server.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "AuditEvent")]
+#[derive(Clone, Debug)]
 pub struct RecordedRead {
     /// Name of its caller.
     pub user: String,
@@ -21,16 +20,23 @@ pub struct RecordedRead {
     pub verb: String,
     /// Path and query.
     pub uri: String,
+    /// Status code of the answer; `None` if there was none.
+    pub code: Option<u16>,
 }
 
 /// The part of an event of `audit.k8s.io/v1` that is used.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AuditEvent {
+    #[serde(rename = "auditID")]
+    id: String,
+    stage: String,
     #[serde(rename = "requestURI")]
     request_uri: String,
     verb: String,
     user: AuditUser,
+    #[serde(default)]
+    response_status: AuditStatus,
 }
 
 #[derive(Deserialize)]
@@ -38,10 +44,9 @@ struct AuditUser {
     username: String,
 }
 
-impl From<AuditEvent> for RecordedRead {
-    fn from(event: AuditEvent) -> Self {
-        Self { user: event.user.username, verb: event.verb, uri: event.request_uri }
-    }
+#[derive(Default, Deserialize)]
+struct AuditStatus {
+    code: Option<u16>,
 }
 
 impl RecordedRead {
@@ -74,5 +79,15 @@ pub(super) fn flags(folder: &Path) -> [String; 2] {
 /// The reads so far. A line that a killed server did not finish is skipped.
 pub(super) fn reads(folder: &Path) -> Vec<RecordedRead> {
     let log = fs::read_to_string(folder.join(LOG)).unwrap_or_default();
-    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    let events: Vec<AuditEvent> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let codes: HashMap<_, _> =
+        events.iter().filter_map(|event| Some((event.id.clone(), event.response_status.code?))).collect();
+    let received = events.into_iter().filter(|event| event.stage == "RequestReceived");
+    let read = |AuditEvent { id, user, verb, request_uri, .. }| RecordedRead {
+        user: user.username,
+        verb,
+        uri: request_uri,
+        code: codes.get(&id).copied(),
+    };
+    received.map(read).collect()
 }
