@@ -36,7 +36,7 @@ use self::{
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::WatchLeases,
     peer::Peer,
-    shares::{AddressShares, UserShare, UserShares, WatchShare},
+    shares::{AddressShares, PlaceKind, UserPlace, UserShare, UserShares},
 };
 use crate::ids;
 
@@ -80,8 +80,8 @@ pub(crate) struct RequestContext {
     pub(crate) seat: Option<Seat>,
     /// The part of the caller in what all users share; `None` before the caller is known, and if it has no limits.
     pub(crate) share: Option<Arc<UserShare>>,
-    /// The caller's place for a watch, until it is open.
-    pub(crate) place: Option<WatchShare>,
+    /// The caller's place for a watch, or for a request that is passed on, until the response holds it.
+    pub(crate) place: Option<UserPlace>,
     /// Headers of the response that name its FlowSchema and priority level.
     pub(crate) flow: FlowHeaders,
     /// The caller; `None` before it is known, and if it is refused.
@@ -239,7 +239,19 @@ impl Access {
     pub(crate) fn share(&self, request: &mut RequestContext) -> Result<(), Status> {
         request.share = request.user().and_then(|user| self.shares.of(user));
         if let Some(share) = request.share.as_ref().filter(|_| request.info.verb == "watch") {
-            request.place = Some(self.shares.watch(share).ok_or_else(too_many_watches)?);
+            request.place = Some(self.shares.take(share, PlaceKind::Watch).ok_or_else(too_many_watches)?);
+        }
+        Ok(())
+    }
+
+    /// Takes a place of the caller for a request that is passed on, instead of one for a watch.
+    ///
+    /// # Errors
+    /// 429 if the caller has as many such requests as it may have.
+    pub(crate) fn share_upstream(&self, request: &mut RequestContext) -> Result<(), Status> {
+        request.place = None;
+        if let Some(share) = &request.share {
+            request.place = Some(self.shares.take(share, PlaceKind::Forwarded).ok_or_else(too_many_forwarded)?);
         }
         Ok(())
     }
@@ -269,6 +281,10 @@ impl Access {
 
 fn too_many_watches() -> Status {
     Status::too_many_requests("too many watches of this user are open, please try again later", 10)
+}
+
+fn too_many_forwarded() -> Status {
+    Status::too_many_requests("too many requests of this user wait for the upstream", 1)
 }
 
 /// True for requests that last as long as their clients like, other than watches: they need no seats, as in

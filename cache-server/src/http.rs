@@ -84,7 +84,7 @@ where
     };
     if let Some(forwarder) = forwarder {
         let has_body = !body.is_end_stream();
-        let answer = passed_on(forwarder, &parts, body, &mut context).await;
+        let answer = passed_on(&app, forwarder, &parts, body, &mut context).await;
         // The connection cannot carry another request if the upstream did not take the body.
         let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
         return finished(answer, head.errors, &mut context, &mut answering, closes);
@@ -153,6 +153,7 @@ fn upstream_answerer<'a>(
 
 /// Passes a request to the API server behind this server.
 fn passed_on<'a, B>(
+    app: &'a App,
     forwarder: &'a Forwarder,
     parts: &'a Parts,
     body: B,
@@ -166,8 +167,12 @@ where
         if let Some(audit) = &context.audit {
             audit.note_forwarded();
         }
+        app.access.share_upstream(context)?;
         let mut response = forwarder.forward(parts, body).await?.map(Body::forwarded);
         admission::hold_seats(context, &mut response);
+        if let Some(place) = context.place.take() {
+            response.body_mut().guard().occupy(place);
+        }
         Ok(response)
     })
 }

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use super::{audit::AuditRecord, flow::SeatHold, lease::WatchLease, shares::WatchShare};
+use super::{audit::AuditRecord, flow::SeatHold, lease::WatchLease, shares::UserPlace};
 
 /// Belongs to a response body, and is dropped with it.
 #[derive(Default)]
@@ -11,8 +11,8 @@ pub(crate) struct ResponseGuard {
     lease: Option<WatchLease>,
     /// The seats of the request, until they are given back.
     seats: Option<SeatHold>,
-    /// The user's place for an open watch.
-    place: Option<WatchShare>,
+    /// The user's place for an open watch, or for a request that is passed on.
+    place: Option<UserPlace>,
     /// Makes the last record of the request when it is dropped; `None` without an audit log.
     audit: Option<Box<AuditRecord>>,
 }
@@ -23,8 +23,8 @@ impl ResponseGuard {
         self.lease = Some(lease);
     }
 
-    /// Holds the user's place for an open watch.
-    pub(crate) fn occupy(&mut self, place: WatchShare) {
+    /// Holds the user's place.
+    pub(crate) fn occupy(&mut self, place: UserPlace) {
         self.place = Some(place);
     }
 

@@ -1,5 +1,5 @@
-//! The part of each user in what all users share, besides seats: memory of request bodies, open watches, and the owner of
-//! held pages and exact states; the part of each address in the connections.
+//! The part of each user in what all users share, besides seats: memory of request bodies, open watches, requests that are
+//! passed on, and the owner of held pages and exact states; the part of each address in the connections.
 //!
 //! INVARIANT: a user alone gets most of everything, but never all: whatever it does, others get their part at once.
 //! Members of `system:masters` have no limits.
@@ -17,7 +17,10 @@ use std::{
 use access_rules::user::{MASTERS, User};
 use parking_lot::Mutex;
 
-use crate::{budget::Room, limits::WATCHES_MAX};
+use crate::{
+    budget::Room,
+    limits::{UPSTREAM_REQUESTS_MAX, WATCHES_MAX},
+};
 
 /// A user may hold this many times as much as is free, and so four fifths of everything if it is alone. Of two users that
 /// want as much as they get, each has four ninths.
@@ -30,8 +33,43 @@ const UNUSED_MAX: usize = 1_024;
 #[derive(Default)]
 pub(crate) struct UserShares {
     users: Mutex<UserTable>,
-    /// Open watches of all limited users.
+    /// Places of all limited users.
+    taken: TakenPlaces,
+}
+
+/// The requests that take a place while they last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceKind {
+    /// Watches of this server's own.
+    Watch,
+    /// Requests that are passed to the upstream.
+    Forwarded,
+}
+
+/// Number of taken places of each kind.
+#[derive(Default)]
+struct TakenPlaces {
     watches: AtomicUsize,
+    forwarded: AtomicUsize,
+}
+
+impl PlaceKind {
+    /// Places of this kind for all users.
+    const fn max(self) -> usize {
+        match self {
+            Self::Watch => WATCHES_MAX,
+            Self::Forwarded => UPSTREAM_REQUESTS_MAX,
+        }
+    }
+}
+
+impl TakenPlaces {
+    const fn of(&self, kind: PlaceKind) -> &AtomicUsize {
+        match kind {
+            PlaceKind::Watch => &self.watches,
+            PlaceKind::Forwarded => &self.forwarded,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -47,13 +85,14 @@ pub(crate) struct UserShare {
     pub(crate) owner: u64,
     /// Its memory for request bodies.
     pub(crate) room: Room,
-    watches: AtomicUsize,
+    taken: TakenPlaces,
 }
 
-/// One open watch of a user. Dropped with the watch.
-pub(crate) struct WatchShare {
+/// One place of a user. Dropped with the watch, or with the answer to the request.
+pub(crate) struct UserPlace {
     shares: Arc<UserShares>,
     share: Arc<UserShare>,
+    kind: PlaceKind,
 }
 
 impl UserShares {
@@ -72,17 +111,18 @@ impl UserShares {
         }
         let mut hasher = DefaultHasher::new();
         user.name.hash(&mut hasher);
-        let share = Arc::new(UserShare { owner: hasher.finish(), room: Room::of_user(), watches: AtomicUsize::new(0) });
+        let share =
+            Arc::new(UserShare { owner: hasher.finish(), room: Room::of_user(), taken: TakenPlaces::default() });
         by_name.insert(user.name.clone(), Arc::downgrade(&share));
         Some(share)
     }
 
-    /// Takes a place for a watch; `None` if the user has its part of [`WATCHES_MAX`].
-    pub(crate) fn watch(self: &Arc<Self>, share: &Arc<UserShare>) -> Option<WatchShare> {
-        let open = self.watches.fetch_add(1, Ordering::Relaxed);
-        let own = share.watches.fetch_add(1, Ordering::Relaxed);
-        let place = WatchShare { shares: Arc::clone(self), share: Arc::clone(share) };
-        may_take(own, WATCHES_MAX.saturating_sub(open)).then_some(place)
+    /// Takes a place; `None` if the user has its part of them.
+    pub(crate) fn take(self: &Arc<Self>, share: &Arc<UserShare>, kind: PlaceKind) -> Option<UserPlace> {
+        let all = self.taken.of(kind).fetch_add(1, Ordering::Relaxed);
+        let own = share.taken.of(kind).fetch_add(1, Ordering::Relaxed);
+        let place = UserPlace { shares: Arc::clone(self), share: Arc::clone(share), kind };
+        may_take(own, kind.max().saturating_sub(all)).then_some(place)
     }
 }
 
@@ -140,10 +180,10 @@ const fn may_take(own: usize, free: usize) -> bool {
     own < free.saturating_mul(FREE_FACTOR)
 }
 
-impl Drop for WatchShare {
+impl Drop for UserPlace {
     fn drop(&mut self) {
-        self.share.watches.fetch_sub(1, Ordering::Relaxed);
-        self.shares.watches.fetch_sub(1, Ordering::Relaxed);
+        self.share.taken.of(self.kind).fetch_sub(1, Ordering::Relaxed);
+        self.shares.taken.of(self.kind).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -159,15 +199,17 @@ mod tests {
     fn one_user_alone_leaves_places_to_others() {
         let shares = Arc::new(UserShares::default());
         let (greedy, modest) = (shares.of(&user("a")).unwrap(), shares.of(&user("b")).unwrap());
-        let open: Vec<_> = std::iter::from_fn(|| shares.watch(&greedy)).collect();
-        assert_eq!(open.len(), WATCHES_MAX * 4 / 5);
-        let others: Vec<_> = std::iter::from_fn(|| shares.watch(&modest)).take(100).collect();
-        assert_eq!(others.len(), 100, "another user gets places at once");
-        assert!(shares.watch(&greedy).is_none());
-        drop(open);
-        assert!(shares.watch(&greedy).is_some());
-        drop(others);
-        assert_eq!(shares.watches.load(Ordering::Relaxed), 0);
+        for kind in [PlaceKind::Watch, PlaceKind::Forwarded] {
+            let taken: Vec<_> = std::iter::from_fn(|| shares.take(&greedy, kind)).collect();
+            assert_eq!(taken.len(), (kind.max() * 4).div_ceil(5));
+            let others: Vec<_> = std::iter::from_fn(|| shares.take(&modest, kind)).take(100).collect();
+            assert_eq!(others.len(), 100, "another user gets places at once");
+            assert!(shares.take(&greedy, kind).is_none());
+            drop(taken);
+            assert!(shares.take(&greedy, kind).is_some());
+            drop(others);
+            assert_eq!(shares.taken.of(kind).load(Ordering::Relaxed), 0);
+        }
     }
 
     #[test]
