@@ -191,7 +191,15 @@ mod tests {
         ] {
             assert_eq!(is_allowed(&policies, user, request), expected, "{} {request}", user.name);
         }
-        assert_eq!(policies.rules_for(&bob, "a").resource_rules.len(), 1);
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let (verbs, api_groups, resources) = (texts(&["get", "list", "watch"]), texts(&[""]), texts(&["pods"]));
+        let non_resource_urls = texts(&["/healthz*"]);
+        let of_resources = RoleRule { verbs: verbs.clone(), api_groups, resources, ..RoleRule::default() };
+        let of_paths = RoleRule { verbs, non_resource_urls, ..RoleRule::default() };
+        assert_eq!(policies.rules_for(&bob, "a").into_rules(), [of_resources]);
+        // As in kube-apiserver, a policy without a namespace is listed for none.
+        assert_eq!(policies.rules_for(&bob, "").into_rules(), [of_paths]);
+        assert_eq!(policies.rules_for(&admin, "a").resource_rules[0].verbs, ["*"]);
         assert_eq!(policies.rules_for(&bob, "b").resource_rules.len(), 0);
     }
 

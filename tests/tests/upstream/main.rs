@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
+mod audit;
 mod authentication;
 mod authorization;
 mod counts;
