@@ -89,6 +89,7 @@ mod progress;
 pub mod raw;
 #[cfg(feature = "runtime")]
 mod runtime;
+mod selectors;
 mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -116,6 +117,7 @@ pub use crate::{
     index::Index,
     informer::{Informer, InformerBuilder, Representation, VersionTimeout},
     object::Object,
+    selectors::IntoLabelSelector,
     stats::{Stats, Strategy},
     store::{Snapshot, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
