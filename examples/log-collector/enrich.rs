@@ -9,7 +9,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use informer::{Cluster, ConfigError, Informer, Object, Snapshot};
+use informer::{Cluster, ConfigError, Informer, Object, ObjectView, Snapshot};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use serde::Serialize;
@@ -72,8 +72,9 @@ impl Pods {
     /// The metadata of the pod with this log directory. Returns `known` itself if that is current.
     pub(crate) fn find(&self, pod: &PodRef, known: Option<&Arc<Metadata>>) -> Option<Arc<Metadata>> {
         let key = pod.key();
-        let living = self.now.get(&key).filter(|object| is_of(object, pod));
-        match (living.or_else(|| self.now.lingering(&key).find(|object| is_of(object, pod))), known) {
+        let living = self.now.get(&key).filter(|object| is_of(object.view(), pod));
+        let lingering = || self.now.lingering(&key).find(|object| is_of(*object, pod)).map(ObjectView::to_object);
+        match (living.or_else(lingering), known) {
             (Some(object), Some(known)) if known.resource_version == object.resource_version() => {
                 Some(Arc::clone(known))
             }
@@ -85,7 +86,7 @@ impl Pods {
 }
 
 /// True if this object is the pod with that log directory, not another of the same name.
-fn is_of(object: &Object<PodMeta>, pod: &PodRef) -> bool {
+fn is_of(object: ObjectView<'_, PodMeta>, pod: &PodRef) -> bool {
     let mirrors = || {
         let annotations = object.decode().ok()?.metadata.annotations.clone()?;
         annotations.get(MIRROR_ANNOTATION).map(|uid| *uid == pod.uid)

@@ -33,6 +33,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Time to wait for the pods before a warning is printed. Waiting continues after that.
 const READY_WAIT: Duration = Duration::from_secs(30);
 
+/// Time to wait for the last save at the end; the kubelet kills the process after 30 s.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
 /// Writes the log lines of this node's pods to stdout, as JSON with the pods' labels.
 #[derive(Debug, Parser)]
 #[command(name = "log-collector", version, about)]
@@ -119,7 +122,9 @@ async fn collect(arguments: &Arguments) -> Result<Counts, Failure> {
     let outcome = collecting.await?;
     // Stop the informer cleanly, so that its checkpoint is complete for the next start.
     waiting.abort();
-    informer.stop().await;
+    if let Err(late) = informer.shutdown(STOP_WAIT).await {
+        eprintln!("log-collector: {late}; the next start reads what was not saved again");
+    }
     outcome
 }
 

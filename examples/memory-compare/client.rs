@@ -113,7 +113,7 @@ async fn informer(
     pods.ready(Duration::from_secs(100)).await?;
     let synced = start.elapsed();
     let (mut checksum, mut stored) = (Checksum::default(), 0);
-    for pod in pods.store().snapshot().iter() {
+    for pod in &pods.store().snapshot() {
         checksum.add(pod.key(), pod.uid(), pod.resource_version());
         stored += pod.json().len();
     }

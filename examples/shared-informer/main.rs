@@ -17,7 +17,7 @@ use std::{
 
 use cache_server::{Server, config, populate};
 use clap::Parser;
-use informer::{Cluster, Informer, Snapshot, index};
+use informer::{Cluster, Informer, ObjectView, Snapshot, index};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Barrier, watch};
 
@@ -86,7 +86,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     check(&tallies, &writes)?;
     let now = pods.store().snapshot();
-    let scanned = |pod: &informer::Object<Pod>| pod.field("spec.nodeName").as_deref() == Some("node-1");
+    let scanned = |pod: &ObjectView<'_, Pod>| pod.field("spec.nodeName").as_deref() == Some("node-1");
     let found: Vec<String> = now.by(&by_node, "node-1").map(|pod| pod.key().to_owned()).collect();
     let expected: Vec<String> = now.iter().filter(scanned).map(|pod| pod.key().to_owned()).collect();
     if found != expected {

@@ -11,7 +11,10 @@ use informer_core::{
 };
 use kube::core::{ApiResource, ClusterResourceScope};
 
-use crate::{checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError};
+use crate::{
+    checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
+    selectors::IntoLabelSelector,
+};
 
 /// Everything a driver needs; not validated yet.
 pub(crate) struct Declaration {
@@ -100,8 +103,8 @@ impl Declaration {
         self.namespace = Some(namespace);
     }
 
-    pub(crate) fn labels(&mut self, selector: &str) {
-        match label::Selector::parse(selector) {
+    pub(crate) fn labels(&mut self, selector: impl IntoLabelSelector) {
+        match selector.into_label_selector() {
             Ok(selector) => self.labels = selector,
             Err(error) => self.mistake(ConfigError::Labels(error)),
         }
@@ -173,9 +176,9 @@ macro_rules! declaration_setters {
             self
         }
 
-        /// Reads only objects with these labels: `app in (web,api),!legacy`.
-        pub fn labels(mut self, selector: impl AsRef<str>) -> Self {
-            self.declared.labels(selector.as_ref());
+        /// Reads only objects with these labels: `app in (web,api),!legacy`, or kube's `Selector` or `Expression`.
+        pub fn labels(mut self, selector: impl $crate::IntoLabelSelector) -> Self {
+            self.declared.labels(selector);
             self
         }
 

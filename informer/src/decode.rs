@@ -101,6 +101,17 @@ fn kept<K: Send + Sync + 'static>(entry: &Entry) -> Option<Arc<K>> {
     }
 }
 
+/// Like [`kept`], borrowed: takes no reference count.
+pub(crate) fn kept_value<K: 'static>(entry: &Entry) -> Option<&K> {
+    match entry.body() {
+        Body::Value { value, .. } => {
+            let value: &dyn Any = &**value;
+            value.downcast_ref()
+        }
+        Body::Json(_) | Body::Packed(_) => None,
+    }
+}
+
 fn typed<K: Send + Sync + 'static>(value: Arc<dyn Value>) -> Option<Arc<K>> {
     let value: Arc<dyn Any + Send + Sync> = value;
     value.downcast().ok()

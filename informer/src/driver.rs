@@ -47,6 +47,8 @@ use crate::{
 };
 
 pub(crate) struct Driver<S> {
+    // Dropped first: the reason of the end is readable before the drop of the session ends subscriptions.
+    reporter: Reporter,
     setup: Setup,
     // One for each endpoint of the cluster.
     transports: Vec<Transport>,
@@ -54,7 +56,6 @@ pub(crate) struct Driver<S> {
     link: Link,
     // Permit of the cluster's relist budget.
     permit: Option<OwnedSemaphorePermit>,
-    reporter: Reporter,
     // Origin of the session's times.
     zero: Instant,
     asked_at: Instant,

@@ -14,6 +14,8 @@ use informer_core::{
     },
 };
 
+use crate::ended::EndReason;
+
 /// Failure of a request or of its response.
 ///
 /// Opaque: query it with the `is_…` methods. `Display` prints this level only; [`source`](StdError::source) has the
@@ -374,9 +376,8 @@ pub enum Cause {
     Proving,
     /// The last attempt failed.
     Failed(Error),
-    /// The informer has ended: it was stopped, its runtime shut down, or a function of the program (an index, a
-    /// transform, [`Delays`](crate::delays::Delays)) panicked in its task, which is logged.
-    Stopped,
+    /// The informer has ended, possibly long after it was ready. A panic is logged.
+    Ended(EndReason),
 }
 
 impl fmt::Display for Cause {
@@ -387,7 +388,7 @@ impl fmt::Display for Cause {
             Self::Receiving => f.write_str("initial state is on its way"),
             Self::Proving => f.write_str("the saved state is being proven"),
             Self::Failed(error) => write!(f, "the last attempt failed: {}", Chain(error)),
-            Self::Stopped => f.write_str("the informer has ended"),
+            Self::Ended(reason) => fmt::Display::fmt(reason, f),
         }
     }
 }

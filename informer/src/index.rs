@@ -11,14 +11,17 @@
 //! let by_node = pods.index(index::node);
 //! let by_app = pods.index(index::label("app"));
 //! let by_owner = pods.index_each(index::owner_uids);
-//! let by_phase = pods.index(|pod| pod.field("status.phase"));
+//! let by_phase = pods.index(index::field("status.phase"));
+//! let by_image = pods.index_each(index::fields("spec.containers[].image"));
+//! let by_first_letter = pods.index(|pod| pod.name().get(..1).map(Into::into));
 //! # }
 //! ```
+//!
+//! The functions of this module decode nothing: they scan the JSON up to the value, about half a nanosecond per byte.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use informer_core::wire::json;
-use serde::Deserialize;
+use informer_core::{object, wire::json};
 
 use crate::{decode::DecodedObjects, object::Object};
 
@@ -73,17 +76,49 @@ pub fn label<K>(key: impl Into<String>) -> impl Fn(&Object<K>) -> Option<Cow<'_,
     move |object| object.label(&key)
 }
 
+/// The scalar at a dotted path such as `status.phase`; see [`Object::field`].
+pub fn field<K>(path: impl Into<String>) -> impl Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static {
+    let path = path.into();
+    move |object| object.field(&path)
+}
+
+/// All scalars at a dotted path that enters arrays by `[]`, without empty texts, for
+/// [`index_each`](crate::InformerBuilder::index_each): `spec.containers[].image`, `metadata.finalizers[]`,
+/// `spec.volumes[].persistentVolumeClaim.claimName`.
+pub fn fields<K>(path: impl Into<String>) -> impl Fn(&Object<K>) -> Vec<String> + Send + 'static {
+    let path = path.into();
+    move |object| fields_of(&object.json(), &path)
+}
+
+/// The uid, to find objects by it in O(log n); [`Snapshot::get_by_uid`](crate::Snapshot::get_by_uid) scans.
+#[must_use]
+pub fn uid<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
+    let uid = object.uid();
+    (!uid.is_empty()).then_some(Cow::Borrowed(uid))
+}
+
 /// The uids of all owners, `metadata.ownerReferences[].uid`.
 #[must_use]
 pub fn owner_uids<K>(object: &Object<K>) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Owner {
-        uid: Option<String>,
-    }
+    fields_of(&object.json(), "metadata.ownerReferences[].uid")
+}
+
+/// The uid of the managing owner, the one with `controller: true`; none if no controller manages the object.
+#[must_use]
+pub fn controller_uid<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
     let json = object.json();
-    let owners = member(&json, "metadata").and_then(|metadata| member(metadata, "ownerReferences"));
-    let owners = owners.and_then(|owners| serde_json::from_slice::<Vec<Owner>>(owners).ok());
-    owners.into_iter().flatten().filter_map(|owner| owner.uid).filter(|uid| !uid.is_empty()).collect()
+    let owners = member(member(&json, "metadata")?, "ownerReferences")?;
+    let managing =
+        json::elements(owners).find(|owner| object::field(owner, "controller").as_deref() == Some("true"))?;
+    let uid = object::field(managing, "uid").filter(|uid| !uid.is_empty())?;
+    Some(Cow::Owned(uid.into_owned()))
+}
+
+fn fields_of(json: &[u8], path: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    object::push_fields(json, path, &mut found);
+    found.retain(|value| !value.is_empty());
+    found
 }
 
 fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {

@@ -2,42 +2,43 @@
 
 mod builder;
 mod keeping;
+mod lifecycle;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
 use informer_core::ResourceVersion;
-use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
 };
 
 use self::keeping::Keep;
+pub(crate) use self::lifecycle::KeepAlive;
 pub use self::{builder::InformerBuilder, keeping::Representation};
 use crate::{
     cluster::{self, InformerState},
     decode::DecodedObjects,
     driver::{self, Setup, StoreSink},
+    ended::EndReason,
     error::{NotReady, Ready},
     progress::Progress,
     stats::Stats,
-    store::Store,
+    store::{Snapshot, Store},
     subscription::{Source, Subscription, SubscriptionAll},
 };
 
-/// A live copy of the objects of one resource type. Cheap to clone. Ends when the last clone is dropped, or when
-/// [`shutdown`](Self::shutdown) or [`stop`](Self::stop) ends it for all clones.
+/// A live copy of the objects of one resource type. Cheap to clone.
+///
+/// Runs as long as a clone of this handle or a subscription exists, unless [`shutdown`](Self::shutdown),
+/// [`stop`](Self::stop) or a [signal](Self::shutdown_on) ends it for all of them. A [`Store`] does not keep it running.
 #[must_use = "an informer stops with its last handle"]
 pub struct Informer<K> {
     store: Store<K>,
     progress: watch::Receiver<Progress>,
     decoded: Arc<DecodedObjects<K>>,
     source: Source,
-    stopper: Arc<Stopper>,
+    keep_alive: Arc<KeepAlive>,
 }
-
-/// Stop signal for the driver, which stops when the sender is dropped: by a shutdown, or with the last clone.
-struct Stopper(Mutex<Option<oneshot::Sender<()>>>);
 
 impl<K> Informer<K> {
     /// Starts the task. Must be called inside a tokio runtime.
@@ -53,8 +54,9 @@ impl<K> Informer<K> {
             undecodable: decoded.undecodable_count(),
         });
         driver::start(setup, sink, sender.into(), stop, entry);
-        let store = Store::new(source.now.clone(), Arc::clone(&decoded));
-        Self { store, progress, decoded, source, stopper: Arc::new(Stopper(Mutex::new(Some(stopper)))) }
+        let store = Store::new(source.now.clone(), Arc::clone(&decoded), progress.clone());
+        let keep_alive = Arc::new(KeepAlive::new(stopper, progress.clone()));
+        Self { store, progress, decoded, source, keep_alive }
     }
 
     /// The request in flight, else the last one, as on the wire: `GET /api/v1/pods?watch=true&…`, followed by ` at
@@ -66,30 +68,36 @@ impl<K> Informer<K> {
     }
 
     /// Waits until initial state is complete. From then on this returns at once as long as the informer runs;
-    /// [`age`](Self::age) shows how old the state is. A liveness probe may call it with a deadline of zero.
+    /// [`age`](Self::age) shows how old the state is. A readiness probe may call it with a deadline of zero; liveness
+    /// probes call [`is_alive`](Self::is_alive).
     ///
     /// Cancel safe. Cost: one wake-up of the caller.
     ///
     /// # Errors
-    /// [`NotReady`] at the deadline, or earlier if waiting is useless: the informer has ended
-    /// ([`Cause::Stopped`](crate::Cause::Stopped)), or the version requested with `Exact` has expired.
+    /// [`NotReady`] at the deadline, or earlier if waiting is useless: the informer has ended, before or after it was
+    /// ready ([`Cause::Ended`](crate::Cause::Ended)), or the version requested with `Exact` has expired.
     pub async fn ready(&self, deadline: Duration) -> Result<Ready, NotReady> {
         let mut progress = self.progress.clone();
         // On a timeout and after the driver ended alike, the progress it wrote last has the reason.
         let _ = timeout(deadline, progress.wait_for(Progress::is_decided)).await;
         let progress = progress.borrow();
-        match (progress.is_synced && !progress.is_stopped, progress.is_polling) {
+        match (progress.is_synced && progress.ended.is_none(), progress.is_polling) {
             (true, false) => Ok(Ready::Watching),
             (true, true) => Ok(Ready::Polling),
             (false, _) => Err(progress.not_ready()),
         }
     }
 
-    /// True while the informer keeps its copy in step. False once it was stopped, its runtime shut down, or a function
-    /// of the program panicked in its task; it is never restarted. Its last state stays readable.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        !self.progress.borrow().is_stopped
+    /// Waits until a state satisfies `condition`, such as "the Deployment has its replicas", and returns that state.
+    /// Calls `condition` with the current state, and then with the newest one after each change.
+    ///
+    /// Cancel safe; for a deadline, use tokio's `timeout`. States that are replaced while the caller does not run are
+    /// skipped. Before the first sync the state is empty: [`ready`](Self::ready) comes first where that matters.
+    ///
+    /// # Errors
+    /// The [`EndReason`] if the informer has ended and its last state does not satisfy `condition`.
+    pub async fn wait_until(&self, condition: impl FnMut(&Snapshot<K>) -> bool) -> Result<Snapshot<K>, EndReason> {
+        self.store.wait_until(condition).await
     }
 
     /// Waits until the store has reached `version`, such as the version of an object just written: read your writes.
@@ -144,46 +152,31 @@ impl<K> Informer<K> {
         Stats { undecodable: self.decoded.undecodable(), ..self.progress.borrow().stats.clone() }
     }
 
-    /// Stops the informer for all clones of this handle and waits until it has ended; its last state is then in its
-    /// [`checkpoint`](crate::Config::checkpoint). Snapshots, stores and clones stay readable; subscriptions end.
-    ///
-    /// Returns at once if the informer has already ended. Otherwise waits for the event being processed and, with a
-    /// checkpoint, for one save. Cancel safe: the informer ends even if the future is dropped.
-    pub async fn shutdown(&self) {
-        drop(self.stopper.0.lock().take());
-        let mut progress = self.progress.clone();
-        // An error means the sender is dropped: the driver has ended, which is the goal.
-        let _ = progress.wait_for(|progress| progress.is_stopped).await;
-    }
-
-    /// Like [`shutdown`](Self::shutdown), but consumes the handle. Dropping a handle instead stops the informer only if
-    /// it is the last one, and does not wait.
-    pub async fn stop(self) {
-        self.shutdown().await;
-    }
-
     /// The read side of the store.
     #[must_use]
     pub const fn store(&self) -> &Store<K> {
         &self.store
     }
 
-    /// Subscribes to the current state and then to its changes, level-triggered. Does not keep the informer running.
+    /// Subscribes to the current state and then to its changes, level-triggered. The subscription keeps the informer
+    /// running, as a handle does.
     ///
     /// A subscriber that starts before the informer is ready, while a checkpoint proves to be of the server's history,
     /// first receives the saved objects as [`Added`](crate::Event::Added), then their changes since.
     pub fn subscribe(&self) -> Subscription<K> {
-        Subscription::new(self.source.clone(), Arc::clone(&self.decoded))
+        Subscription::new(self.source.clone(), Arc::clone(&self.decoded)).keeping(Arc::clone(&self.keep_alive))
     }
 
     /// Subscribes to the current state, like [`subscribe`](Self::subscribe), and then to each change in order, unless
-    /// the subscriber falls behind by more than `capacity` changes. Does not keep the informer running.
+    /// the subscriber falls behind by more than `capacity` changes. The subscription keeps the informer running, as a
+    /// handle does.
     ///
     /// Memory: a ring of the last changes, shared by all such subscribers of an informer. Its length is the largest
     /// `capacity` requested, at most [`RING_CHANGES_MAX`](crate::RING_CHANGES_MAX). Each change takes 48 bytes and the
     /// replaced version of the object. Without such subscribers there is no ring.
     pub fn subscribe_all(&self, capacity: usize) -> SubscriptionAll<K> {
-        SubscriptionAll::new(self.source.clone(), Arc::clone(&self.decoded), capacity)
+        let all = SubscriptionAll::new(self.source.clone(), Arc::clone(&self.decoded), capacity);
+        all.keeping(Arc::clone(&self.keep_alive))
     }
 }
 
@@ -194,7 +187,7 @@ impl<K> Clone for Informer<K> {
             progress: self.progress.clone(),
             decoded: Arc::clone(&self.decoded),
             source: self.source.clone(),
-            stopper: Arc::clone(&self.stopper),
+            keep_alive: Arc::clone(&self.keep_alive),
         }
     }
 }

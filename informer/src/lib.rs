@@ -106,8 +106,9 @@
 //! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
 //!   semantic of Kubernetes ([`ListSemantic`]);
 //! - initial streams that resume where they broke, at servers that support it ([`Config::resume_initial`]);
-//! - reads by key, namespace, labels and any other value ([`InformerBuilder::index`]); read-your-writes
-//!   ([`Informer::wait_for`]); deleted objects that stay readable for a time ([`InformerBuilder::linger`]);
+//! - reads by key, uid, namespace, labels, owner and any other value ([`InformerBuilder::index`]); read-your-writes
+//!   ([`Informer::wait_for`]) and waits for a condition ([`Informer::wait_until`]); deleted objects that stay readable
+//!   for a time ([`InformerBuilder::linger`]);
 //! - objects stored as JSON, decoded or compressed ([`Representation`]), changed before they are stored
 //!   ([`InformerBuilder::transform`]), reduced to their metadata ([`InformerBuilder::metadata_only`]) or to the fields
 //!   of your own type ([`InformerBuilder::project`]);
@@ -118,6 +119,8 @@
 //! - restarts that resume from a directory ([`InformerBuilder::checkpoint`]), and failover to other endpoints
 //!   ([`ClusterBuilder::fallback`]). Before an informer resumes after an outage, a restart or a failover, it reads one
 //!   object to prove that the server still has the same history;
+//! - shutdown with a deadline or by a signal ([`Informer::shutdown`], [`Informer::shutdown_on`]), the reason of an end
+//!   ([`EndReason`]), and one call for liveness probes ([`Informer::is_alive`]);
 //! - detection of silent dead connections ([`Config::idle_timeout`]);
 //! - a raw stream of changes as bytes, in order, without a store and without a task of its own ([`raw`]);
 //! - a `tracing` root span for each session and a debug event for each request, never with a body; metrics for
@@ -147,6 +150,7 @@ mod error;
 
 mod informer;
 mod object;
+mod object_ref;
 mod store;
 mod subscription;
 
@@ -156,6 +160,7 @@ mod compression;
 mod decode;
 pub mod delays;
 mod driver;
+mod ended;
 pub mod index;
 mod labels;
 #[cfg(feature = "metrics")]
@@ -164,6 +169,7 @@ mod progress;
 pub mod raw;
 #[cfg(feature = "runtime")]
 mod runtime;
+mod selectors;
 mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -187,12 +193,15 @@ pub use crate::{
     cluster::{Cluster, ClusterBuilder, RELISTS_AT_ONCE},
     config::Config,
     decode::DecodeError,
+    ended::{EndReason, ShutdownTimeout},
     error::{Cause, ConfigError, Error, NotReady, Ready},
     index::Index,
     informer::{Informer, InformerBuilder, Representation, VersionTimeout},
-    object::Object,
+    object::{Object, ObjectView},
+    object_ref::ObjectRef,
+    selectors::IntoLabelSelector,
     stats::{Stats, Strategy},
-    store::{Snapshot, Store},
+    store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
 };
 

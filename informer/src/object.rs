@@ -1,11 +1,14 @@
-//! One object as readers and subscribers hold it: bytes and metadata, and the typed value on demand.
+//! One object as readers and subscribers hold or borrow it: bytes and metadata, and the typed value on demand.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use informer_core::{object::string_map, store::Entry};
 use serde::de::DeserializeOwned;
 
-use crate::decode::{DecodeError, DecodedObjects};
+use crate::{
+    decode::{self, DecodeError, DecodedObjects},
+    object_ref::ObjectRef,
+};
 
 /// One version of one object. Cheap to clone. Shares its bytes with the store, and keeps them after the store drops
 /// them.
@@ -14,51 +17,162 @@ pub struct Object<K> {
     decoded: Arc<DecodedObjects<K>>,
 }
 
-impl<K> Object<K> {
-    pub(crate) const fn new(entry: Arc<Entry>, decoded: Arc<DecodedObjects<K>>) -> Self {
+/// One version of one object, borrowed from a [`Snapshot`](crate::Snapshot) or an [`Object`]. Copying it is free;
+/// [`to_object`](Self::to_object) keeps the object beyond the snapshot.
+pub struct ObjectView<'a, K> {
+    entry: &'a Arc<Entry>,
+    decoded: &'a Arc<DecodedObjects<K>>,
+}
+
+impl<'a, K> ObjectView<'a, K> {
+    pub(crate) const fn new(entry: &'a Arc<Entry>, decoded: &'a Arc<DecodedObjects<K>>) -> Self {
         Self { entry, decoded }
+    }
+
+    /// The object itself. Cost: two reference counts.
+    #[must_use]
+    pub fn to_object(self) -> Object<K> {
+        Object::new(Arc::clone(self.entry), Arc::clone(self.decoded))
+    }
+
+    /// Namespace and name, as an owned value.
+    #[must_use]
+    pub fn to_ref(self) -> ObjectRef<K> {
+        ObjectRef::from_key(self.key())
     }
 
     /// `namespace/name`, or `name` for cluster-scoped types.
     #[must_use]
-    pub fn key(&self) -> &str {
+    pub fn key(self) -> &'a str {
         self.entry.key()
     }
 
     /// The namespace; empty for cluster-scoped types.
     #[must_use]
-    pub fn namespace(&self) -> &str {
+    pub fn namespace(self) -> &'a str {
         self.entry.namespace()
     }
 
     /// The name.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(self) -> &'a str {
         self.entry.name()
     }
 
     /// The uid; empty if the server sent none.
     #[must_use]
-    pub fn uid(&self) -> &str {
+    pub fn uid(self) -> &'a str {
         self.entry.uid()
     }
 
     /// The version as the server sent it.
     #[must_use]
-    pub fn resource_version(&self) -> &str {
+    pub fn resource_version(self) -> &'a str {
         self.entry.resource_version()
     }
 
-    /// All labels, in the order the server sent them. Cost: parses the labels, and copies only text with escapes.
+    /// All labels; see [`Object::labels`].
     #[must_use]
-    pub fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+    pub fn labels(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         string_map(self.entry.labels()).collect()
     }
 
     /// The value of one label.
     #[must_use]
-    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+    pub fn label(self, key: &str) -> Option<Cow<'a, str>> {
         self.entry.label(key)
+    }
+
+    /// The scalar at a dotted path; see [`Object::field`].
+    #[must_use]
+    pub fn field(self, path: &str) -> Option<Cow<'a, str>> {
+        self.entry.field(path)
+    }
+
+    /// The object as JSON; see [`Object::json`].
+    #[must_use]
+    pub fn json(self) -> Cow<'a, [u8]> {
+        self.entry.json()
+    }
+
+    /// The typed object; see [`Object::decode`].
+    ///
+    /// # Errors
+    /// [`DecodeError`] names the path at which the object is no `K`.
+    pub fn decode(self) -> Result<Arc<K>, DecodeError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        self.decoded.get(self.entry)
+    }
+
+    /// The typed object if it is stored decoded; see [`Object::typed`].
+    #[must_use]
+    pub fn typed(self) -> Option<&'a K>
+    where
+        K: 'static,
+    {
+        decode::kept_value(self.entry)
+    }
+}
+
+impl<K> Object<K> {
+    pub(crate) const fn new(entry: Arc<Entry>, decoded: Arc<DecodedObjects<K>>) -> Self {
+        Self { entry, decoded }
+    }
+
+    /// This object, borrowed: for functions that take objects of snapshots and of events.
+    #[must_use]
+    pub const fn view(&self) -> ObjectView<'_, K> {
+        ObjectView::new(&self.entry, &self.decoded)
+    }
+
+    /// Namespace and name, as an owned value.
+    #[must_use]
+    pub fn to_ref(&self) -> ObjectRef<K> {
+        self.view().to_ref()
+    }
+
+    /// `namespace/name`, or `name` for cluster-scoped types.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.view().key()
+    }
+
+    /// The namespace; empty for cluster-scoped types.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.view().namespace()
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.view().name()
+    }
+
+    /// The uid; empty if the server sent none.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.view().uid()
+    }
+
+    /// The version as the server sent it.
+    #[must_use]
+    pub fn resource_version(&self) -> &str {
+        self.view().resource_version()
+    }
+
+    /// All labels, in the order the server sent them. Cost: parses the labels, and copies only text with escapes.
+    #[must_use]
+    pub fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+        self.view().labels()
+    }
+
+    /// The value of one label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+        self.view().label(key)
     }
 
     /// The scalar at a dotted path, such as `spec.nodeName`: the contents of a string, or the text of a number or bool.
@@ -67,7 +181,7 @@ impl<K> Object<K> {
     /// [`index`](crate::InformerBuilder::index).
     #[must_use]
     pub fn field(&self, path: &str) -> Option<Cow<'_, str>> {
-        self.entry.field(path)
+        self.view().field(path)
     }
 
     /// The object as JSON: as received, with kind and apiVersion, without the dropped paths, after transforms. For an
@@ -77,7 +191,7 @@ impl<K> Object<K> {
     /// for a pod: keep the result if you need it again.
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
-        self.entry.json()
+        self.view().json()
     }
 
     /// The typed object. Objects stored decoded return it directly; for others the value is decoded on first use and
@@ -92,30 +206,75 @@ impl<K> Object<K> {
     where
         K: DeserializeOwned + Send + Sync + 'static,
     {
-        self.decoded.get(&self.entry)
+        self.view().decode()
+    }
+
+    /// The typed object if it is stored decoded ([`Typed`](crate::Representation::Typed)): nothing is left to fail.
+    /// `None` in other representations, and for the objects that did not decode on arrival, which
+    /// [`Stats::undecodable`](crate::Stats::undecodable) counts. [`Snapshot::typed`](crate::Snapshot::typed) hands out
+    /// each as an `Arc`.
+    ///
+    /// Cost: none.
+    #[must_use]
+    pub fn typed(&self) -> Option<&K>
+    where
+        K: 'static,
+    {
+        self.view().typed()
     }
 }
 
 impl<K> Clone for Object<K> {
     fn clone(&self) -> Self {
-        Self { entry: Arc::clone(&self.entry), decoded: Arc::clone(&self.decoded) }
+        self.view().to_object()
+    }
+}
+
+// Not derived: a derive would require `K: Copy`.
+impl<K> Clone for ObjectView<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for ObjectView<'_, K> {}
+
+impl<K> From<ObjectView<'_, K>> for Object<K> {
+    fn from(view: ObjectView<'_, K>) -> Self {
+        view.to_object()
     }
 }
 
 /// Equal if key, uid and resourceVersion are equal.
 impl<K> PartialEq for Object<K> {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.entry, &other.entry)
+        self.view() == other.view()
+    }
+}
+
+impl<K> Eq for Object<K> {}
+
+/// Equal if key, uid and resourceVersion are equal.
+impl<K> PartialEq for ObjectView<'_, K> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.entry, other.entry)
             || (self.key() == other.key()
                 && self.uid() == other.uid()
                 && self.resource_version() == other.resource_version())
     }
 }
 
-impl<K> Eq for Object<K> {}
+impl<K> Eq for ObjectView<'_, K> {}
 
 /// Never shows the bytes: objects may be Secrets.
 impl<K> fmt::Debug for Object<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+/// Never shows the bytes: objects may be Secrets.
+impl<K> fmt::Debug for ObjectView<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({}@{})", self.key(), self.resource_version())
     }

@@ -9,6 +9,7 @@ use informer_core::Request;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
+    ended::EndReason,
     error::{Cause, Error, NotReady},
     stats::Stats,
 };
@@ -59,13 +60,24 @@ impl ConfirmedTime {
     }
 }
 
-/// Write side of a [`Progress`]. Its drop marks the informer as stopped, so callers never wait in vain, whether the
+/// Write side of a [`Progress`]. Its drop publishes the end of the informer, so callers never wait in vain, whether the
 /// driver ended by its last handle, by its runtime or by a panic.
-pub(crate) struct Outlet(watch::Sender<Progress>);
+pub(crate) struct Outlet {
+    sender: watch::Sender<Progress>,
+    /// Why the driver is about to end; `None` while it runs.
+    reason: Option<EndReason>,
+}
+
+impl Outlet {
+    /// Sets the reason that the drop publishes.
+    pub(crate) const fn ending(&mut self, reason: EndReason) {
+        self.reason = Some(reason);
+    }
+}
 
 impl From<watch::Sender<Progress>> for Outlet {
     fn from(sender: watch::Sender<Progress>) -> Self {
-        Self(sender)
+        Self { sender, reason: None }
     }
 }
 
@@ -73,14 +85,29 @@ impl Deref for Outlet {
     type Target = watch::Sender<Progress>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.sender
     }
 }
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        self.0.send_modify(|progress| progress.is_stopped = true);
+        let reason = match self.reason {
+            // A panic of the task drops its future while the thread unwinds.
+            _ if std::thread::panicking() => EndReason::Panicked,
+            Some(reason) => reason,
+            // Tasks of drivers are never aborted: only the runtime drops a future that has not ended.
+            None => EndReason::RuntimeGone,
+        };
+        self.sender.send_modify(|progress| progress.ended = Some(reason));
     }
+}
+
+/// Waits until the driver has ended, and returns the reason. Cancel safe.
+pub(crate) async fn ended(mut progress: watch::Receiver<Progress>) -> EndReason {
+    // An error means that the sender is dropped, which happens after the reason was published.
+    let _ = progress.wait_for(|progress| progress.ended.is_some()).await;
+    let reason = progress.borrow().ended;
+    reason.unwrap_or(EndReason::RuntimeGone)
 }
 
 /// Progress of an informer: written by the driver, read by handles. Stays readable after the driver has ended.
@@ -104,7 +131,8 @@ pub(crate) struct Progress {
     pub(crate) is_polling: bool,
     /// True if the published state is, as far as known, the server's state at its position, and so worth saving.
     pub(crate) is_sound: bool,
-    pub(crate) is_stopped: bool,
+    /// Why the driver has ended; `None` while it runs.
+    pub(crate) ended: Option<EndReason>,
     /// When the server last confirmed what the store holds.
     pub(crate) confirmed: Option<ConfirmedTime>,
     /// Like `confirmed`, for a saved state that is not published yet.
@@ -125,7 +153,7 @@ impl Progress {
             is_final: false,
             is_polling: false,
             is_sound: false,
-            is_stopped: false,
+            ended: None,
             confirmed: None,
             restored: None,
             stats: Stats::default(),
@@ -134,12 +162,19 @@ impl Progress {
 
     /// True once waiting for the first sync is over, successfully or not.
     pub(crate) const fn is_decided(&self) -> bool {
-        self.is_synced || self.is_final || self.is_stopped
+        self.is_synced || self.is_final || self.ended.is_some()
     }
 
     /// Time since the server last confirmed the stored state.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.confirmed.as_ref().map(ConfirmedTime::age)
+    }
+
+    /// True if the driver runs and the server confirmed the stored state within `max_age`, or the start lies within it:
+    /// a restored state may be older than the process.
+    pub(crate) fn is_alive(&self, max_age: Duration) -> bool {
+        let is_confirmed = self.age().is_some_and(|age| age <= max_age);
+        self.ended.is_none() && (is_confirmed || self.started.elapsed() <= max_age)
     }
 
     /// The request in flight, else the last one, and its endpoint if that is not the preferred one.
@@ -152,10 +187,10 @@ impl Progress {
     }
 
     pub(crate) fn not_ready(&self) -> NotReady {
-        let cause = match &self.failure {
-            _ if self.is_stopped => Cause::Stopped,
-            Some(error) => Cause::Failed(error.clone()),
-            None => match self.stage {
+        let cause = match (self.ended, &self.failure) {
+            (Some(reason), _) => Cause::Ended(reason),
+            (None, Some(error)) => Cause::Failed(error.clone()),
+            (None, None) => match self.stage {
                 InitialPhase::Spread => Cause::Spread,
                 InitialPhase::Queued => Cause::Queued,
                 InitialPhase::Reading => Cause::Receiving,
@@ -169,6 +204,21 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a probe does not kill a process that resumes an old checkpoint, before the server had time to confirm it.
+    #[test]
+    fn an_old_restored_state_does_not_make_a_young_process_look_dead() {
+        let (second, hours) = (Duration::from_secs(1), Duration::from_secs(8 * 3_600));
+        let mut progress = Progress::new();
+        progress.confirmed = Some(ConfirmedTime::ago(hours));
+        assert!(progress.is_alive(Duration::from_secs(60)));
+        progress.started = Instant::now().checked_sub(2 * second).expect("a machine that runs for seconds");
+        assert!(!progress.is_alive(second));
+        progress.confirmed = Some(ConfirmedTime::now());
+        assert!(progress.is_alive(second));
+        progress.ended = Some(EndReason::Dropped);
+        assert!(!progress.is_alive(hours));
+    }
 
     /// Goal: eight hours of suspend are eight hours of age. Method: set both clocks by hand.
     #[test]

@@ -1,22 +1,35 @@
 //! Read side of an informer's store. INVARIANT: a snapshot is one state at one version and never changes.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, iter::FusedIterator, sync::Arc, time::Duration};
 
-use informer_core::{ResourceVersion, selector::label, store};
+use informer_core::{ResourceVersion, objects::ObjectsIter, selector::label, store};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::{decode::DecodedObjects, index::Index, object::Object};
+use crate::{
+    decode::DecodedObjects,
+    ended::EndReason,
+    index::Index,
+    object::{Object, ObjectView},
+    object_ref::{ObjectRef, key_of},
+    progress::{self, Progress},
+};
 
 /// The read side of an informer's store. Cheap to clone. Does not keep the informer running: after the informer has
-/// ended, its last state stays readable, and [`is_live`](Self::is_live) returns false.
+/// ended, its last state stays readable, and [`end_reason`](Self::end_reason) says why it ended.
 pub struct Store<K> {
     now: watch::Receiver<store::Snapshot>,
     decoded: Arc<DecodedObjects<K>>,
+    progress: watch::Receiver<Progress>,
 }
 
 impl<K> Store<K> {
-    pub(crate) const fn new(now: watch::Receiver<store::Snapshot>, decoded: Arc<DecodedObjects<K>>) -> Self {
-        Self { now, decoded }
+    pub(crate) const fn new(
+        now: watch::Receiver<store::Snapshot>,
+        decoded: Arc<DecodedObjects<K>>,
+        progress: watch::Receiver<Progress>,
+    ) -> Self {
+        Self { now, decoded, progress }
     }
 
     /// Returns the current state. Empty before the first sync. Cost: three reference counts; holds no lock afterwards.
@@ -28,13 +41,72 @@ impl<K> Store<K> {
     /// True while an informer writes this store. False once it has ended: the state no longer changes.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.now.has_changed().is_ok()
+        self.end_reason().is_none()
+    }
+
+    /// Why the informer has ended; `None` while it runs.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.progress.borrow().ended
+    }
+
+    /// Time since the server last confirmed this state; see [`Informer::age`](crate::Informer::age).
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.progress.borrow().age()
+    }
+
+    /// For a liveness probe; see [`Informer::is_alive`](crate::Informer::is_alive).
+    #[must_use]
+    pub fn is_alive(&self, max_age: Duration) -> bool {
+        self.progress.borrow().is_alive(max_age)
+    }
+
+    /// Waits until the informer has ended, and returns the reason. Cancel safe.
+    pub async fn join(&self) -> EndReason {
+        progress::ended(self.progress.clone()).await
+    }
+
+    /// Waits for a state that this handle has not returned from `changed` yet, and returns it. The first call returns
+    /// at once if a state was published since the informer's start. States that come faster than the calls are skipped.
+    ///
+    /// A state is also new if only its version changed (a bookmark), or if lingering objects left it. Cancel safe. Use
+    /// a clone for each task: `let mut store = informer.store().clone()`.
+    ///
+    /// # Errors
+    /// The [`EndReason`] once the informer has ended and its last state was returned.
+    pub async fn changed(&mut self) -> Result<Snapshot<K>, EndReason> {
+        if self.now.changed().await.is_err() {
+            return Err(self.join().await);
+        }
+        Ok(self.look())
+    }
+
+    /// Waits until a state satisfies `condition`, and returns that state; see
+    /// [`Informer::wait_until`](crate::Informer::wait_until).
+    ///
+    /// # Errors
+    /// The [`EndReason`] if the informer has ended and its last state does not satisfy `condition`.
+    pub async fn wait_until(&self, mut condition: impl FnMut(&Snapshot<K>) -> bool) -> Result<Snapshot<K>, EndReason> {
+        let mut store = self.clone();
+        let mut snapshot = store.look();
+        while !condition(&snapshot) {
+            // Not held while waiting: it would keep replaced objects in memory.
+            drop(snapshot);
+            snapshot = store.changed().await?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Returns the current state, and marks it as seen in one step.
+    fn look(&mut self) -> Snapshot<K> {
+        Snapshot { state: self.now.borrow_and_update().clone(), decoded: Arc::clone(&self.decoded) }
     }
 }
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { now: self.now.clone(), decoded: Arc::clone(&self.decoded) }
+        Self { now: self.now.clone(), decoded: Arc::clone(&self.decoded), progress: self.progress.clone() }
     }
 }
 
@@ -45,55 +117,95 @@ impl<K> fmt::Debug for Store<K> {
 }
 
 /// One state at one version. Cheap to clone. Holding it keeps its objects in memory, including ones replaced since.
+///
+/// Iteration borrows objects from the snapshot ([`ObjectView`]) and counts no references; lookups return an [`Object`]
+/// that outlives it.
 pub struct Snapshot<K> {
     state: store::Snapshot,
     decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K> Snapshot<K> {
-    /// Returns the object `namespace/name`, or `name` for cluster-scoped types.
+    /// Returns the object with this key text: `namespace/name`, or `name` for cluster-scoped types. Cost: O(log n).
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Object<K>> {
-        self.state.objects.get(key).map(|entry| self.object(entry))
+        self.state.objects.get(key).map(|entry| self.view(entry).to_object())
+    }
+
+    /// Returns the object with this namespace, empty for cluster-scoped types, and this name. Cost: O(log n), and the
+    /// key text.
+    #[must_use]
+    pub fn get_named(&self, namespace: &str, name: &str) -> Option<Object<K>> {
+        self.get(&key_of(namespace, name))
+    }
+
+    /// Returns the object of this reference. Cost: O(log n).
+    #[must_use]
+    pub fn get_ref(&self, object: &ObjectRef<K>) -> Option<Object<K>> {
+        self.get(object.key())
+    }
+
+    /// Returns the object with this uid. Cost: a scan over the uids of all objects. For frequent lookups declare
+    /// [`index::uid`](crate::index::uid), which finds objects in O(log n).
+    #[must_use]
+    pub fn get_by_uid(&self, uid: &str) -> Option<Object<K>> {
+        self.iter().find(|object| object.uid() == uid).map(ObjectView::to_object)
     }
 
     /// Iterates over all objects, in byte order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = Object<K>> {
-        self.state.objects.iter().map(|entry| self.object(entry))
+    #[must_use]
+    pub fn iter(&self) -> SnapshotIter<'_, K> {
+        SnapshotIter { entries: self.state.objects.iter(), decoded: &self.decoded }
+    }
+
+    /// Iterates over the typed objects, in byte order of their keys. Leaves out the objects that do not decode, as
+    /// kube's reflector does; [`Stats::undecodable`](crate::Stats::undecodable) counts them.
+    ///
+    /// Cost: one reference count for each object stored as [`Typed`](crate::Representation::Typed), else
+    /// [`Object::decode`]. [`ObjectView::typed`] borrows instead.
+    pub fn typed(&self) -> impl Iterator<Item = Arc<K>>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        self.iter().filter_map(|object| object.decode().ok())
     }
 
     /// Iterates over the objects of one namespace, in byte order of their keys. Cost: O(log n + result).
-    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = Object<K>> {
-        self.state.objects.namespace(namespace).map(|entry| self.object(entry))
+    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = ObjectView<'_, K>> {
+        self.state.objects.namespace(namespace).map(|entry| self.view(entry))
     }
 
     /// Iterates over the objects whose labels match, in byte order of their keys. Cost: a scan over the labels of all
     /// objects.
-    pub fn select(&self, labels: &label::Selector) -> impl Iterator<Item = Object<K>> {
+    pub fn select(&self, labels: &label::Selector) -> impl Iterator<Item = ObjectView<'_, K>> {
         let matching = self.state.objects.iter().filter(|entry| labels.matches(|key| entry.label(key)));
-        matching.map(|entry| self.object(entry))
+        matching.map(|entry| self.view(entry))
     }
 
     /// Iterates over the objects that `index` maps to `value`, in byte order of their keys. Empty for an index of
     /// another informer. Cost: O(log n + result).
-    pub fn by<'a>(&'a self, index: &Index<K>, value: &'a str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
+    pub fn by<'a>(&'a self, index: &Index<K>, value: &'a str) -> impl Iterator<Item = ObjectView<'a, K>> + use<'a, K> {
         let found = index.position_in(&self.decoded).map(|position| self.state.by(position, value));
-        found.into_iter().flatten().map(|entry| self.object(entry))
+        found.into_iter().flatten().map(|entry| self.view(entry))
     }
 
     /// Iterates over the last states of deleted objects with this key or uid, most recently deleted first, as long as
     /// [`linger`](crate::InformerBuilder::linger) keeps them. Does not contain a new object that took the key;
     /// [`get`](Self::get) returns that one. Cost: O(log n + result).
-    pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
-        self.state.lingering(key_or_uid).map(|entry| self.object(entry))
+    pub fn lingering<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = ObjectView<'a, K>> + use<'a, K> {
+        self.state.lingering(key_or_uid).map(|entry| self.view(entry))
     }
 
     /// Iterates over the last states of deleted objects that `index` mapped to `value`, most recently deleted first, as
     /// long as [`linger`](crate::InformerBuilder::linger) keeps them: for example the pod of an exited container. Empty
     /// for an index of another informer. Cost: O(log n + result).
-    pub fn lingering_by<'a>(&'a self, index: &Index<K>, value: &str) -> impl Iterator<Item = Object<K>> + use<'a, K> {
+    pub fn lingering_by<'a>(
+        &'a self,
+        index: &Index<K>,
+        value: &str,
+    ) -> impl Iterator<Item = ObjectView<'a, K>> + use<'a, K> {
         let found = index.position_in(&self.decoded).map(|position| self.state.lingering_by(position, value));
-        found.into_iter().flatten().map(|entry| self.object(entry))
+        found.into_iter().flatten().map(|entry| self.view(entry))
     }
 
     /// Number of objects.
@@ -115,8 +227,8 @@ impl<K> Snapshot<K> {
         self.state.resource_version.as_ref()
     }
 
-    fn object(&self, entry: &Arc<store::Entry>) -> Object<K> {
-        Object::new(Arc::clone(entry), Arc::clone(&self.decoded))
+    const fn view<'a>(&'a self, entry: &'a Arc<store::Entry>) -> ObjectView<'a, K> {
+        ObjectView::new(entry, &self.decoded)
     }
 }
 
@@ -130,5 +242,54 @@ impl<K> fmt::Debug for Snapshot<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.resource_version().map_or("nothing", ResourceVersion::as_str);
         write!(f, "Snapshot({} objects at {version})", self.len())
+    }
+}
+
+impl<'a, K> IntoIterator for &'a Snapshot<K> {
+    type Item = ObjectView<'a, K>;
+    type IntoIter = SnapshotIter<'a, K>;
+
+    fn into_iter(self) -> SnapshotIter<'a, K> {
+        self.iter()
+    }
+}
+
+/// All objects of a [`Snapshot`], in byte order of their keys.
+pub struct SnapshotIter<'a, K> {
+    entries: ObjectsIter<'a, store::Entry>,
+    decoded: &'a Arc<DecodedObjects<K>>,
+}
+
+impl<'a, K> Iterator for SnapshotIter<'a, K> {
+    type Item = ObjectView<'a, K>;
+
+    fn next(&mut self) -> Option<ObjectView<'a, K>> {
+        self.entries.next().map(|entry| ObjectView::new(entry, self.decoded))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl<K> DoubleEndedIterator for SnapshotIter<'_, K> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.entries.next_back().map(|entry| ObjectView::new(entry, self.decoded))
+    }
+}
+
+impl<K> ExactSizeIterator for SnapshotIter<'_, K> {}
+
+impl<K> FusedIterator for SnapshotIter<'_, K> {}
+
+impl<K> Clone for SnapshotIter<'_, K> {
+    fn clone(&self) -> Self {
+        Self { entries: self.entries.clone(), decoded: self.decoded }
+    }
+}
+
+impl<K> fmt::Debug for SnapshotIter<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
     }
 }

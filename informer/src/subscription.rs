@@ -23,7 +23,7 @@ use self::{
     source::{SavedTarget, Wait},
     telling::{DeliveryTarget, Teller},
 };
-use crate::{decode::DecodedObjects, object::Object};
+use crate::{decode::DecodedObjects, ended::EndReason, informer::KeepAlive, object::Object};
 
 /// A change of an informer's objects, as one subscriber sees it. Cheap to clone.
 #[non_exhaustive]
@@ -60,7 +60,7 @@ pub enum Event<K> {
 ///
 /// Level-triggered: each event leads from the state this subscriber last received towards the current state. A slow
 /// subscriber skips intermediate versions but never deletions; it cannot lag, and does not delay the informer or other
-/// subscribers. Events of one difference come in byte order of keys. Also a [`Stream`].
+/// subscribers. Events of one difference come in byte order of keys. Keeps its informer running. Also a [`Stream`].
 ///
 /// Memory: the state last delivered, which shares all unchanged objects with the store, and at most [`EVENTS_AT_ONCE`]
 /// queued differences.
@@ -70,6 +70,8 @@ pub struct Subscription<K> {
     // A saved state, delivered first. Filled, or dropped empty, before the informer is ready.
     saved: Option<Arc<SavedTarget>>,
     teller: Teller<K>,
+    // `None` only before `keeping`.
+    informer: Option<Arc<KeepAlive>>,
 }
 
 /// Maximum differences computed at once. Bounds the queue; a longer difference continues by key.
@@ -77,14 +79,24 @@ pub const EVENTS_AT_ONCE: usize = 64;
 
 impl<K> Subscription<K> {
     pub(crate) fn new(source: Source, decoded: Arc<DecodedObjects<K>>) -> Self {
-        Self { saved: source.saved(), wait: Wait::new(source.now), teller: Teller::new(decoded) }
+        Self { saved: source.saved(), wait: Wait::new(source.now), teller: Teller::new(decoded), informer: None }
     }
 
-    /// Returns the next change; `None` once the informer has stopped and every event was delivered.
-    ///
-    /// Cancel safe: dropping the future loses no event.
+    /// Keeps `informer` running until the subscription is dropped.
+    pub(crate) fn keeping(self, informer: Arc<KeepAlive>) -> Self {
+        Self { informer: Some(informer), ..self }
+    }
+
+    /// Returns the next change; `None` once the informer has ended and every event was delivered.
+    /// [`end_reason`](Self::end_reason) then has the reason. Cancel safe: dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event<K>> {
         poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// Why the informer has ended; `None` while it runs.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.informer.as_ref().and_then(|informer| informer.end_reason())
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<K>>> {

@@ -14,8 +14,7 @@
 //! /// What is tested: how many nodes take no pods.
 //! fn cordoned(nodes: &Informer<Node>) -> usize {
 //!     let is_cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-//!     let nodes = nodes.store().snapshot();
-//!     nodes.iter().filter_map(|node| node.decode().ok()).filter(|node| is_cordoned(node)).count()
+//!     nodes.store().snapshot().typed().filter(|node| is_cordoned(node)).count()
 //! }
 //!
 //! fn node(name: &str, unschedulable: bool) -> serde_json::Value {

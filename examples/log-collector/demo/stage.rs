@@ -17,7 +17,11 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use crate::{
     Failure,
@@ -178,9 +182,9 @@ impl Stage {
         let created = Api::namespaced(self.client.clone(), namespace).create(&PostParams::default(), &pod).await?;
         let uid = created.metadata.uid.ok_or("a pod without uid")?;
         self.pods.insert(name.to_owned(), (namespace.to_owned(), uid, true));
-        let key = format!("{namespace}/{name}");
         let informer = self.collector()?.pods().informer().clone();
-        until("the informer has the pod", || informer.store().snapshot().get(&key).is_some()).await
+        timeout(PATIENCE, informer.wait_until(|now| now.get_named(namespace, name).is_some())).await??;
+        Ok(())
     }
 
     /// Adds a pod with logs that the server does not know.
@@ -197,9 +201,10 @@ impl Stage {
     /// Deletes the pod, and waits until the informer has observed that.
     pub(super) async fn deletes(&mut self, container: &ContainerRef) -> Result<(), Failure> {
         self.deletes_unseen(container).await?;
-        let key = format!("{}/{}", container.namespace, container.pod);
         let informer = self.collector()?.pods().informer().clone();
-        until("the informer has seen the pod go", || informer.store().snapshot().get(&key).is_none()).await
+        let gone = informer.wait_until(|now| now.get_named(&container.namespace, &container.pod).is_none());
+        timeout(PATIENCE, gone).await??;
+        Ok(())
     }
 
     /// Deletes the pod, but not its files.
@@ -328,7 +333,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), Failur
             sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.map_err(|_| format!("waited in vain: {what}").into())
+    timeout(PATIENCE, waiting).await.map_err(|_| format!("waited in vain: {what}").into())
 }
 
 impl Records {

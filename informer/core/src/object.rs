@@ -187,6 +187,27 @@ pub fn field<'a>(object: &'a [u8], path: &str) -> Option<Cow<'a, str>> {
     json::unescape(&object[field_at(object, path)?])
 }
 
+/// Appends the scalars at a dotted path that enters arrays by `[]`, such as `spec.containers[].image` or
+/// `metadata.finalizers[]`, to `found`, in their order in the object; see [`field`] for scalars and paths.
+///
+/// Cost: scans up to the array, and each of its elements once for its end and once for the rest of the path.
+pub fn push_fields(object: &[u8], path: &str, found: &mut Vec<String>) {
+    let Some((array, rest)) = path.split_once("[]") else {
+        found.extend(field(object, path).map(Cow::into_owned));
+        return;
+    };
+    let Some(at) = value_at(object, array) else { return };
+    for element in json::elements(&object[at]) {
+        match rest.strip_prefix('.') {
+            Some(rest) => push_fields(element, rest, found),
+            None => {
+                let at = scalar(element, 0..element.len());
+                found.extend(at.and_then(|at| json::unescape(&element[at])).map(Cow::into_owned));
+            }
+        }
+    }
+}
+
 /// Returns the object reduced to `kind`, `apiVersion` and `metadata`, in its own order.
 ///
 /// Cost: one scan, and one copy of the result.
@@ -212,6 +233,12 @@ pub fn metadata_only(object: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// Returns the range of the text that [`field`] returns in `object`, before escapes are decoded.
 #[must_use]
 pub fn field_at(object: &[u8], path: &str) -> Option<Range<usize>> {
+    scalar(object, value_at(object, path)?)
+}
+
+/// Returns the range of the value of any type at a dotted path; see [`field`] for paths and cost.
+#[must_use]
+pub fn value_at(object: &[u8], path: &str) -> Option<Range<usize>> {
     let mut walk = Walk::new(object).ok()?;
     // The remaining path inside each object entered.
     let mut rests = vec![path.as_bytes()];
@@ -223,7 +250,7 @@ pub fn field_at(object: &[u8], path: &str) -> Option<Range<usize>> {
         };
         let key = key.bytes();
         if *key == *rest {
-            return scalar(object, walk.value().ok()?);
+            return walk.value().ok();
         }
         let inner = rest.strip_prefix(&*key).and_then(|rest| rest.strip_prefix(b"."));
         if let Some(inner) = inner
@@ -346,6 +373,28 @@ mod tests {
     }
 
     #[test]
+    fn fields_inside_arrays_are_found_by_path() {
+        let pod = br#"{"metadata":{"finalizers":["a","b\u0021",null,{}]},"spec":{"containers":[
+            {"image":"i1","ports":[{"name":"http"},{"name":"dns"}]},{"ports":null},7,
+            {"image":"i2","ports":[{"port":1}]}]}}"#;
+        for (path, expected) in [
+            ("spec.containers[].image", vec!["i1", "i2"]),
+            ("spec.containers[].ports[].name", vec!["http", "dns"]),
+            ("spec.containers[].ports[].port", vec!["1"]),
+            ("metadata.finalizers[]", vec!["a", "b!"]),
+            ("spec.containers[]", vec!["7"]),
+            ("spec.containers", vec![]),
+            ("spec[].image", vec![]),
+            ("spec.none[].image", vec![]),
+            ("[]", vec![]),
+        ] {
+            let mut found = Vec::new();
+            push_fields(pod, path, &mut found);
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+
+    #[test]
     fn absent_and_null_members_are_none() {
         for json in [
             "{}",
@@ -417,6 +466,7 @@ mod tests {
             }
             let _ = field(&POD[..end], "spec.replicas");
             let _ = string_map(&POD[..end]).count();
+            push_fields(&POD[..end], "spec.list[].z", &mut Vec::new());
         }
     }
 }

@@ -3,9 +3,13 @@
 //! The order is the byte order of `namespace/name`, like Kubernetes' storage keys. A tuple of the two would sort
 //! differently: `-` and `.` sort before `/`.
 
-use std::{borrow::Borrow, cmp::Ordering, ops::Bound, sync::Arc};
+use std::{borrow::Borrow, cmp::Ordering, fmt, iter::FusedIterator, ops::Bound, sync::Arc};
 
-use imbl::{OrdMap, ordmap::DiffItem};
+use imbl::{
+    OrdMap,
+    ordmap::{self, DiffItem},
+    shared_ptr::DefaultSharedPtr,
+};
 
 /// A value with a key: `namespace/name`, or `name` for cluster-scoped types.
 pub trait KeyedObject {
@@ -83,8 +87,9 @@ impl<E: KeyedObject> Objects<E> {
     }
 
     /// All entries in key order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<E>> {
-        self.map.iter().map(|(slot, _)| &slot.0)
+    #[must_use]
+    pub fn iter(&self) -> ObjectsIter<'_, E> {
+        ObjectsIter { slots: self.map.iter() }
     }
 
     /// Returns the entries with a key after `key`, in order; all of them for `None`. Cost: O(log n) to find the first.
@@ -136,9 +141,57 @@ impl<E: KeyedObject> Clone for Objects<E> {
     }
 }
 
-impl<E: KeyedObject> std::fmt::Debug for Objects<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<E: KeyedObject> fmt::Debug for Objects<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter().map(|entry| entry.key())).finish()
+    }
+}
+
+impl<'a, E: KeyedObject> IntoIterator for &'a Objects<E> {
+    type Item = &'a Arc<E>;
+    type IntoIter = ObjectsIter<'a, E>;
+
+    fn into_iter(self) -> ObjectsIter<'a, E> {
+        self.iter()
+    }
+}
+
+/// All entries of an [`Objects`] in key order.
+pub struct ObjectsIter<'a, E> {
+    slots: ordmap::Iter<'a, EntrySlot<E>, Stamp, DefaultSharedPtr>,
+}
+
+impl<'a, E> Iterator for ObjectsIter<'a, E> {
+    type Item = &'a Arc<E>;
+
+    fn next(&mut self) -> Option<&'a Arc<E>> {
+        self.slots.next().map(|(slot, _)| &slot.0)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.slots.size_hint()
+    }
+}
+
+impl<E> DoubleEndedIterator for ObjectsIter<'_, E> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.slots.next_back().map(|(slot, _)| &slot.0)
+    }
+}
+
+impl<E> ExactSizeIterator for ObjectsIter<'_, E> {}
+
+impl<E> FusedIterator for ObjectsIter<'_, E> {}
+
+impl<E> Clone for ObjectsIter<'_, E> {
+    fn clone(&self) -> Self {
+        Self { slots: self.slots.clone() }
+    }
+}
+
+impl<E> fmt::Debug for ObjectsIter<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectsIter").field("left", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -222,6 +275,8 @@ mod tests {
     fn order_is_that_of_storage_keys() {
         let state = objects(&["foo/a", "foo-bar/a", "foobar/a", "foo.x/a", "foo/b"]);
         assert_eq!(keys(state.iter()), ["foo-bar/a", "foo.x/a", "foo/a", "foo/b", "foobar/a"]);
+        let mut rest = state.iter();
+        assert_eq!((rest.next_back().map(|last| last.0), rest.len()), (Some("foobar/a"), 4));
         assert_eq!(keys(state.namespace("foo")), ["foo/a", "foo/b"]);
         assert_eq!(keys(state.after(Some("foo/a"))), ["foo/b", "foobar/a"]);
         assert_eq!(keys(state.from("foo/a")), ["foo/a", "foo/b", "foobar/a"]);

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{DriverSink, Session, TypeVerdicts};
 use crate::{
+    ended::EndReason,
     error::{Chain, Error, Kind},
     labels,
     progress::{ConfirmedTime, InitialPhase, Outlet},
@@ -214,6 +215,11 @@ impl Reporter {
             progress.stage = stage;
             progress.stats.strategy = strategy.or(progress.stats.strategy);
         });
+    }
+
+    /// Sets the reason of the end, which is published when the driver has ended.
+    pub(super) const fn ending(&mut self, reason: EndReason) {
+        self.progress.ending(reason);
     }
 
     /// Counts a checkpoint that could not be opened or saved.

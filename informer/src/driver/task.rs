@@ -1,4 +1,4 @@
-//! The task of an informer, from loading its checkpoint until its last handle is dropped.
+//! The task of an informer, from loading its checkpoint until its shutdown or the drop of its last handle.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,11 @@ use super::{
 };
 use crate::{
     cluster::InformerRegistration,
+    ended::EndReason,
     progress::{InitialPhase, Outlet},
 };
 
-/// Starts the task of an informer, which runs until `stop` is dropped.
+/// Starts the task of an informer, which runs until `stop` is sent (a shutdown) or dropped (with the last handle).
 pub(crate) fn start(
     setup: Setup,
     sink: StoreSink,
@@ -39,13 +40,13 @@ async fn run_saved(
     setup: Setup,
     directory: PathBuf,
     sink: StoreSink,
-    progress: Outlet,
+    mut progress: Outlet,
     mut stop: oneshot::Receiver<()>,
     running: InformerRegistration,
 ) {
     let identity = setup.identity();
     let loaded = tokio::select! { biased;
-        _ = &mut stop => return,
+        stopped = &mut stop => return progress.ending(reason_of(stopped)),
         loaded = saving::load(directory.clone(), identity.clone(), sink, &progress, &running.resource) => loaded,
     };
     let is_closed = loaded.writer.is_none();
@@ -58,7 +59,7 @@ async fn run_saved(
 }
 
 impl Driver<StoreSink> {
-    /// Runs until the last handle is dropped.
+    /// Runs until the stop signal.
     async fn run(
         mut self,
         mut stop: oneshot::Receiver<()>,
@@ -67,7 +68,10 @@ impl Driver<StoreSink> {
     ) {
         loop {
             tokio::select! { biased;
-                _ = &mut stop => break,
+                stopped = &mut stop => {
+                    self.reporter.ending(reason_of(stopped));
+                    break;
+                }
                 has_failed = saved(&mut saving) => if has_failed { self.reporter.not_saved() },
                 () = self.turn() => self.keep_time(),
             }
@@ -82,6 +86,14 @@ impl Driver<StoreSink> {
         // Dropped last: their drop ends subscriptions and `shutdown`, whose callers rely on the last state being on
         // disk.
         drop((self, running));
+    }
+}
+
+/// The sender is dropped with the last handle, and used by a shutdown.
+const fn reason_of(stopped: Result<(), oneshot::error::RecvError>) -> EndReason {
+    match stopped {
+        Ok(()) => EndReason::ShutDown,
+        Err(_) => EndReason::Dropped,
     }
 }
 

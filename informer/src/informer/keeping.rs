@@ -136,8 +136,8 @@ impl<K> InformerBuilder<K> {
     /// `value` runs once for each version of an object, when it arrives, and sees the object as received, trimmed and
     /// transformed, in whatever form it is stored. After a restart from a [`checkpoint`](Self::checkpoint) it sees the
     /// stored form: names, labels and, of decoded objects, the fields their type knows. It should be quick and must not
-    /// panic: it runs in the informer's task, and a panic ends the informer. Values longer than 65,535 bytes are not
-    /// indexed.
+    /// panic: it runs in the informer's task, and a panic ends the informer
+    /// ([`EndReason::Panicked`](crate::EndReason::Panicked)). Values longer than 65,535 bytes are not indexed.
     ///
     /// Memory: for each object the value's bytes and about 64 more. Cost: O(log n) for each change.
     pub fn index<F>(&mut self, value: F) -> Index<K>

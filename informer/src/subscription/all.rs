@@ -22,15 +22,15 @@ use super::{
     source::{SavedTarget, Source, Wait},
     telling::{DeliveryTarget, Teller},
 };
-use crate::decode::DecodedObjects;
+use crate::{decode::DecodedObjects, ended::EndReason, informer::KeepAlive};
 
 /// Every change of an informer, in order: first the objects present, then one event per change.
 ///
 /// A subscriber that falls behind by more than the ring holds receives [`Event::Reset`], then the difference between
 /// its last state and the current one, like a [`Subscription`](super::Subscription), and then each change again,
 /// without gaps or duplicates. A relist is delivered as the changes it found, with `missed` set for objects it no
-/// longer contained, followed by `Synced`. A slow subscriber delays neither the informer nor other subscribers. Also a
-/// [`Stream`].
+/// longer contained, followed by `Synced`. A slow subscriber delays neither the informer nor other subscribers. Keeps
+/// its informer running. Also a [`Stream`].
 ///
 /// Memory: the ring, shared by all subscribers of an informer (see [`subscribe_all`](crate::Informer::subscribe_all)).
 /// In addition each subscriber keeps at most [`EVENTS_AT_ONCE`] events and, while it is behind, the state last
@@ -41,6 +41,8 @@ pub struct SubscriptionAll<K> {
     listener: Listener,
     state: DeliveryState,
     teller: Teller<K>,
+    // `None` only before `keeping`.
+    informer: Option<Arc<KeepAlive>>,
 }
 
 enum DeliveryState {
@@ -59,14 +61,24 @@ impl<K> SubscriptionAll<K> {
         let saved = source.saved();
         let listener = source.ring.listen(capacity, &source.now.borrow());
         let (wait, state) = (Wait::new(source.now), DeliveryState::Starting { saved });
-        Self { wait, listener, state, teller: Teller::new(decoded) }
+        Self { wait, listener, state, teller: Teller::new(decoded), informer: None }
     }
 
-    /// Returns the next change; `None` once the informer has stopped and every event was delivered.
-    ///
-    /// Cancel safe: dropping the future loses no event.
+    /// Keeps `informer` running until the subscription is dropped.
+    pub(crate) fn keeping(self, informer: Arc<KeepAlive>) -> Self {
+        Self { informer: Some(informer), ..self }
+    }
+
+    /// Returns the next change; `None` once the informer has ended and every event was delivered.
+    /// [`end_reason`](Self::end_reason) then has the reason. Cancel safe: dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event<K>> {
         poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// Why the informer has ended; `None` while it runs.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.informer.as_ref().and_then(|informer| informer.end_reason())
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<K>>> {

@@ -4,6 +4,7 @@ use std::{error::Error as _, time::Duration};
 
 use informer::{Cause, Class, Cluster, ConfigError, Error, InitialList, ListSemantic, ResourceVersion};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::core::Expression;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 
 use crate::fixture::{
@@ -219,6 +220,7 @@ async fn wrong_settings_are_told_by_start_and_nothing_is_sent() {
     let exact = ListSemantic::Exact(ResourceVersion::from(7));
     for (declared, expected) in [
         (pods().labels("a b c"), "the label selector does not parse"),
+        (pods().labels(Expression::Equal("a".into(), "b,c".into())), "the label selector does not parse"),
         (pods().fields("what"), "the field selector does not parse"),
         (pods().namespace("../nodes"), "namespace \"../nodes\" is not a namespace's name"),
         (pods().page_size(0), "page_size must not be zero"),

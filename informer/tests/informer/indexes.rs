@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use informer::{Informer, InformerBuilder, InitialList, ResourceVersion, Snapshot, index};
+use informer::{Informer, InformerBuilder, InitialList, ObjectView, Representation, ResourceVersion, Snapshot, index};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 
 use crate::fixture::{Live, SOON, Step, deleted, event, in_memory, list, ok};
@@ -43,7 +43,7 @@ async fn start(
     pods
 }
 
-fn keys(found: impl Iterator<Item = informer::Object<Pod>>) -> String {
+fn keys<'a>(found: impl Iterator<Item = ObjectView<'a, Pod>>) -> String {
     found.map(|pod| format!("{}@{}", pod.key(), pod.resource_version())).collect::<Vec<_>>().join(" ")
 }
 
@@ -90,6 +90,41 @@ async fn objects_are_found_by_node_namespace_label_owner_and_function_in_key_ord
     assert_eq!(keys(now.by(&node, "node-1")), "a-b/z@3 b/x@1", "a snapshot is one state, indexes included");
 }
 
+/// Goal: any field is an index without decoding, in arrays too. Method: the ready-made functions on decoded objects.
+#[tokio::test(start_paused = true)]
+async fn objects_are_found_by_uid_managing_owner_and_any_field() {
+    let live = Live::default();
+    let mut items = three();
+    items[0] = items[0].replace(
+        r#""containers":[]"#,
+        r#""containers":[{"name":"c","image":"web:1"},{"name":"d","image":"proxy:2"}],"volumes":[{"name":"v"}]"#,
+    );
+    items[1] = items[1].replace(r#""controller":true"#, r#""controller":false"#);
+    let mut handles = None;
+    let pods = start(items, &live, |mut pods| {
+        let (uid, manager) = (pods.index(index::uid), pods.index(index::controller_uid));
+        let phase = pods.index(index::field("status.phase"));
+        let (image, owner) =
+            (pods.index_each(index::fields("spec.containers[].image")), pods.index_each(index::owner_uids));
+        handles = Some([uid, manager, phase, image, owner]);
+        pods.store(Representation::Typed)
+    })
+    .await;
+    let [uid, manager, phase, image, owner] = handles.unwrap();
+    let now = pods.store().snapshot();
+    for (index, value, expected) in [
+        (&uid, "uid-y", "a/y@2"),
+        (&manager, "o1", "b/x@1"),
+        (&manager, "o2", ""),
+        (&owner, "o2", "a/y@2 b/x@1"),
+        (&phase, "Running", "a-b/z@3 a/y@2 b/x@1"),
+        (&image, "proxy:2", "b/x@1"),
+        (&image, "", ""),
+    ] {
+        assert_eq!(keys(now.by(index, value)), expected, "{value}");
+    }
+}
+
 /// Goal: a foreign index handle finds no objects. Method: a handle of another informer of the same type; one of another
 /// type does not compile, because of the handle's type parameter.
 #[tokio::test(start_paused = true)]
@@ -118,7 +153,7 @@ async fn an_index_function_sees_the_object_as_it_was_received_and_may_decode_and
         _ => ok([Step::Hang]),
     });
     let (sender, shown) = std::sync::mpsc::channel();
-    let mut pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).store(informer::Representation::Typed);
+    let mut pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).store(Representation::Typed);
     let by_node = pods.index_each(move |pod| {
         let _ = sender.send(pod.clone());
         pod.decode().ok().and_then(|pod| pod.spec.as_ref()?.node_name.clone())

@@ -104,7 +104,7 @@ async fn each_request_is_logged_once_and_no_body_ever() {
     let secrets = cluster.informer::<Secret>().initial_list(InitialList::Paged).start().unwrap();
     secrets.ready(SOON).await.unwrap();
     until("the watch", || log.uris().len() >= 5).await;
-    for entry in secrets.store().snapshot().iter() {
+    for entry in &secrets.store().snapshot() {
         entry.decode().unwrap_err();
     }
     let requests: Vec<String> = said.lines("request started");

@@ -36,13 +36,6 @@ async fn start(server: &FakeApiServer, directory: &TempDir) -> Informer<Pod> {
     pods
 }
 
-/// Ends an informer, and waits until its last state is on disk and its lock is released.
-async fn stop(pods: Informer<Pod>) {
-    let mut events = pods.subscribe();
-    drop(pods);
-    while events.next().await.is_some() {}
-}
-
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !condition() {
@@ -71,7 +64,7 @@ async fn until_synced(subscription: &mut Subscription<Pod>) -> Vec<String> {
 #[tokio::test]
 async fn a_restart_resumes_after_one_proof_and_lists_nothing() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     server.put(pod("x", "m"));
     let asked = server.requests().len();
     let pods = start(&server, &directory).await;
@@ -87,7 +80,7 @@ async fn a_restart_resumes_after_one_proof_and_lists_nothing() {
 #[tokio::test]
 async fn nothing_of_a_saved_state_is_shown_before_it_is_proven_and_ready_says_why() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     server.refuse_connections();
     let pods = declared(&server, &directory).start().unwrap();
     let NotReady { cause, .. } = pods.ready(Duration::from_millis(500)).await.unwrap_err();
@@ -103,7 +96,7 @@ async fn nothing_of_a_saved_state_is_shown_before_it_is_proven_and_ready_says_wh
 #[tokio::test(start_paused = true)]
 async fn a_proven_state_that_no_watch_goes_on_from_is_not_ready_and_says_why() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     let behind = server.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let server = behind.clone();
@@ -124,7 +117,7 @@ async fn a_proven_state_that_no_watch_goes_on_from_is_not_ready_and_says_why() {
 #[tokio::test(start_paused = true)]
 async fn a_saved_state_whose_watch_is_forbidden_is_ready_by_polling() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     server.forbid_watch();
     let pods = declared(&server, &directory).start().unwrap();
     assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Polling);
@@ -134,7 +127,7 @@ async fn a_saved_state_whose_watch_is_forbidden_is_ready_by_polling() {
 #[tokio::test]
 async fn an_informer_that_waits_for_the_proof_says_so() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
@@ -149,7 +142,7 @@ async fn an_informer_that_waits_for_the_proof_says_so() {
 #[tokio::test]
 async fn the_age_of_a_restored_state_counts_from_when_it_was_confirmed() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     sleep(Duration::from_millis(1200)).await;
     let pods = start(&server, &directory).await;
     assert!(pods.age().unwrap() >= Duration::from_millis(1200), "{:?}", pods.age());
@@ -161,7 +154,7 @@ async fn the_age_of_a_restored_state_counts_from_when_it_was_confirmed() {
 #[tokio::test]
 async fn another_cluster_with_the_same_versions_is_recognised_and_not_mixed_in() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     server.replace_history().delete(pod("x", "n"));
     let pods = declared(&server, &directory).start().unwrap();
     let mut events = pods.subscribe();
@@ -177,7 +170,7 @@ async fn a_server_restored_to_an_older_state_is_recognised() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
     let before = server.resource_version();
     server.put(pod("x", "m"));
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     // 44 is another write now.
     server.restore(before).put(pod("y", "other"));
     let pods = start(&server, &directory).await;
@@ -189,7 +182,7 @@ async fn a_server_restored_to_an_older_state_is_recognised() {
 #[tokio::test]
 async fn too_old_a_checkpoint_still_tells_what_was_deleted_meanwhile() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
-    stop(start(&server, &directory).await).await;
+    start(&server, &directory).await.stop().await;
     server.delete(pod("x", "n")).put(pod("z", "n")).expire_at(44);
     let pods = declared(&server, &directory).start().unwrap();
     let mut events = pods.subscribe();

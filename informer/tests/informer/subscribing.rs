@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _};
-use informer::{Cluster, Event, Informer, InitialList, ResourceVersion, testing::FakeApiServer};
+use informer::{Cluster, Event, Informer, InitialList, ObjectView, ResourceVersion, testing::FakeApiServer};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{
@@ -144,7 +144,7 @@ async fn long_differences_in_parts_add_up_while_the_state_moves() {
         }
     }
     let mirrored: Vec<_> = mirror.into_values().collect();
-    assert_eq!(mirrored, informer.store().snapshot().iter().collect::<Vec<_>>());
+    assert_eq!(mirrored, informer.store().snapshot().iter().map(ObjectView::to_object).collect::<Vec<_>>());
 }
 
 /// Goal: a reader slower than the changes still gets `Synced`. Method: everything changes again after every 30 events
@@ -275,7 +275,7 @@ async fn subscriptions_are_streams_that_end_when_all_is_told() {
     let (latest, all) = (is_a_stream(informer.subscribe()), is_a_stream(informer.subscribe_all(10)));
     live.send(modified("a/a", 10));
     at(&informer, 10).await;
-    drop(informer);
+    informer.stop().await;
     let latest: Vec<String> = latest.map(|event| told(&event)).collect().await;
     let all: Vec<String> = all.map(|event| told(&event)).collect().await;
     assert_eq!(latest, ["+a/a@10", "+a/b@4", "=10"]);
@@ -297,7 +297,8 @@ async fn a_wait_that_is_given_up_loses_nothing() {
         }
         live.send(modified("a/a", version));
     }
-    drop(informer);
+    at(&informer, 19).await;
+    informer.stop().await;
     while let Some(event) = latest.next().await {
         seen.0.push(told(&event));
     }
@@ -376,9 +377,7 @@ async fn after_a_restart_what_was_saved_comes_first_and_then_what_became_of_it()
         };
         let before = start();
         before.ready(SOON).await.unwrap();
-        let mut end = before.subscribe();
-        drop(before);
-        while end.next().await.is_some() {}
+        before.stop().await;
 
         server.put(pod("z", "n")).delete(pod("x", "n")).put(pod("y", "m"));
         if is_too_old {

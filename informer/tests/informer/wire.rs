@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use informer::{
-    Cause, Cluster, InitialList, ListSemantic, ResourceVersion,
+    Cause, Cluster, InitialList, LabelSelector, ListSemantic, ResourceVersion,
     testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject, Expression, GroupVersionKind};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
@@ -127,13 +127,21 @@ async fn polls_have_no_limit() {
 #[tokio::test(start_paused = true)]
 async fn group_namespace_and_selectors_are_in_the_request_before_it_is_sent() {
     let (cluster, _log) = in_memory(|_, _| ok([Step::Hang]));
-    let declared =
-        cluster.informer::<Deployment>().namespace("prod").labels("app in (web,api)").fields("metadata.name!=x");
-    let informer = declared.initial_list(InitialList::Unpaged).start().unwrap();
-    assert_eq!(
-        informer.explain(),
-        "GET /apis/apps/v1/namespaces/prod/deployments?resourceVersion=0&labelSelector=app%20in%20%28api%2Cweb%29&fieldSelector=metadata.name%21%3Dx"
-    );
+    let declared = || cluster.informer::<Deployment>().namespace("prod").fields("metadata.name!=x");
+    let typed = Expression::In("app".into(), ["web".into(), "api".into()].into());
+    let parsed = LabelSelector::parse("app in (web,api)").unwrap();
+    for declared in [
+        declared().labels("app in (web,api)"),
+        declared().labels(typed.clone()),
+        declared().labels(kube::core::Selector::from(typed)),
+        declared().labels(&parsed),
+    ] {
+        let informer = declared.initial_list(InitialList::Unpaged).start().unwrap();
+        assert_eq!(
+            informer.explain(),
+            "GET /apis/apps/v1/namespaces/prod/deployments?resourceVersion=0&labelSelector=app%20in%20%28api%2Cweb%29&fieldSelector=metadata.name%21%3Dx"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

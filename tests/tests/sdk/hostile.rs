@@ -18,7 +18,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
-use informer::{Cluster, Informer, InitialList};
+use informer::{Cluster, Informer, InitialList, ObjectView};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::sleep;
 
@@ -203,7 +203,7 @@ fn start(server: &Server, paged: bool) -> Informer<ConfigMap> {
 
 /// Names and values in the store.
 fn contents(maps: &Informer<ConfigMap>) -> BTreeMap<String, u64> {
-    let value = |object: &informer::Object<ConfigMap>| object.field("data.value").and_then(|text| text.parse().ok());
+    let value = |object: &ObjectView<'_, ConfigMap>| object.field("data.value").and_then(|text| text.parse().ok());
     let all = maps.store().snapshot();
     all.iter().map(|object| (object.name().to_owned(), value(&object).unwrap_or(u64::MAX))).collect()
 }

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use informer::{Cluster, Event, Informer, InitialList, LabelSelector, ListSemantic, ResourceVersion, Subscription};
+use informer::{
+    Cluster, Event, Informer, InitialList, LabelSelector, ListSemantic, ObjectView, ResourceVersion, Subscription,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use tests::{
     objects::{configmap, pod},
@@ -123,7 +125,7 @@ async fn selectors_and_namespaces_filter_on_the_server_and_in_snapshots() {
     }
     nodes.ready(PATIENCE).await.unwrap();
     let keys = |informer: &Informer<Pod>| contents(informer).into_keys().collect::<Vec<_>>();
-    let expected = |wanted: &mut dyn FnMut(&informer::Object<Pod>) -> bool| {
+    let expected = |wanted: &mut dyn FnMut(&ObjectView<'_, Pod>) -> bool| {
         everything.iter().filter(|pod| wanted(pod)).map(|pod| pod.key().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(keys(&on_node), expected(&mut |pod| pod.field("spec.nodeName").as_deref() == Some("node-1")));

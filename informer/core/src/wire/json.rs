@@ -188,6 +188,17 @@ fn member<'a>(walk: &mut Walk<'a>) -> Result<Option<Member<'a>>, JsonError> {
     Ok(Some(Member { key, value: &walk.bytes[at.clone()], at }))
 }
 
+/// Returns the elements of one array in order, undecoded. Ends before the first that is not JSON; empty if `array` is
+/// none.
+pub fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default();
+    std::iter::from_fn(move || {
+        let (element, after) = rest.split_at(skip_value(rest).ok()?);
+        rest = after.trim_ascii_start().strip_prefix(b",").unwrap_or_default();
+        Some(element.trim_ascii())
+    })
+}
+
 /// Returns the length of the value at the start of `bytes`, including leading white space.
 ///
 /// # Errors
@@ -331,6 +342,24 @@ mod tests {
     }
 
     #[test]
+    fn elements_are_read_in_order_up_to_the_first_error() {
+        for (json, expected) in [
+            (r#" [ 1 , "a,]" ,[2],{"b":[3]},null ] "#, vec!["1", "\"a,]\"", "[2]", "{\"b\":[3]}", "null"]),
+            ("[]", vec![]),
+            ("[ ]", vec![]),
+            ("[1,,2]", vec!["1"]),
+            ("[1 2]", vec!["1"]),
+            (r#"["a"#, vec![]),
+            (r#"{"a":1}"#, vec![]),
+            ("7", vec![]),
+            ("", vec![]),
+        ] {
+            let found: Vec<&str> = elements(json.as_bytes()).map(|element| str::from_utf8(element).unwrap()).collect();
+            assert_eq!(found, expected, "{json}");
+        }
+    }
+
+    #[test]
     fn nesting_has_a_limit() {
         let deep = |levels: usize| [vec![b'['; levels], vec![b']'; levels]].concat();
         assert_eq!(skip_value(&deep(512)), Ok(1024));
@@ -400,6 +429,7 @@ mod tests {
             prop_oneof![proptest::sample::select(b"{}[]:,\"\\ 1nu".to_vec()), any::<u8>()], 0..60)) {
             let _ = members(&bytes).count();
             let _ = skip_value(&bytes);
+            let _ = elements(&bytes).count();
             let _ = unescape(&bytes);
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use informer::{Cluster, Event, Informer, InitialList, ListSemantic, Object, Representation, Snapshot};
+use informer::{Cluster, Event, Informer, InitialList, ListSemantic, ObjectView, Representation, Snapshot};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::sleep;
 
@@ -97,13 +97,13 @@ fn differences(left: &State, right: &State) -> usize {
         + right.keys().filter(|key| !left.contains_key(*key)).count()
 }
 
-fn content(object: &Object<ConfigMap>) -> (u64, Content) {
+fn content(object: ObjectView<'_, ConfigMap>) -> (u64, Content) {
     let json = serde_json::from_slice(&object.json()).expect("what the server sent");
     (object.resource_version().parse().expect("a position"), watchers::content(&json))
 }
 
 fn state(snapshot: &Snapshot<ConfigMap>) -> State {
-    snapshot.iter().map(|object| (object.key().into(), content(&object))).collect()
+    snapshot.iter().map(|object| (object.key().into(), content(object))).collect()
 }
 
 async fn sample(informer: Informer<ConfigMap>, into: Arc<Mutex<Vec<(u64, State)>>>, mut rng: Rng) {
@@ -134,16 +134,21 @@ async fn every(name: String, informer: Informer<ConfigMap>, replica: Replica) {
 fn apply(name: &str, replica: &mut State, event: &Event<ConfigMap>) {
     match event {
         Event::Added(object) => {
-            let known = replica.insert(object.key().into(), content(object));
+            let known = replica.insert(object.key().into(), content(object.view()));
             assert!(known.is_none(), "{name}: {} was there when it was added", object.key());
         }
         Event::Updated { old, new } => {
-            let known = replica.insert(new.key().into(), content(new));
-            assert_eq!(known, Some(content(old)), "{name}: {} was updated from another state", new.key());
+            let known = replica.insert(new.key().into(), content(new.view()));
+            assert_eq!(known, Some(content(old.view())), "{name}: {} was updated from another state", new.key());
         }
         Event::Deleted { last_known, .. } => {
             let known = replica.remove(last_known.key());
-            assert_eq!(known, Some(content(last_known)), "{name}: {} was deleted from another state", last_known.key());
+            assert_eq!(
+                known,
+                Some(content(last_known.view())),
+                "{name}: {} was deleted from another state",
+                last_known.key()
+            );
         }
         Event::Reset | Event::Synced(_) => {}
         _ => panic!("{name}: an event of a new kind"),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _};
-use informer::{Event, Informer, Object};
+use informer::{Event, Informer, ObjectView};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 /// A copy built only from events.
@@ -19,13 +19,13 @@ struct Told {
     wrong: Vec<String>,
 }
 
-fn state_of(object: &Object<ConfigMap>) -> String {
+fn state_of(object: ObjectView<'_, ConfigMap>) -> String {
     format!("{}@{}", object.uid(), object.resource_version())
 }
 
 /// The objects of an informer, in the format of replicas.
 pub(crate) fn states(maps: &Informer<ConfigMap>) -> BTreeMap<String, String> {
-    maps.store().snapshot().iter().map(|object| (object.key().to_owned(), state_of(&object))).collect()
+    maps.store().snapshot().iter().map(|object| (object.key().to_owned(), state_of(object))).collect()
 }
 
 impl Replica {
@@ -53,11 +53,13 @@ impl Replica {
 impl Told {
     fn take(&mut self, event: &Event<ConfigMap>) {
         let (before, expected) = match event {
-            Event::Added(new) => (self.objects.insert(new.key().to_owned(), state_of(new)), None),
+            Event::Added(new) => (self.objects.insert(new.key().to_owned(), state_of(new.view())), None),
             Event::Updated { old, new } => {
-                (self.objects.insert(new.key().to_owned(), state_of(new)), Some(state_of(old)))
+                (self.objects.insert(new.key().to_owned(), state_of(new.view())), Some(state_of(old.view())))
             }
-            Event::Deleted { last_known, .. } => (self.objects.remove(last_known.key()), Some(state_of(last_known))),
+            Event::Deleted { last_known, .. } => {
+                (self.objects.remove(last_known.key()), Some(state_of(last_known.view())))
+            }
             Event::Reset | Event::Synced(_) | _ => return,
         };
         if before != expected {
