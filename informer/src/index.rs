@@ -121,6 +121,6 @@ fn fields_of(json: &[u8], path: &str) -> Vec<String> {
     found
 }
 
-fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub(crate) fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     json::members(object).map_while(Result::ok).find(|member| member.key.is(name)).map(|member| member.value)
 }
