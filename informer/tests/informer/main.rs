@@ -32,4 +32,5 @@ mod sockets;
 mod storms;
 mod subscribing;
 mod timing;
+mod transport;
 mod wire;
