@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Kind},
     informer::InformerBuilder,
     raw,
+    transport::{client_from, with_authority_file},
 };
 
 /// Default number of informers of one cluster that read their initial state at the same time.
@@ -52,20 +53,22 @@ pub(crate) struct ClusterIdentity {
 impl Cluster {
     /// Creates a cluster whose informers read through `client`, with its authentication, TLS and proxy.
     ///
-    /// kube's client retries some failures by itself; the requests of informers are built so that it does not.
+    /// kube's client retries some failures by itself; the requests of informers are built so that it does not. Clients of
+    /// kube's own making speak HTTP/1.1 and open a connection for each watch; [`client_from`] makes one that does better.
     #[must_use]
     pub fn new(client: kube::Client) -> Self {
         Self::builder(client).build()
     }
 
-    /// Creates a cluster from `KUBECONFIG` or `~/.kube/config`, else from the in-cluster configuration. Needs a tokio
-    /// runtime.
+    /// Creates a cluster from `KUBECONFIG` or `~/.kube/config`, else from the in-cluster configuration. Its connections
+    /// are those of [`client_from`], and new ones trust the CA file as it is then. Needs a tokio runtime.
     ///
     /// # Errors
     /// No such configuration exists, or kube rejects it.
     pub async fn try_default() -> Result<Self, Error> {
         let config = kube::Config::infer().await;
-        config.map_err(|error| Error::new(Kind::Client(kube::Error::InferConfig(error)), None))?.try_into()
+        let config = config.map_err(|error| Error::new(Kind::Client(kube::Error::InferConfig(error)), None))?;
+        with_authority_file(config).try_into()
     }
 
     /// Like [`new`](Self::new), with more settings: fallback endpoints, the relist budget, a name.
@@ -129,20 +132,14 @@ impl Cluster {
 impl TryFrom<kube::Config> for Cluster {
     type Error = Error;
 
-    /// Creates a cluster with a client of its own. Needs a tokio runtime.
+    /// Creates a cluster with a client of its own, [`client_from`] this configuration. Needs a tokio runtime.
     ///
     /// # Errors
-    /// kube rejects the configuration, or the URL has no scheme (kube's client would panic on it later).
-    fn try_from(mut config: kube::Config) -> Result<Self, Error> {
-        let mut url = config.cluster_url.clone().into_parts();
-        url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        http::Uri::from_parts(url)
-            .map_err(|error| Error::new(Kind::Client(kube::Error::HttpError(error.into())), None))?;
-        // kube's default policy would retry fifteen times from 5 ms, without jitter, before we see the first failure.
-        config.default_retry = false;
+    /// As of [`client_from`].
+    fn try_from(config: kube::Config) -> Result<Self, Error> {
         let server = without_credentials(&config.cluster_url);
         let authority = config.root_cert.as_ref().map(|certificates| checkpoint::digest(&certificates.concat()));
-        let client = kube::Client::try_from(config).map_err(|error| Error::new(Kind::Client(error), None))?;
+        let client = client_from(config)?;
         let mut builder = Self::builder(client).identity(server);
         builder.authority = authority.map_or_else(String::new, |digest| format!("{digest:016x}"));
         Ok(builder.build())

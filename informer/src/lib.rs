@@ -121,7 +121,8 @@
 //!   object to prove that the server still has the same history;
 //! - shutdown with a deadline or by a signal ([`Informer::shutdown`], [`Informer::shutdown_on`]), the reason of an end
 //!   ([`EndReason`]), and one call for liveness probes ([`Informer::is_alive`]);
-//! - detection of silent dead connections ([`Config::idle_timeout`]);
+//! - one HTTP/2 connection for all watches of a process, with pings, and credentials that are renewed while watches run
+//!   ([`client_from`]); detection of silent dead connections ([`Config::idle_timeout`]);
 //! - a raw stream of changes as bytes, in order, without a store and without a task of its own ([`raw`]);
 //! - a `tracing` root span for each session and a debug event for each request, never with a body; metrics for
 //!   Prometheus (feature `metrics`);
@@ -137,6 +138,9 @@
 //! Not planned: protobuf, subresources, writes (use `kube::Api`).
 //!
 //! # Building
+//!
+//! TLS is your choice: features `rustls-tls` with `ring` (both default) or `aws-lc-rs`, or `openssl-tls`; proxies by
+//! `http-proxy` (default) and `socks5`. They forward to kube's features.
 //!
 //! kube needs one Kubernetes version, which programs enable and libraries do not. Enable it with
 //! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version; without one, its build script fails
@@ -206,6 +210,7 @@ pub use crate::{
     stats::{Stats, Strategy},
     store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
+    transport::client_from,
 };
 
 #[cfg(feature = "runtime")]

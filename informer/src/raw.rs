@@ -1,7 +1,7 @@
 //! Raw stream: changes as bytes, in order, without a store, for programs that keep state in their own way.
 //!
 //! An [`Events`] stream resumes, falls back, backs off and relists by itself, like an informer. It has no task: polling
-//! drives it. An unpolled stream does not read from its socket, so TCP backpressure slows the server down.
+//! drives it. An unpolled stream does not read from its connection, so flow control slows the server down.
 //!
 //! ```no_run
 //! use futures::StreamExt;

@@ -1,6 +1,11 @@
 //! Sends requests through kube's client and returns responses as bytes.
 //! INVARIANT: one `send` is one request; the layers below do not retry. No body is buffered whole.
 
+mod client;
+mod connections;
+mod connector;
+mod credentials;
+
 use std::{
     convert::Infallible,
     time::{Duration, SystemTime},
@@ -18,6 +23,8 @@ use informer_core::{
 };
 use kube::client::Body;
 
+pub use self::client::client_from;
+pub(crate) use self::credentials::with_authority_file;
 use crate::error::{Error, Kind};
 
 /// Connection to one endpoint. Cheap to clone.

@@ -1,7 +1,7 @@
 //! An in-memory API server, for tests of programs that read Kubernetes. The crate `informer` re-exports it as
 //! `informer::testing`, with the feature `testing`.
 //!
-//! INVARIANT: no sockets, no threads, and only tokio's clock: under paused time hours pass in milliseconds. INVARIANT:
+//! INVARIANT: no sockets of its own, no threads, and only tokio's clock: under paused time hours pass in milliseconds. INVARIANT:
 //! without faults it follows the list/watch protocol; each fault is enabled by one method, named after it.
 //!
 //! [`FakeApiServer`] holds objects, their resourceVersions and the whole history of both. It answers LIST, GET and
@@ -31,6 +31,7 @@
 
 mod body;
 mod call;
+mod connection;
 mod faults;
 mod filter;
 mod form;

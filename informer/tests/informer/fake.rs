@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use informer::testing::{Body, FakeApiServer, RequestKind};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
@@ -345,4 +346,34 @@ async fn requests_are_logged_by_kind_and_time() {
     assert_eq!(asked, [List, Page, Stream, Stream, Watch, Get, Get]);
     assert_eq!(server.initial_reads(), 3);
     assert_eq!(server.requests()[0].to_string(), "60.000s GET /api/v1/configmaps");
+}
+
+/// Goal: over HTTP/2, GOAWAY ends a connection after its last watch and breaks none. Method: a watch before GOAWAY, a write
+/// after it, and the watch's end.
+#[tokio::test(start_paused = true)]
+async fn goaway_lets_watches_go_on() {
+    let server = FakeApiServer::new();
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let serving = server.clone();
+    let served = tokio::spawn(async move { serving.serve_connection(far).await });
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near)).await.unwrap();
+    tokio::spawn(connection);
+    let get = |uri: &str| http::Request::get(format!("http://server{uri}")).body(Empty::<bytes::Bytes>::new()).unwrap();
+    let response = sender.send_request(get(&format!("{CONFIGMAPS}?watch=true"))).await.unwrap();
+    let mut body = response.into_body();
+
+    server.go_away().put(configmap("one", "x"));
+    let line = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(line.starts_with(b"{\"type\":\"ADDED\""));
+    let refused = async {
+        while sender.send_request(get(CONFIGMAPS)).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("no new requests");
+    assert!(!served.is_finished());
+    server.close_watches();
+    while body.frame().await.transpose().unwrap().is_some() {}
+    served.await.unwrap().unwrap();
 }

@@ -33,4 +33,5 @@ mod sockets;
 mod storms;
 mod subscribing;
 mod timing;
+mod transport;
 mod wire;

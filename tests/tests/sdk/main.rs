@@ -6,4 +6,5 @@ mod hostile;
 mod informers;
 mod kube;
 mod resuming;
+mod transport;
 mod world;

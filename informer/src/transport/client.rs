@@ -1,0 +1,201 @@
+//! Clients of a [`kube::Config`]: kube's authentication over our connections, renewed when credentials change.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Response, StatusCode};
+use kube::client::{Body, ConfigExt as _};
+use tokio::{sync::Mutex, time::Instant};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
+
+use super::{
+    connections::{ConnectionPool, ResponseBody},
+    connector::connector,
+    credentials::CredentialFiles,
+};
+use crate::error::{Chain, Error, Kind};
+
+/// Least time between two looks at the files of a client certificate. They are read when a request is sent, so the cost
+/// is two small files in each round of watches.
+const FILES_READ_EVERY: Duration = Duration::from_secs(1);
+
+/// Least time between two renewals after the server answered 401. A renewal reads token files and runs exec plugins.
+const RENEWED_EVERY: Duration = Duration::from_secs(5);
+
+/// Creates a client for informers, with the transport that [`Cluster::try_from`](crate::Cluster) uses: for
+/// [`ClusterBuilder::fallback`](crate::ClusterBuilder::fallback) and for other requests over the same connections.
+/// Opens no connection. Cost: an exec plugin runs twice. Requests need a tokio runtime.
+///
+/// Over TLS the client offers HTTP/2. All requests share one connection then, up to 100 at a time; more open another.
+/// The client pings a silent connection after 30 s and ends it after another 15 s. A connection that the server closes
+/// with GOAWAY keeps its watches and gets no further requests. Servers that choose HTTP/1.1, and `http` URLs, get one
+/// connection for each watch, with TCP keepalive.
+///
+/// Requests use the current credentials: token files are read again within a minute, changed client certificates at
+/// the next request, and both, like exec plugins, after a 401. Running watches keep their connection.
+///
+/// Unlike kube's client it has neither retries nor compression, and `read_timeout` and `write_timeout` have no effect:
+/// pings and [`idle_timeout`](crate::Config::idle_timeout) take their place.
+///
+/// # Errors
+/// kube rejects the configuration, its URL has no scheme, or a feature for its TLS or proxy is not enabled.
+pub fn client_from(config: kube::Config) -> Result<kube::Client, Error> {
+    let invalid = |error| Error::new(Kind::Client(error), None);
+    // kube's client would panic on a URL without a scheme when it sends a request.
+    let mut url = config.cluster_url.clone().into_parts();
+    url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+    let url = http::Uri::from_parts(url).map_err(|error| invalid(kube::Error::HttpError(error.into())))?;
+    let namespace = config.default_namespace.clone();
+    let client = Arc::new(RenewingClient::new(config, url).map_err(invalid)?);
+    Ok(kube::Client::new(tower::service_fn(move |request| Arc::clone(&client).send(request)), namespace))
+}
+
+/// Adds authentication and sends requests over one pool.
+type RequestService = BoxCloneSyncService<Request<Body>, Response<ResponseBody>, BoxError>;
+
+/// A client that is replaced when its credentials change.
+struct RenewingClient {
+    config: kube::Config,
+    url: http::Uri,
+    /// True if some credentials can change.
+    is_renewable: bool,
+    current: Mutex<CurrentClient>,
+}
+
+struct CurrentClient {
+    service: RequestService,
+    /// Number of renewals.
+    generation: u64,
+    files: CredentialFiles,
+    files_read: Instant,
+    /// True if the server answered 401 to this generation.
+    is_rejected: bool,
+    /// Time of the last renewal after a 401.
+    rejection_handled: Option<Instant>,
+}
+
+impl RenewingClient {
+    fn new(config: kube::Config, url: http::Uri) -> Result<Self, kube::Error> {
+        let files = CredentialFiles::read(&config.auth_info);
+        let service = authenticated(&config, &url)?;
+        let auth = &config.auth_info;
+        let is_renewable =
+            files.exist() || auth.token_file.is_some() || auth.exec.is_some() || auth.auth_provider.is_some();
+        let current = CurrentClient {
+            service,
+            generation: 0,
+            files,
+            files_read: Instant::now(),
+            is_rejected: false,
+            rejection_handled: None,
+        };
+        Ok(Self { config, url, is_renewable, current: Mutex::new(current) })
+    }
+
+    async fn send(self: Arc<Self>, request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
+        let (service, generation) = Arc::clone(&self).current().await;
+        let response = service.oneshot(request).await?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            let mut current = self.current.lock().await;
+            // Requests that were in flight during a renewal say nothing about the new credentials.
+            current.is_rejected |= current.generation == generation;
+        }
+        Ok(response)
+    }
+
+    /// The client with the current credentials, and its generation. Other requests wait during a renewal.
+    async fn current(self: Arc<Self>) -> (RequestService, u64) {
+        let mut current = self.current.lock().await;
+        let is_rejected =
+            current.is_rejected && current.rejection_handled.is_none_or(|handled| handled.elapsed() >= RENEWED_EVERY);
+        if self.is_renewable && (is_rejected || current.files_read.elapsed() >= FILES_READ_EVERY) {
+            let (client, files) = (Arc::clone(&self), current.files);
+            // Files and plugins block.
+            let renewal = tokio::task::spawn_blocking(move || client.renewal(files, is_rejected)).await;
+            current.files_read = Instant::now();
+            if is_rejected {
+                current.rejection_handled = Some(current.files_read);
+            }
+            match renewal {
+                Ok(Ok(Some((service, files)))) => current.replace(service, files),
+                Ok(Ok(None)) => {}
+                // Half of a new pair may be written so far: the next request tries again.
+                Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "credentials not renewed"),
+                Err(error) => tracing::warn!(%error, "credentials not renewed"),
+            }
+        }
+        (current.service.clone(), current.generation)
+    }
+
+    /// A new client, if the files changed or the server rejected the present credentials.
+    fn renewal(
+        &self,
+        known: CredentialFiles,
+        is_rejected: bool,
+    ) -> Result<Option<(RequestService, CredentialFiles)>, kube::Error> {
+        let files = CredentialFiles::read(&self.config.auth_info);
+        if files == known && !is_rejected {
+            return Ok(None);
+        }
+        Ok(Some((authenticated(&self.config, &self.url)?, files)))
+    }
+}
+
+impl CurrentClient {
+    fn replace(&mut self, service: RequestService, files: CredentialFiles) {
+        tracing::info!("credentials renewed");
+        (self.service, self.files, self.is_rejected) = (service, files, false);
+        self.generation += 1;
+    }
+}
+
+/// The layers of kube's own client that informers need, over a pool of its own.
+fn authenticated(config: &kube::Config, url: &http::Uri) -> Result<RequestService, kube::Error> {
+    let pool = ConnectionPool::new(url.clone(), connector(config)?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .service(tower::service_fn(move |request| pool.clone().send(request)));
+    Ok(BoxCloneSyncService::new(service))
+}
+
+#[cfg(all(test, feature = "ring", feature = "rustls-tls"))]
+mod tests {
+    use std::{fs, path::Path};
+
+    use kube::config::AuthInfo;
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// Goal: a client is renewed by a whole new pair of files, and neither by half of one nor by the same one.
+    #[test]
+    fn a_client_certificate_is_renewed_when_its_pair_is_complete() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        let text = |name: &str| path(name).to_str().map(str::to_owned);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = CertificateParams::new([]).expect("no names").self_signed(&key).expect("a certificate");
+        let write = |file: &Path, text: String| fs::write(file, text).expect("a file");
+        write(&path("tls.crt"), certificate.pem());
+        write(&path("tls.key"), key.serialize_pem());
+
+        let url = http::Uri::from_static("https://server");
+        let mut config = kube::Config::new(url.clone());
+        config.root_cert = Some(vec![certificate.der().to_vec()]);
+        config.auth_info =
+            AuthInfo { client_certificate: text("tls.crt"), client_key: text("tls.key"), ..AuthInfo::default() };
+        let client = RenewingClient::new(config, url).expect("a client");
+        let known = client.current.blocking_lock().files;
+        assert!(client.is_renewable && client.renewal(known, false).expect("unchanged").is_none());
+        assert!(client.renewal(known, true).expect("rejected").is_some());
+
+        let key = KeyPair::generate().expect("a key");
+        let certificate = CertificateParams::new([]).expect("no names").self_signed(&key).expect("a certificate");
+        write(&path("tls.crt"), certificate.pem());
+        assert!(client.renewal(known, false).is_err(), "the key is still the old one");
+        write(&path("tls.key"), key.serialize_pem());
+        let (_, files) = client.renewal(known, false).expect("a whole pair").expect("a new client");
+        assert!(client.renewal(files, false).expect("unchanged").is_none());
+    }
+}

@@ -1,0 +1,167 @@
+//! A pool over pipes in memory, under paused time: pings, connections that fill up, failures that are shared.
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use futures::stream;
+use http_body_util::StreamBody;
+use hyper::{
+    body::Frame,
+    rt::{Read, ReadBufCursor, Write},
+};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use tokio::{
+    io::{DuplexStream, copy_bidirectional, duplex},
+    sync::{Notify, watch},
+    time::{Instant, timeout},
+};
+use tower::util::BoxCloneSyncService;
+
+use super::*;
+
+const URL: &str = "https://server";
+/// Bytes that a pipe holds.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// The client's end of a pipe, on which TLS would have negotiated HTTP/2.
+struct Negotiated(TokioIo<DuplexStream>);
+
+impl Connection for Negotiated {
+    fn connected(&self) -> Connected {
+        Connected::new().negotiated_h2()
+    }
+}
+
+impl Read for Negotiated {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl Write for Negotiated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// An HTTP/2 server whose responses begin and do not end, behind a network that can fall silent.
+#[derive(Clone, Default)]
+struct PipeServer {
+    opened: Arc<AtomicUsize>,
+    is_refusing: watch::Sender<bool>,
+    silence: Arc<Notify>,
+}
+
+impl PipeServer {
+    fn pool(&self) -> ConnectionPool {
+        let server = self.clone();
+        let connector = BoxCloneSyncService::new(tower::service_fn(move |_: Uri| {
+            let server = server.clone();
+            async move { server.accept().await }
+        }));
+        ConnectionPool::new(Uri::from_static(URL), connector)
+    }
+
+    async fn accept(self) -> Result<BoxedSocket, BoxError> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        // A connection takes time, in which other requests come.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if *self.is_refusing.borrow() {
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        }
+        let (near, mut near_end) = duplex(PIPE_BYTES);
+        let (mut far_end, far) = duplex(PIPE_BYTES);
+        let silence = Arc::clone(&self.silence);
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = copy_bidirectional(&mut near_end, &mut far_end) => {}
+                // Both ends stay open.
+                () = silence.notified() => std::future::pending().await,
+            }
+        });
+        let service = hyper::service::service_fn(|_| async {
+            let endless = stream::pending::<Result<Frame<Bytes>, Infallible>>();
+            Ok::<_, Infallible>(Response::new(StreamBody::new(endless)))
+        });
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        tokio::spawn(server.serve_connection(TokioIo::new(far), service));
+        Ok(Box::new(Negotiated(TokioIo::new(near))))
+    }
+
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
+    }
+}
+
+fn request() -> Request<Body> {
+    Request::get(format!("{URL}/api")).body(Body::empty()).expect("a request")
+}
+
+/// Goal: a peer that vanished without a word ends the streams within 45 s; one that answers pings keeps them. Method: a
+/// pipe that stops passing bytes, and ten quiet minutes before.
+#[tokio::test(start_paused = true)]
+async fn a_silent_peer_is_noticed_within_45_seconds() {
+    let server = PipeServer::default();
+    let pool = server.pool();
+    let mut body = pool.clone().send(request()).await.expect("headers").into_body();
+    timeout(Duration::from_secs(600), body.frame()).await.expect_err("a quiet stream goes on");
+
+    let since = Instant::now();
+    server.silence.notify_one();
+    let end = timeout(Duration::from_secs(60), body.frame()).await.expect("the stream ends");
+    end.expect("it does not end well").expect_err("it does not end well");
+    assert!(since.elapsed() <= PING_AFTER + PONG_TIME_MAX, "{:?}", since.elapsed());
+
+    // The next request opens another connection.
+    pool.send(request()).await.expect("headers");
+    assert_eq!(server.opened(), 2);
+}
+
+/// Goal: requests that start together share connections, each with at most `STREAMS_MAX` of them, and ended ones make
+/// room. Method: 250 requests at once, whose bodies stay open, then another 50 in place of 50 of these.
+#[tokio::test(start_paused = true)]
+async fn requests_share_connections_up_to_the_most_streams() {
+    let server = PipeServer::default();
+    let pool = server.pool();
+    let requests = (0..2 * STREAMS_MAX + 50).map(|_| pool.clone().send(request()));
+    let mut open: Vec<_> = futures::future::try_join_all(requests).await.expect("headers");
+    assert_eq!(server.opened(), 3);
+    open.truncate(2 * STREAMS_MAX);
+    for _ in 0..50 {
+        open.push(pool.clone().send(request()).await.expect("headers"));
+    }
+    assert_eq!(server.opened(), 3);
+}
+
+/// Goal: a refused connection is one attempt for all that wait, and the next request tries again. Method: 30 requests at
+/// once at a server that refuses connections and then accepts them.
+#[tokio::test(start_paused = true)]
+async fn requests_share_a_failure_to_connect() {
+    let server = PipeServer::default();
+    server.is_refusing.send_replace(true);
+    let pool = server.pool();
+    let failures = futures::future::join_all((0..30).map(|_| pool.clone().send(request()))).await;
+    for failure in failures {
+        let error = failure.expect_err("refused");
+        assert_eq!(crate::error::Chain(&*error).to_string(), "no connection: connection refused");
+    }
+    assert_eq!(server.opened(), 1);
+    server.is_refusing.send_replace(false);
+    pool.send(request()).await.expect("headers");
+    assert_eq!(server.opened(), 2);
+}
