@@ -52,10 +52,10 @@ impl Informers {
 
     /// Stops every informer.
     pub(crate) async fn shutdown(&self) {
-        self.bundles.shutdown().await;
-        self.namespaces.shutdown().await;
-        self.copies.shutdown().await;
-        self.sources.shutdown().await;
+        self.bundles.clone().stop().await;
+        self.namespaces.clone().stop().await;
+        self.copies.clone().stop().await;
+        self.sources.clone().stop().await;
     }
 }
 

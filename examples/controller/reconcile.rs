@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use informer::{Informer, Object, VersionTimeout, controller::Requeue};
+use informer::{Informer, Object, ObjectView, VersionTimeout, controller::Requeue};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
@@ -146,7 +146,7 @@ impl Context {
 
     fn copies(&self, bundle: &Bundle) -> Vec<Object<ConfigMap>> {
         let copies = self.informers.copies.store().snapshot();
-        copies.by(&self.informers.by_bundle, &bundle.name_any()).collect()
+        copies.by(&self.informers.by_bundle, &bundle.name_any()).map(ObjectView::to_object).collect()
     }
 
     /// Deletes all copies. Lists them at the server: a store may not have a copy that was just created.

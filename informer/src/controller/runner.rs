@@ -161,7 +161,7 @@ where
 }
 
 /// Longest delay before a reconcile is repeated: a year, which no timer overflows.
-const DELAY_MAX: Duration = Duration::from_hours(365 * 24);
+const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 async fn until(at: Option<Instant>) {
     match at {

@@ -428,7 +428,7 @@ async fn a_controller_ends_with_its_informers_and_keeps_them_running() {
     server.put(deployment("x", 2, 0));
     reconciles.are(&[("x", 1)]).await;
     assert!(store.is_live());
-    sets.shutdown().await;
+    sets.stop().await;
     let error = running.await.unwrap().expect_err("without an informer it is blind");
     assert!(matches!(&error, ControllerError::InformerEnded { request } if request.contains("replicasets")), "{error}");
 }
