@@ -86,6 +86,6 @@ pub fn owner_uids<K>(object: &Object<K>) -> Vec<String> {
     owners.into_iter().flatten().filter_map(|owner| owner.uid).filter(|uid| !uid.is_empty()).collect()
 }
 
-fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub(crate) fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     json::members(object).map_while(Result::ok).find(|member| member.key.is(name)).map(|member| member.value)
 }

@@ -51,7 +51,8 @@
 //! - an in-memory API server for your own tests (feature `testing`: `testing::FakeApiServer`);
 //! - `watcher`, a drop-in replacement for `kube::runtime::watcher` that feeds kube's reflectors and controllers
 //!   (feature `runtime`), and retry policies of other crates ([`delays`]; feature `backoff` for the crate of that
-//!   name).
+//!   name);
+//! - `controller::Controller`, a controller on the informer's own store, without a second copy (feature `controller`).
 //!
 //! # Not supported yet
 //!
@@ -67,6 +68,8 @@
 
 mod cluster;
 mod config;
+#[cfg(feature = "controller")]
+pub mod controller;
 mod declaration;
 mod error;
 

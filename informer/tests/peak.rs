@@ -91,6 +91,62 @@ async fn relist(initial: InitialList) -> (f64, f64) {
     (steady as f64, peak as f64)
 }
 
+/// Goal: a controller adds no copy of the objects. Method: live bytes of an informer before, while and after a controller
+/// reconciles each of its objects.
+#[cfg(feature = "controller")]
+#[test]
+fn a_controller_holds_keys_and_no_second_copy() {
+    let _alone = ALONE.lock().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (alone, peak, rest) = runtime.block_on(controlled());
+    println!("informer {alone} bytes; with a controller {peak} at its peak, {rest} at rest");
+    assert!(peak * 100 <= alone * 120, "{peak} of {alone}");
+    assert!(rest * 100 <= alone * 105, "{rest} of {alone}");
+}
+
+/// Live bytes of an informer, the peak while a controller reconciles every object, and the rest afterwards.
+#[cfg(feature = "controller")]
+async fn controlled() -> (usize, usize, usize) {
+    use informer::controller::{Controller, Requeue};
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    let server = FakeApiServer::new();
+    for number in 0..PODS {
+        server.put(pod(number, 0));
+    }
+    let before = LIVE.current_usage();
+    let pods = Cluster::new(server.client()).informer::<Pod>().start().unwrap();
+    pods.ready(Duration::from_secs(20)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let alone = LIVE.current_usage() - before;
+    LIVE.reset_peak_usage();
+    let count = Arc::new(AtomicUsize::new(0));
+    let run = Controller::new(&pods).run(
+        |pod: Arc<Pod>, count: Arc<AtomicUsize>| async move {
+            tokio::task::yield_now().await;
+            assert!(pod.spec.is_some());
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(Requeue::await_change())
+        },
+        |failure| failure.backoff(),
+        Arc::clone(&count),
+    );
+    let running = tokio::spawn(run);
+    while count.load(Ordering::Relaxed) < PODS {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (peak, rest) = (LIVE.peak_usage() - before, LIVE.current_usage() - before);
+    running.abort();
+    (alone, peak, rest)
+}
+
 /// Goal: changes cost only the memory of the objects they replace, however long they continue. Method: ten changes of
 /// each of a thousand objects, published after each change, and a reader that takes a snapshot every thousand changes.
 #[test]

@@ -7,6 +7,7 @@ mod serving;
 
 mod answers;
 mod checkpoint;
+mod controllers;
 mod endpoints;
 mod fake;
 mod histories;
