@@ -1,120 +1,127 @@
-//! The demo: starts a server in this process and acts on it like users.
+//! The demo: starts a server and two replicas in this process, and acts on them like users.
 //!
 //! INVARIANT: ends by itself, and fails if the copies are wrong.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
-use cache_server::{Server, config};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
 use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api,
+    api::{ListParams, Patch, PatchParams},
 };
-use serde_json::{Value, from_value, json};
-use tokio::{sync::oneshot, time::timeout};
+use serde_json::json;
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
-use crate::{Failure, WANTED, control, streams};
+use crate::{
+    Failure, Replica,
+    bundle::Bundle,
+    leader::Timing,
+    stage::{PATIENCE, Stage, TRUST},
+};
 
-/// Timeout that is ample even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Name of the Bundle, of its original and of its copies.
+const BUNDLE: &str = "roots";
 
-/// Starts the server, runs the controller while users act, and stops both.
+/// A short pause between attempts, so that a hand-over takes no time, and a lease that survives a busy machine.
+const TIMING: Timing = Timing {
+    lease: Duration::from_secs(20),
+    renew_deadline: Duration::from_secs(15),
+    retry: Duration::from_millis(100),
+};
+
+/// A replica in a task of this process.
+struct ReplicaTask {
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<Result<(), Failure>>,
+}
+
+/// Starts the server, runs the replicas while users act, and stops all of them.
 pub(crate) async fn run() -> Result<(), Failure> {
-    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = Server::bind(config::Config { listen, ..config::Config::default() }).await?;
-    let url = format!("http://{}", server.local_addr());
-    let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(server.serve(async { drop(stopped.await) }));
-
-    let client = Client::try_from(kube::Config::new(url.parse()?))?;
-    let users = Users { client: client.clone() };
-    users.prepare().await?;
-    let (done, is_done) = oneshot::channel::<()>();
-    let streams = streams(client, "trust", "bundle");
-    let controlling =
-        tokio::spawn(control(streams, |controller| controller.graceful_shutdown_on(async { drop(is_done.await) })));
-    let outcome = users.act().await;
-
-    // Both stop when their sender is dropped.
-    drop(done);
-    timeout(PATIENCE, controlling).await??;
-    drop(stop);
-    timeout(PATIENCE, serving).await??;
-    outcome?;
-    println!("all copies are as they should be");
+    let stage = Stage::start().await?;
+    let first = ReplicaTask::start(&stage, "replica-1");
+    act(&stage).await?;
+    let second = ReplicaTask::start(&stage, "replica-2");
+    hand_over(&stage, first).await?;
+    stage.delete_bundle(BUNDLE).await?;
+    println!("deleted, and its copies before it");
+    second.stop().await?;
+    stage.close().await?;
+    println!("all copies were as they should be");
     Ok(())
 }
 
-/// Actions of users in a cluster.
-struct Users {
-    client: Client,
+async fn act(stage: &Stage) -> Result<(), Failure> {
+    stage.set(TRUST, BUNDLE, "first").await?;
+    stage.create_bundle(BUNDLE).await?;
+    let bundle = stage.until_copied(BUNDLE, &[("team-a", "first"), ("team-b", "first")]).await?;
+    println!("namespaces with the label have copies: {}", bundle.synced().map_or("", |condition| &condition.message));
+    check_event(stage).await?;
+
+    stage.set(TRUST, BUNDLE, "second").await?;
+    stage.until_copied(BUNDLE, &[("team-a", "second"), ("team-b", "second")]).await?;
+    println!("copies follow the original");
+
+    stage.set("team-a", BUNDLE, "edited").await?;
+    stage.delete_copy("team-b", BUNDLE).await?;
+    stage.until_copied(BUNDLE, &[("team-a", "second"), ("team-b", "second")]).await?;
+    println!("edits and deletions are undone");
+
+    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"trust": null}}}));
+    let namespaces = Api::<Namespace>::all(stage.client.clone());
+    namespaces.patch("team-a", &PatchParams::default(), &unlabelled).await?;
+    stage.create_namespace("team-c", json!({"trust": "wanted"})).await?;
+    stage.until_copied(BUNDLE, &[("team-b", "second"), ("team-c", "second")]).await?;
+    println!("the label decides");
+    Ok(())
 }
 
-impl Users {
-    async fn prepare(&self) -> Result<(), Failure> {
-        for (name, labels) in [("trust", json!({})), ("team-a", wanted()), ("team-b", wanted()), ("plain", json!({}))] {
-            self.create_namespace(name, labels).await?;
-        }
-        let original = json!({"metadata": {"name": "bundle"}, "data": {"ca.pem": "first"}});
-        self.maps("trust").create(&PostParams::default(), &from_value(original)?).await?;
-        Ok(())
-    }
+/// Checks the event about the first copies, which is published before the status is written.
+async fn check_event(stage: &Stage) -> Result<(), Failure> {
+    let events = Api::<Event>::all(stage.client.clone()).list(&ListParams::default()).await?;
+    let event = events.items.iter().find(|event| event.reason.as_deref() == Some("CopiesEqual"));
+    let event = event.ok_or("there is no event about the copies")?;
+    println!("event: {}", event.note.as_deref().unwrap_or_default());
+    Ok(())
+}
 
-    async fn act(&self) -> Result<(), Failure> {
-        self.until("namespaces that ask for a copy get one", &[("team-a", "first"), ("team-b", "first")]).await?;
-
-        self.patch(&self.maps("trust"), json!({"data": {"ca.pem": "second"}})).await?;
-        self.until("copies follow the original", &[("team-a", "second"), ("team-b", "second")]).await?;
-
-        self.patch(&self.maps("team-a"), json!({"data": {"ca.pem": "edited"}})).await?;
-        self.maps("team-b").delete("bundle", &DeleteParams::default()).await?;
-        self.until("edits and deletes are undone", &[("team-a", "second"), ("team-b", "second")]).await?;
-
-        let namespaces = Api::<Namespace>::all(self.client.clone());
-        let unlabelled = json!({"metadata": {"labels": {(WANTED.0): null}}});
-        namespaces.patch("team-a", &PatchParams::default(), &Patch::Merge(unlabelled)).await?;
-        self.create_namespace("team-c", wanted()).await?;
-        self.until("the label is what counts", &[("team-b", "second"), ("team-c", "second")]).await
-    }
-
-    /// Waits until exactly these namespaces have copies, with this content.
-    async fn until(&self, what: &str, expected: &[(&str, &str)]) -> Result<(), Failure> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+/// Stops the leader: the follower takes over without waiting for the lease, with the next term.
+async fn hand_over(stage: &Stage, first: ReplicaTask) -> Result<(), Failure> {
+    let term = |bundle: &Bundle| bundle.status.as_ref().map(|status| status.term);
+    let before = stage.until_copied(BUNDLE, &[("team-b", "second"), ("team-c", "second")]).await?;
+    first.stop().await?;
+    let handing = async {
         loop {
-            let mut found = Vec::new();
-            for name in ["team-a", "team-b", "team-c", "plain"] {
-                let copy = self.maps(name).get_opt("bundle").await?;
-                found.extend(
-                    copy.map(|copy| (name, copy.data.unwrap_or_default().remove("ca.pem").unwrap_or_default())),
-                );
+            stage.set(TRUST, BUNDLE, "third").await?;
+            let after = stage.until_copied(BUNDLE, &[("team-b", "third"), ("team-c", "third")]).await?;
+            if term(&after) > term(&before) {
+                println!("the next leader follows the original");
+                return Ok::<_, Failure>(());
             }
-            if found.iter().map(|(name, content)| (*name, &**content)).eq(expected.iter().copied()) {
-                println!("{what}: {found:?}");
-                return Ok(());
-            }
-            if tokio::time::Instant::now() > deadline {
-                return Err(format!("waited in vain until {what}: {found:?}").into());
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(10)).await;
         }
-    }
-
-    async fn create_namespace(&self, name: &str, labels: Value) -> Result<(), Failure> {
-        let namespace: Namespace = from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
-        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await?;
-        Ok(())
-    }
-
-    async fn patch(&self, maps: &Api<ConfigMap>, change: Value) -> Result<(), Failure> {
-        maps.patch("bundle", &PatchParams::default(), &Patch::Merge(change)).await?;
-        Ok(())
-    }
-
-    fn maps(&self, namespace: &str) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), namespace)
-    }
+    };
+    timeout(TIMING.lease / 2, handing).await?
 }
 
-fn wanted() -> Value {
-    json!({(WANTED.0): WANTED.1})
+impl ReplicaTask {
+    fn start(stage: &Stage, identity: &str) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let replica = Replica {
+            client: stage.client.clone(),
+            trust_namespace: TRUST.to_owned(),
+            lease_namespace: TRUST.to_owned(),
+            identity: identity.to_owned(),
+            timing: TIMING,
+        };
+        Self { stop, running: tokio::spawn(replica.run(async { drop(stopped.await) })) }
+    }
+
+    async fn stop(self) -> Result<(), Failure> {
+        drop(self.stop);
+        timeout(PATIENCE, self.running).await??
+    }
 }

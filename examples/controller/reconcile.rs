@@ -1,131 +1,233 @@
-//! Reconciles one namespace. Independent of the watches.
+//! Reconciles one Bundle. Reads the informers' stores; requests to the server are writes, and the list of a cleanup.
+//!
+//! INVARIANT: may be cut off at every await and started again, in this process or another one. INVARIANT: every write is
+//! conditional on the version read, so that a leader that was deposed and does not know it overwrites nothing.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared},
-};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use informer::{Informer, Object, VersionTimeout, controller::Requeue};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    Api, Client, Resource as _, ResourceExt as _,
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
     runtime::{
         controller::Action,
-        reflector::{ObjectRef, Store},
+        events::{self, EventType, Recorder},
+        finalizer,
     },
 };
 
-use crate::{COPY, WANTED};
+use crate::{
+    bundle::{Bundle, BundleStatus},
+    control::{COPY_OF, Informers},
+};
 
-/// Everything the reconciler needs besides the namespace.
+/// Keeps a deleted Bundle until its copies are deleted.
+const FINALIZER: &str = "copies.example.dev/copies";
+
+/// Time for the informer to see a write that was acknowledged.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Everything a reconcile needs besides the Bundle.
 pub(crate) struct Context {
-    client: Client,
-    copies: Store<ConfigMap>,
-    original: Store<ConfigMap>,
-    /// Resolves to true once both stores are complete, or to false if the watches end first. Shared, because a kube store
-    /// wakes only one waiter, and many reconcilers wait.
-    ready: Shared<BoxFuture<'static, bool>>,
+    /// For writes.
+    pub(crate) client: Client,
+    pub(crate) informers: Informers,
+    pub(crate) recorder: Recorder,
+    /// Fence token of this leadership.
+    pub(crate) term: i32,
+}
+
+/// Reason why a Bundle could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfinished {
+    #[error("a request failed: {0}")]
+    Request(#[from] kube::Error),
+    #[error("a later leader, of term {0}, has written the status")]
+    Deposed(i32),
+    #[error("the store lags: {0}")]
+    Lag(#[from] VersionTimeout),
+    #[error("{0}")]
+    Copy(#[from] informer::DecodeError),
+    #[error("the Bundle has no name")]
+    Nameless,
+}
+
+/// Makes the copies of a Bundle equal to its original; of a deleted Bundle, deletes them.
+pub(crate) async fn reconcile(bundle: Arc<Bundle>, context: Arc<Context>) -> Result<Requeue, Unfinished> {
+    let last_term = bundle.status.as_ref().map_or(0, |status| status.term);
+    if last_term > context.term {
+        return Err(Unfinished::Deposed(last_term));
+    }
+    let (context, bundles) = (&*context, &Api::<Bundle>::all(context.client.clone()));
+    let done = finalizer(bundles, FINALIZER, bundle, |event| async move {
+        match event {
+            finalizer::Event::Apply(bundle) => context.apply(bundles, &bundle).await?,
+            finalizer::Event::Cleanup(bundle) => context.clean_up(&bundle).await?,
+        }
+        Ok::<_, Unfinished>(Action::await_change())
+    });
+    match done.await {
+        Ok(_) => Ok(Requeue::await_change()),
+        Err(finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error)) => Err(error),
+        // The last finalizer was removed by an earlier reconcile, whose response was lost.
+        Err(finalizer::Error::RemoveFinalizer(kube::Error::Api(status))) if status.is_not_found() => {
+            Ok(Requeue::await_change())
+        }
+        Err(finalizer::Error::AddFinalizer(error) | finalizer::Error::RemoveFinalizer(error)) => Err(error.into()),
+        Err(finalizer::Error::UnnamedObject | finalizer::Error::InvalidFinalizer) => Err(Unfinished::Nameless),
+    }
 }
 
 impl Context {
-    pub(crate) fn new(client: Client, copies: Store<ConfigMap>, original: Store<ConfigMap>) -> Self {
-        let (these, those) = (copies.clone(), original.clone());
-        let ready = async move { these.wait_until_ready().await.is_ok() && those.wait_until_ready().await.is_ok() };
-        Self { client, copies, original, ready: ready.boxed().shared() }
-    }
-}
-
-/// Reason why a namespace could not be reconciled.
-#[derive(Debug)]
-pub(crate) enum Unfinished {
-    /// The server refused a write.
-    Write(kube::Error),
-    /// The watches have ended.
-    Stopped,
-}
-
-impl std::fmt::Display for Unfinished {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Write(error) => write!(f, "a copy was not written: {error}"),
-            Self::Stopped => f.write_str("the watches have ended"),
+    async fn apply(&self, bundles: &Api<Bundle>, bundle: &Bundle) -> Result<(), Unfinished> {
+        let source = format!("{}/{}", self.informers.trust_namespace, bundle.spec.source);
+        let Some(source) = self.informers.sources.store().snapshot().get(&source) else {
+            let message = format!("the ConfigMap {source} does not exist");
+            return self.report(bundles, bundle, (false, "NoSource"), message, None).await;
+        };
+        let source = source.decode()?;
+        match self.converge(bundle, &source).await {
+            Ok(copies) => {
+                let message = format!("{copies} copies equal the original");
+                self.report(bundles, bundle, (true, "CopiesEqual"), message, Some(copies)).await
+            }
+            // A copy changed since it was read: its event triggers the next try.
+            Err(Unfinished::Request(kube::Error::Api(status))) if status.is_conflict() => {
+                Err(kube::Error::Api(status).into())
+            }
+            Err(error) => {
+                self.report(bundles, bundle, (false, "WriteFailed"), error.to_string(), None).await?;
+                Err(error)
+            }
         }
     }
-}
 
-impl std::error::Error for Unfinished {}
-
-/// Delay of a retry after the stores were stale.
-const SOON: Duration = Duration::from_millis(500);
-
-/// Makes the namespace's copy equal to the original. Reads from the stores; requests to the server are writes only.
-pub(crate) async fn reconcile(namespace: Arc<Namespace>, context: Arc<Context>) -> Result<Action, Unfinished> {
-    if !context.ready.clone().await {
-        return Err(Unfinished::Stopped);
-    }
-    match converge(&namespace, &context).await {
-        Ok(()) => Ok(Action::await_change()),
-        // The stores lag the server slightly; retry once they have caught up.
-        Err(kube::Error::Api(status))
-            if status.is_already_exists() || status.is_conflict() || status.is_not_found() =>
-        {
-            Ok(Action::requeue(SOON))
+    /// Creates, replaces and deletes copies. Returns their number.
+    async fn converge(&self, bundle: &Bundle, source: &ConfigMap) -> Result<u32, Unfinished> {
+        let targets = self.targets(bundle);
+        let mut written = None;
+        for copy in self.copies(bundle) {
+            if !targets.contains(copy.namespace()) {
+                self.delete(copy.namespace(), copy.name(), copy.uid()).await?;
+            }
         }
-        Err(error) => Err(Unfinished::Write(error)),
-    }
-}
-
-async fn converge(namespace: &Namespace, context: &Context) -> Result<(), kube::Error> {
-    let inside = namespace.name_any();
-    let original = context.original.state().into_iter().next();
-    let wanted = original.filter(|original| {
-        namespace.labels().get(WANTED.0).is_some_and(|value| value == WANTED.1)
-            && original.namespace().as_deref() != Some(&inside)
-    });
-    let copies = context.copies.state().into_iter().filter(|copy| copy.namespace().as_deref() == Some(&inside));
-    let api = Api::<ConfigMap>::namespaced(context.client.clone(), &inside);
-    let mut is_there = false;
-    for copy in copies {
-        let name = copy.name_any();
-        match &wanted {
-            Some(original) if original.name_any() == name => {
-                is_there = true;
-                if copy.data != original.data {
-                    replace(&api, &copy, original).await?;
+        for namespace in &targets {
+            let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+            let name = bundle.name_any();
+            let present = self.informers.copies.store().snapshot().get(&format!("{namespace}/{name}"));
+            let copy = match present.map(|copy| copy.decode()).transpose()? {
+                Some(copy) if copy.data == source.data => continue,
+                Some(copy) => {
+                    let renewed = ConfigMap { data: source.data.clone(), ..ConfigMap::clone(&copy) };
+                    api.replace(&name, &PostParams::default(), &renewed).await?
                 }
-            }
-            Some(_) | None => {
-                api.delete(&name, &DeleteParams::default()).await?;
-                println!("- {inside}/{name}");
+                None => api.create(&PostParams::default(), &copy_of(bundle, source)).await?,
+            };
+            println!("~ {namespace}/{name}");
+            written = Some(copy);
+        }
+        if let Some(copy) = written {
+            seen(&self.informers.copies, &copy).await?;
+        }
+        Ok(u32::try_from(targets.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Names of the namespaces that get a copy.
+    fn targets(&self, bundle: &Bundle) -> BTreeSet<String> {
+        let wanted = &bundle.spec.namespace_labels;
+        let namespaces = self.informers.namespaces.store().snapshot();
+        let targets = namespaces.iter().filter(|namespace| {
+            let has = |(key, value): (&String, &String)| namespace.label(key).is_some_and(|found| found == *value);
+            namespace.name() != self.informers.trust_namespace && wanted.iter().all(has)
+        });
+        targets.map(|namespace| namespace.name().to_owned()).collect()
+    }
+
+    fn copies(&self, bundle: &Bundle) -> Vec<Object<ConfigMap>> {
+        let copies = self.informers.copies.store().snapshot();
+        copies.by(&self.informers.by_bundle, &bundle.name_any()).collect()
+    }
+
+    /// Deletes all copies. Lists them at the server: a store may not have a copy that was just created.
+    async fn clean_up(&self, bundle: &Bundle) -> Result<(), Unfinished> {
+        let of_bundle = ListParams::default().labels(&format!("{COPY_OF}={}", bundle.name_any()));
+        let copies = Api::<ConfigMap>::all(self.client.clone()).list(&of_bundle).await?;
+        for copy in copies {
+            let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
+            self.delete(&namespace, &name, copy.metadata.uid.as_deref().unwrap_or_default()).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Unfinished> {
+        let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        match Api::<ConfigMap>::namespaced(self.client.clone(), namespace).delete(name, &params).await {
+            Ok(_) => println!("- {namespace}/{name}"),
+            // It does not exist, or another one has its name by now.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Writes the status, and an event if the condition changes, unless the status says so already.
+    async fn report(
+        &self,
+        bundles: &Api<Bundle>,
+        bundle: &Bundle,
+        (is_synced, reason): (bool, &str),
+        message: String,
+        copies: Option<u32>,
+    ) -> Result<(), Unfinished> {
+        let before = bundle.status.clone().unwrap_or_default();
+        let condition = bundle.condition(is_synced, reason, message);
+        let status = BundleStatus {
+            observed_generation: bundle.metadata.generation,
+            copies: copies.unwrap_or(before.copies),
+            term: self.term,
+            conditions: vec![condition.clone()],
+        };
+        if status == before {
+            return Ok(());
+        }
+        if bundle
+            .synced()
+            .is_none_or(|before| (&before.status, &before.reason) != (&condition.status, &condition.reason))
+        {
+            let event = events::Event {
+                type_: if is_synced { EventType::Normal } else { EventType::Warning },
+                reason: condition.reason,
+                note: Some(condition.message),
+                action: "Copy".to_owned(),
+                secondary: None,
+            };
+            // Events are best effort: the condition has the same text.
+            if let Err(error) = self.recorder.publish(&event, &bundle.object_ref(&())).await {
+                eprintln!("an event was not published: {error}");
             }
         }
+        // The version in the metadata makes the write conditional.
+        let reported = Bundle { status: Some(status), ..bundle.clone() };
+        let written = bundles.replace_status(&bundle.name_any(), &PostParams::default(), &reported).await?;
+        seen(&self.informers.bundles, &written).await
     }
-    if let Some(original) = wanted.filter(|_| !is_there) {
-        create(&api, &inside, &original).await?;
-    }
-    Ok(())
 }
 
-/// Retries after a longer delay.
-pub(crate) fn on_error(_: Arc<Namespace>, _: &Unfinished, _: Arc<Context>) -> Action {
-    Action::requeue(10 * SOON)
+/// Waits until the informer has a write: the next reconcile reads its own writes.
+async fn seen<K: kube::Resource>(informer: &Informer<K>, written: &K) -> Result<(), Unfinished> {
+    let version = written.resource_version().and_then(|version| version.parse().ok());
+    let Some(version) = version else { return Ok(()) };
+    Ok(informer.wait_for(&version, SEEN_WITHIN).await?)
 }
 
-async fn create(api: &Api<ConfigMap>, inside: &str, original: &ConfigMap) -> Result<(), kube::Error> {
-    let labels = BTreeMap::from([(COPY.0.to_owned(), COPY.1.to_owned())]);
-    let metadata = ObjectMeta { name: Some(original.name_any()), labels: Some(labels), ..ObjectMeta::default() };
-    let copy = ConfigMap { metadata, data: original.data.clone(), ..ConfigMap::default() };
-    api.create(&PostParams::default(), &copy).await?;
-    println!("+ {inside}/{}", original.name_any());
-    Ok(())
-}
-
-/// Replaces the copy at the version in the store. If the copy has changed since, the server responds with a conflict
-/// and no change is lost.
-async fn replace(api: &Api<ConfigMap>, copy: &ConfigMap, original: &ConfigMap) -> Result<(), kube::Error> {
-    let renewed = ConfigMap { data: original.data.clone(), ..copy.clone() };
-    api.replace(&copy.name_any(), &PostParams::default(), &renewed).await?;
-    println!("~ {}", ObjectRef::from_obj(copy));
-    Ok(())
+fn copy_of(bundle: &Bundle, source: &ConfigMap) -> ConfigMap {
+    let metadata = ObjectMeta {
+        name: Some(bundle.name_any()),
+        labels: Some([(COPY_OF.to_owned(), bundle.name_any())].into()),
+        owner_references: Some(bundle.controller_owner_ref(&()).into_iter().collect()),
+        ..ObjectMeta::default()
+    };
+    ConfigMap { metadata, data: source.data.clone(), ..ConfigMap::default() }
 }

@@ -1,0 +1,182 @@
+//! Kills the controller at every await, and the leader at work.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::{Api, Client, client::Body, runtime::events::Recorder};
+use tokio::{
+    select,
+    sync::{Notify, oneshot},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use crate::{
+    Failure, Replica,
+    control::{Informers, control},
+    leader::{Candidate, Timing},
+    reconcile::Context,
+    stage::{PATIENCE, Stage, TRUST},
+};
+
+/// Point at which the process dies: before or after one of its requests. A reconcile awaits nothing else that changes
+/// the cluster, so these are all the states in which a death can leave it.
+struct CrashPoint {
+    /// Points left before the death.
+    left: AtomicUsize,
+    died: Notify,
+}
+
+impl CrashPoint {
+    fn new(points: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(points), died: Notify::new() })
+    }
+
+    async fn pass(&self) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.died.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A client that dies here.
+    fn client(self: &Arc<Self>, client: &Client) -> Client {
+        let (point, client) = (Arc::clone(self), client.clone());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (point, client) = (Arc::clone(&point), client.clone());
+            async move {
+                point.pass().await;
+                let response = client.send(request).await;
+                point.pass().await;
+                response
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+/// A process of the controller. Its requests go through `client`, its watches do not.
+fn life(stage: &Stage, client: Client, term: i32) -> JoinHandle<()> {
+    let reads = stage.client.clone();
+    tokio::spawn(async move {
+        let informers = Informers::start(reads.clone(), TRUST).expect("valid informers");
+        let recorder = Recorder::new(client.clone(), "controller".into());
+        let context = Context { client, informers: informers.clone(), recorder, term };
+        control(&informers, context, std::future::pending()).await.expect("it runs until it is killed");
+    })
+}
+
+/// Everything that users do with a Bundle, with the copies expected after each step.
+async fn use_bundle(stage: &Stage, name: &str) -> Result<(), Failure> {
+    stage.set(TRUST, name, "first").await?;
+    stage.create_bundle(name).await?;
+    stage.until_copied(name, &[("team-a", "first"), ("team-b", "first")]).await?;
+    stage.set(TRUST, name, "second").await?;
+    stage.until_copied(name, &[("team-a", "second"), ("team-b", "second")]).await?;
+    stage.delete_copy("team-a", name).await?;
+    stage.until_copied(name, &[("team-a", "second"), ("team-b", "second")]).await?;
+    stage.delete_bundle(name).await
+}
+
+/// Goal: the copies are right, and gone after a deletion, wherever a controller was killed. Method: for each request of
+/// a whole life of a Bundle, a controller that dies before it is sent and one that dies before its response is read,
+/// then a new controller.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_copies_are_right_wherever_the_controller_was_killed() {
+    let stage = Stage::start().await.expect("a server");
+    let (mut points, mut term) = (0, 0);
+    loop {
+        let point = CrashPoint::new(points);
+        let first = life(&stage, point.client(&stage.client), 2 * term + 1);
+        let name = format!("killed-at-{points}");
+        let mut users = std::pin::pin!(use_bundle(&stage, &name));
+        let early = select! {
+            () = point.died.notified() => None,
+            outcome = &mut users => Some(outcome),
+        };
+        first.abort();
+        assert!(first.await.expect_err("it was killed").is_cancelled());
+        if let Some(outcome) = early {
+            outcome.expect("without a death, all is well");
+            break;
+        }
+        let second = life(&stage, stage.client.clone(), 2 * term + 2);
+        users.await.unwrap_or_else(|error| panic!("killed at point {points}: {error}"));
+        second.abort();
+        assert!(second.await.expect_err("it was killed").is_cancelled());
+        (points, term) = (points + 1, term + 1);
+    }
+    // At least: finalizer, two copies, event, status; two copies; one copy; list, two deletes, finalizer.
+    assert!(points >= 24, "{points} points");
+    stage.close().await.expect("a clean end");
+}
+
+/// A lease short enough to wait for, and long enough for a busy machine.
+const TIMING: Timing =
+    Timing { lease: Duration::from_secs(6), renew_deadline: Duration::from_secs(5), retry: Duration::from_millis(50) };
+
+fn candidate(stage: &Stage, identity: &str) -> Candidate {
+    let leases = Api::namespaced(stage.client.clone(), TRUST);
+    Candidate { leases, name: "election".to_owned(), identity: identity.to_owned(), timing: TIMING }
+}
+
+/// Goal: one leader at a time, with a larger term each, whether its predecessor released the lease or died. Method: two
+/// candidates for each term, and a deposed leader that goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_term_has_one_leader_and_terms_grow() {
+    let stage = Stage::start().await.expect("a server");
+    let stand = |identity: &'static str| candidate(&stage, identity).lead();
+    let first = stand("a").await;
+    assert_eq!(first.term(), 0);
+    first.release().await.expect("released");
+
+    let since = Instant::now();
+    let (second, other) = (stand("b"), stand("c"));
+    let mut dead = select! { leader = second => leader, leader = other => leader };
+    assert!(since.elapsed() < TIMING.lease, "a released lease is free at once");
+    assert_eq!(dead.term(), 1);
+
+    // The leader dies: it no longer renews.
+    let since = Instant::now();
+    let successor = stand("d").await;
+    assert!(since.elapsed() >= TIMING.lease / 2, "a lease that was not released lasts");
+    assert_eq!(successor.term(), 2);
+    tokio::time::timeout(PATIENCE, dead.hold()).await.expect("a deposed leader notices");
+    dead.release().await.expect("there is nothing to release");
+    let lease = candidate(&stage, "").leases.get("election").await.expect("a lease");
+    assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).as_deref(), Some("d"));
+    stage.close().await.expect("a clean end");
+}
+
+/// Goal: a replica takes over from one that was killed, with warm copies and a larger term. Method: two replicas; the
+/// leader's task is aborted, which releases nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_takes_over_from_a_killed_leader() {
+    let stage = Stage::start().await.expect("a server");
+    let replica = |identity: &str| Replica {
+        client: stage.client.clone(),
+        trust_namespace: TRUST.to_owned(),
+        lease_namespace: TRUST.to_owned(),
+        identity: identity.to_owned(),
+        timing: TIMING,
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let leader = tokio::spawn(replica("a").run(std::future::pending()));
+    stage.set(TRUST, "roots", "first").await.expect("an original");
+    stage.create_bundle("roots").await.expect("a Bundle");
+    let bundle = stage.until_copied("roots", &[("team-a", "first"), ("team-b", "first")]).await.expect("copies");
+    assert_eq!(bundle.status.map(|status| status.term), Some(0));
+    let follower = tokio::spawn(replica("b").run(async { drop(stopped.await) }));
+    leader.abort();
+    stage.set(TRUST, "roots", "second").await.expect("an original");
+    stage.until_copied("roots", &[("team-a", "second"), ("team-b", "second")]).await.expect("copies");
+    stage.delete_bundle("roots").await.expect("it is deleted");
+    drop(stop);
+    follower.await.expect("no panic").expect("a clean end");
+    stage.close().await.expect("a clean end");
+}
