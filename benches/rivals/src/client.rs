@@ -20,7 +20,7 @@ use kube::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::{Failure, HEAP, gate::Gate, memory};
+use crate::{Failure, HEAP, controllers, gate::Gate, memory};
 
 /// Client to measure and address of the server.
 #[derive(Debug, Args)]
@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     address: String,
     #[arg(long)]
     kind: Kind,
+    /// Pods on the server.
+    #[arg(long)]
+    pods: usize,
 }
 
 /// The client under measurement.
@@ -48,6 +51,10 @@ pub(crate) enum Kind {
     InformerTyped,
     /// The informer with compressed objects in its store.
     InformerPacked,
+    /// kube's controller.
+    KubeController,
+    /// The controller on an informer's store.
+    InformerController,
 }
 
 impl Kind {
@@ -60,6 +67,8 @@ impl Kind {
             Self::InformerPages => "informer, pages",
             Self::InformerTyped => "informer, Typed",
             Self::InformerPacked => "informer, Packed",
+            Self::KubeController => "kube controller",
+            Self::InformerController => "informer, controller",
         }
     }
 }
@@ -78,7 +87,7 @@ pub(crate) struct Report {
     pub(crate) live_peak: usize,
     /// CPU seconds of this process since the last command.
     pub(crate) cpu_s: f64,
-    /// Live changes received so far.
+    /// Live changes received so far; reconciles, for a controller.
     pub(crate) events: u64,
 }
 
@@ -86,14 +95,14 @@ pub(crate) struct Report {
 const REST: Duration = Duration::from_secs(2);
 
 /// State of any client, read only on commands, so that it costs nothing per event.
-struct Copy {
+pub(crate) struct Copy {
     /// Number of completed initial states.
-    syncs: Box<dyn Fn() -> u64>,
-    /// Number of live changes.
-    events: Box<dyn Fn() -> u64>,
+    pub(crate) syncs: Box<dyn Fn() -> u64>,
+    /// Number of live changes; of reconciles, for a controller.
+    pub(crate) events: Box<dyn Fn() -> u64>,
     /// Time from the start to the first object.
-    first: Box<dyn Fn() -> Duration>,
-    objects: Box<dyn Fn() -> usize>,
+    pub(crate) first: Box<dyn Fn() -> Duration>,
+    pub(crate) objects: Box<dyn Fn() -> usize>,
 }
 
 /// Executes commands from stdin until it is closed.
@@ -117,7 +126,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
             let report = match command.as_str() {
                 "sync" => {
                     let mut measure = Measure::begin()?;
-                    let started = copy.insert(start(arguments.kind, client.clone())?);
+                    let started = copy.insert(start(arguments, client.clone())?);
                     measure.until_synced(started, 1).await?;
                     measure.report(started).await?
                 }
@@ -190,9 +199,9 @@ impl Measure {
     }
 }
 
-fn start(kind: Kind, client: kube::Client) -> Result<Copy, Failure> {
+fn start(arguments: &Arguments, client: kube::Client) -> Result<Copy, Failure> {
     let stream = watcher::Config::default().streaming_lists();
-    match kind {
+    match arguments.kind {
         Kind::KubePages => Ok(kube_reflector(client, watcher::Config::default(), false)),
         Kind::KubeStream => Ok(kube_reflector(client, stream, false)),
         Kind::KubeStreamTrimmed => Ok(kube_reflector(client, stream, true)),
@@ -200,6 +209,8 @@ fn start(kind: Kind, client: kube::Client) -> Result<Copy, Failure> {
         Kind::InformerPages => informer(client, InitialList::Paged, Representation::Json),
         Kind::InformerTyped => informer(client, InitialList::Stream, Representation::Typed),
         Kind::InformerPacked => informer(client, InitialList::Stream, Representation::Packed),
+        Kind::KubeController => Ok(controllers::kube(client, arguments.pods)),
+        Kind::InformerController => controllers::informer(client, arguments.pods),
     }
 }
 

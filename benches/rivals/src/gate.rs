@@ -17,7 +17,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 enum State {
     Open,
     Held,
-    /// Open, but the next watch from a position gets 410.
+    /// Open, but the next watch of pods from a position gets 410.
     Expires,
 }
 
@@ -37,7 +37,7 @@ impl Gate {
         self.state.send_replace(State::Held);
     }
 
-    /// Forwards requests again; the first watch from a position gets 410.
+    /// Forwards requests again; the first watch of pods from a position gets 410.
     pub(crate) fn expire(&self) {
         self.state.send_replace(State::Expires);
     }
@@ -60,7 +60,8 @@ impl Gate {
         let mut state = self.state.subscribe();
         state.wait_for(|state| *state != State::Held).await?;
         let query = request.uri().query().unwrap_or_default();
-        let resumes = query.contains("watch=true") && !query.contains("sendInitialEvents=true");
+        let is_of_pods = request.uri().path().ends_with("/pods");
+        let resumes = is_of_pods && query.contains("watch=true") && !query.contains("sendInitialEvents=true");
         if resumes && self.state.send_if_modified(|state| std::mem::replace(state, State::Open) == State::Expires) {
             let body = http_body_util::Full::new(Bytes::from_static(EXPIRED)).map_err(Into::into).boxed_unsync();
             return Ok(http::Response::new(body));

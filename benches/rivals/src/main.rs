@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "tables and the lines between its processes are its output")]
 
 mod client;
+mod controllers;
 mod frames;
 mod gate;
 mod memory;

@@ -55,9 +55,10 @@ impl Part {
         if part.child.wait()?.success() { Ok(()) } else { Err("churn failed".into()) }
     }
 
-    pub(crate) fn client(kind: Kind, address: &str) -> Result<Self, Failure> {
+    pub(crate) fn client(kind: Kind, pods: usize, address: &str) -> Result<Self, Failure> {
         let kind = clap::ValueEnum::to_possible_value(&kind).ok_or("no name")?.get_name().to_owned();
-        let mut part = Self::spawn("client", &[format!("--kind={kind}"), format!("--address={address}")])?;
+        let arguments = [format!("--kind={kind}"), format!("--pods={pods}"), format!("--address={address}")];
+        let mut part = Self::spawn("client", &arguments)?;
         match part.line()?.as_str() {
             "ready" => Ok(part),
             other => Err(format!("a client said {other:?}").into()),

@@ -1,6 +1,7 @@
 //! The tables as Markdown.
 
 use crate::{
+    client::Kind,
     frames::Cost,
     refusals::Counted,
     run::{ASKING, Refused, Row, Wire},
@@ -29,6 +30,14 @@ pub(crate) fn copies(pods: usize, wire: Wire, rows: &[Row]) {
             row.sync.cpu_s * 1e3,
             row.steady_us,
         );
+    }
+}
+
+/// Reconciles of each controller.
+pub(crate) fn controllers(rows: &[Row]) {
+    println!("\n| controller | reconciles at the start | after a relist |\n| --- | ---: | ---: |");
+    for row in rows.iter().filter(|row| matches!(row.kind, Kind::KubeController | Kind::InformerController)) {
+        println!("| {} | {} | {} |", row.kind.name(), row.sync.events, row.relist_reconciles());
     }
 }
 

@@ -55,6 +55,13 @@ pub(crate) struct Row {
     pub(crate) steady_events: u64,
 }
 
+impl Row {
+    /// Reconciles because of the relist, in which one pod of a hundred had changed.
+    pub(crate) const fn relist_reconciles(&self) -> u64 {
+        self.relist.events.saturating_sub(self.sync.events)
+    }
+}
+
 /// Requests of all clients to a server that fails in one way.
 pub(crate) struct Refused {
     pub(crate) name: &'static str,
@@ -84,6 +91,7 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
             rows.push(one(options, pods, kind, &address)?);
         }
         report::copies(pods, wire, &rows[from..]);
+        report::controllers(&rows[from..]);
         promised.extend(targets::of_copies(pods, wire, &rows[from..]));
         drop(server);
     }
@@ -106,7 +114,7 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
 }
 
 fn one(options: &Options, pods: usize, kind: Kind, address: &str) -> Result<Row, Failure> {
-    let mut client = Part::client(kind, address)?;
+    let mut client = Part::client(kind, pods, address)?;
     let sync = client.ask("sync")?;
     client.ask("cut")?;
     change(address, pods / 100)?;

@@ -34,7 +34,7 @@ pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
         let trimmed = wire.trimmed as f64 / MIB;
         let peak = row.relist.live_peak as f64 / row.sync.live as f64;
         match row.kind {
-            Kind::KubePages | Kind::KubeStream | Kind::KubeStreamTrimmed => continue,
+            Kind::KubePages | Kind::KubeStream | Kind::KubeStreamTrimmed | Kind::KubeController => continue,
             Kind::Informer | Kind::InformerPages => {
                 let resident = row.sync.resident as f64 / MIB;
                 all.push(Target::new(format!("{name}: resident"), resident, 1.3 * trimmed + 12.0, "MiB"));
@@ -45,8 +45,23 @@ pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
                 all.push(Target::new(format!("{name}: live"), live, 0.4 * trimmed, "MiB"));
             }
             Kind::InformerTyped => {}
+            Kind::InformerController => all.extend(of_controllers(pods, row, rows)),
         }
         all.push(Target::new(format!("{name}: relist peak ÷ steady"), peak, 1.1, ""));
+    }
+    all
+}
+
+/// Targets of the controller: a fifth of the memory of kube's, no more CPU, and no reconcile without a change.
+fn of_controllers(pods: usize, row: &Row, rows: &[Row]) -> Vec<Target> {
+    let name = format!("{pods} pods, {}", row.kind.name());
+    let reconciles = row.relist_reconciles() as f64;
+    let mut all = vec![Target::new(format!("{name}: after a relist"), reconciles, (pods / 100) as f64, "reconciles")];
+    if let Some(kube) = rows.iter().find(|row| row.kind == Kind::KubeController) {
+        let memory = row.relist.resident_peak as f64 / kube.relist.resident_peak as f64;
+        all.push(Target::new(format!("{name}: peak ÷ kube's"), memory, 0.2, ""));
+        let cpu = row.steady_us / kube.steady_us;
+        all.push(Target::new(format!("{name}: CPU a change ÷ kube's"), cpu, 1.0, ""));
     }
     all
 }
