@@ -53,6 +53,7 @@ pub struct DownCache {
 
 /// A read could not be made as fresh as requested.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FreshnessError {
     /// The position was not reached in time: 504.
     #[error("too large resource version: {asked}, current: {current}")]

@@ -87,6 +87,7 @@ pub struct TlsFiles {
 
 /// Encoding of LIST bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[non_exhaustive]
 pub enum ListEncoding {
     /// Item by item from a snapshot: memory does not grow with the list.
     #[default]

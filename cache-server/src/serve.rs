@@ -61,6 +61,7 @@ use crate::{
 
 /// Reason why a server cannot start, in one line.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// Callers would be served without knowing them.
     #[error(

@@ -314,6 +314,7 @@ pub enum WriteError {
 
 /// Trouble at the source; texts are for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SourceError {
     /// The changes after the revision were compacted.
     #[error("changes after {after} are not available")]

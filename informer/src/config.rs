@@ -14,7 +14,8 @@ pub struct Config {
     /// "not older than seen". `MostRecent` makes servers before 1.31 read the whole prefix from etcd.
     pub list_semantic: ListSemantic,
     /// Way in which initial state is read. Default [`InitialList::Auto`]: as a stream, and in pages if the server
-    /// refuses the stream or lets it stall. `docs/requests.md` has the cost of each request at each kube-apiserver.
+    /// refuses the stream or lets it stall. The repository's `docs/requests.md` has the cost of each request at each
+    /// kube-apiserver.
     pub initial_list: InitialList,
     /// Objects per page. Default 500, as client-go. Larger pages cost the server memory, smaller ones requests. Relists
     /// are not paged, because kube-apiserver before 1.34 would read the pages from etcd, unless the server has paged a
@@ -30,7 +31,8 @@ pub struct Config {
     pub object_bytes_max: usize,
     /// True if a broken stream of initial state resumes where it broke, at servers that support it: cache-server does,
     /// and others ignore the header that requests it. Default true. The objects received so far stay in memory during
-    /// the backoff. Published state is complete and of one version, as without resuming. Protocol: `docs/resuming.md`.
+    /// the backoff. Published state is complete and of one version, as without resuming. The protocol is in the
+    /// repository's `docs/resuming.md`.
     pub resume_initial: bool,
     /// Time after which a session counts as healthy, so that the next request follows without backoff. Default 10 s. A
     /// shorter time sends more requests to a server that closes watches early.

@@ -93,7 +93,7 @@ impl Error {
         match self.class() {
             Class::TooMany | Class::Connection | Class::Malformed | Class::TooLarge => true,
             Class::Server => !self.is_forbidden(),
-            Class::Expired | Class::Refused | Class::Forbidden => false,
+            Class::Expired | Class::Refused | Class::Forbidden | _ => false,
         }
     }
 

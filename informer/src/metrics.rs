@@ -69,7 +69,6 @@ use prometheus_client::{
 use crate::{
     Class, Cluster, FallBack, RelistCause, Stats, Strategy,
     cluster::{InformerState, RunningInformers},
-    labels,
 };
 
 /// Registers the current and future informers of `cluster` in `registry`. Does not keep informers running.
@@ -190,7 +189,7 @@ fn counters() -> [Family<u64>; 19] {
     [
         Family::new("informer_requests", "Requests sent, or about to be.", |of| requests(reflector(of))).by("kind"),
         Family::new("informer_relists", "Times initial state was asked for.", |of| {
-            RelistCause::ALL.map(|cause| (labels::cause_text(cause), reflector(of).relists(cause))).into()
+            RelistCause::all().map(|cause| (cause.as_str(), reflector(of).relists(cause))).collect()
         })
         .by("cause"),
         Family::new("informer_reconnects", "Watches opened from a known position.", |of| one(reflector(of).resumes)),
@@ -199,11 +198,11 @@ fn counters() -> [Family<u64>; 19] {
         }),
         Family::new("informer_syncs", "Times initial state was complete.", |of| one(reflector(of).syncs)),
         Family::new("informer_fallbacks", "Times streams were given up for pages.", |of| {
-            FallBack::ALL.map(|cause| (labels::fall_back_text(cause), reflector(of).fallbacks(cause))).into()
+            FallBack::all().map(|cause| (cause.as_str(), reflector(of).fallbacks(cause))).collect()
         })
         .by("cause"),
         Family::new("informer_failures", "Answers that failed.", |of| {
-            Class::ALL.map(|class| (labels::class_text(class), reflector(of).failures(class))).into()
+            Class::all().map(|class| (class.as_str(), reflector(of).failures(class))).collect()
         })
         .by("class"),
         Family::new("informer_early_ends", "Answers that ended before they were healthy.", |of| {

@@ -15,7 +15,7 @@
 //!     match event {
 //!         Ok(Event::InitApply(pod) | Event::Apply(pod)) => println!("{} is {} bytes", pod.key(), pod.json().len()),
 //!         Ok(Event::Delete(pod)) => println!("{} is gone", pod.key()),
-//!         Ok(Event::Init | Event::InitDone(_) | Event::InitAbandoned | Event::Bookmark(_)) => {}
+//!         Ok(_) => {}                                      // where initial state begins and ends, and bookmarks
 //!         Err(error) => eprintln!("trying again: {error}"),
 //!     }
 //! }
@@ -56,8 +56,9 @@ use crate::{
 };
 
 /// An event of a resource type, in the order the server sent it. Follows the vocabulary of kube's `watcher::Event`,
-/// which has neither bookmarks nor aborted initial states.
+/// which has neither bookmarks nor aborted initial states. Variants added later will change no state: ignore them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// Initial state begins.
     Init,

@@ -240,6 +240,7 @@ impl Api {
                 Some(asked) if asked <= model.version() => Ok(asked),
                 Some(_) | None => Err(TOO_LARGE),
             },
+            _ => Err(Failure::new(Class::Refused)),
         }
     }
 
@@ -252,7 +253,7 @@ impl Api {
         let is_ours = self.marks && key == self.marks_key && history == u64::from(model.number());
         let is_new_enough = match semantic {
             ListSemantic::NotOlderThan(asked) => asked.as_u64().is_some_and(|asked| asked <= version),
-            ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => true,
+            ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) | _ => true,
         };
         if !is_ours || !is_new_enough || version < model.oldest() {
             return None;

@@ -246,7 +246,7 @@ fn informer(client: kube::Client, initial: InitialList, representation: Represen
     let semantic = match initial {
         // With resourceVersion 0 a stock server would ignore the limit.
         InitialList::Paged => ListSemantic::MostRecent,
-        InitialList::Auto | InitialList::Stream | InitialList::Unpaged => ListSemantic::Any,
+        InitialList::Auto | InitialList::Stream | InitialList::Unpaged | _ => ListSemantic::Any,
     };
     let builder = Cluster::new(client).informer::<Pod>().initial_list(initial).list_semantic(semantic);
     let pods = builder.store(representation).start()?;

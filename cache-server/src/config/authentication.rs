@@ -59,6 +59,7 @@ pub struct OidcConfig {
 
 /// Source of the public keys of an issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeySource {
     /// The document that the issuer names at `/.well-known/openid-configuration`.
     #[default]

@@ -15,6 +15,7 @@ pub struct AuthorizationConfig {
 
 /// An authorizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[non_exhaustive]
 pub enum AuthorizationMode {
     /// Allows everything.
     AlwaysAllow,
@@ -30,6 +31,7 @@ pub enum AuthorizationMode {
 
 /// Reason why the settings of authorization cannot be used, in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AuthorizationConfigError {
     /// The policies have no file.
     #[error("the authorization policy needs --authorization-policy-file")]

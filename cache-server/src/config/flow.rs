@@ -15,6 +15,7 @@ pub struct FlowSettings {
 
 /// Origin of the FlowSchemas and PriorityLevelConfigurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FlowSource {
     /// Those that every cluster has.
     #[default]

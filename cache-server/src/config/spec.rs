@@ -19,6 +19,7 @@ pub struct PopulateSpec {
 
 /// Reason why a specification cannot be used: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PopulateSpecError {
     /// A part without `=`.
     #[error("{part:?} is not key=number; for example pods=7130,nodes=80,namespaces=40,seed=1")]

@@ -55,6 +55,7 @@ pub(super) type TlsStream<S> = Box<tokio_rustls::server::TlsStream<S>>;
 
 /// Reason why a certificate and its key cannot be used: one line.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]

@@ -66,6 +66,7 @@ pub struct EtcdStorage {
 
 /// An etcd that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EtcdOpenError {
     /// The settings are wrong.
     #[error(transparent)]

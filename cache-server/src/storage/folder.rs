@@ -8,6 +8,7 @@ use std::{
 
 /// Reason why a folder cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FolderError {
     /// Another process, or another server of this one, uses the folder.
     #[error("{}: another server uses it", .0.display())]

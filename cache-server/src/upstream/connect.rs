@@ -31,6 +31,7 @@ use crate::{
 
 /// Reason why the upstream API server cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum UpstreamError {
     /// Neither a flag nor the environment names a cluster.
     #[error("no upstream is known: no URL was given, {kubeconfig}, and this is no pod: {pod}")]

@@ -36,6 +36,7 @@ use crate::{
 
 /// An object of the generator that could not be stored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PopulateError {
     /// The registry does not know a type that the generator makes.
     #[error("the registry has no {group}/{version} {plural}")]

@@ -31,7 +31,7 @@ impl Default for Config {
             first_max: Duration::from_secs(1),
             base: Duration::from_millis(800),
             max: Duration::from_secs(30),
-            retry_after_max: Duration::from_mins(5),
+            retry_after_max: Duration::from_secs(5 * 60),
         }
     }
 }

@@ -22,7 +22,8 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { leave_after: Duration::from_secs(5)..=Duration::from_secs(30), return_within: Duration::from_mins(10) }
+        let leave_after = Duration::from_secs(5)..=Duration::from_secs(30);
+        Self { leave_after, return_within: Duration::from_secs(10 * 60) }
     }
 }
 

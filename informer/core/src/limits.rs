@@ -44,7 +44,7 @@ pub const LIST_OBJECTS_MAX: u64 = 10_000_000;
 
 /// Time from the first request of one LIST to the end of its last page. kube-apiserver's continue tokens expire after 5
 /// to 10 minutes, with etcd's compaction.
-pub const LIST_TIME_MAX: Duration = Duration::from_mins(15);
+pub const LIST_TIME_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Changes that a store keeps for readers that need each of them, whatever capacity they request. Memory: 48 bytes
 /// each, and the object version that the change replaced: about 200 MiB for objects of 3 KiB.

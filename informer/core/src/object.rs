@@ -41,6 +41,7 @@ pub struct Meta<'a> {
 
 /// Error of [`Meta::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MetaError {
     /// The bytes are not a JSON object.
     #[error(transparent)]

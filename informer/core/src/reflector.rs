@@ -97,8 +97,8 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(150),
             initial_events_stall: Duration::from_secs(10),
             watch_timeout_seconds: 300..=599,
-            poll_interval: Duration::from_mins(5),
-            verdict_lasts: Duration::from_hours(1),
+            poll_interval: Duration::from_secs(5 * 60),
+            verdict_lasts: Duration::from_secs(60 * 60),
             backoff: backoff::Config::default(),
             seed: 0,
         }

@@ -1,7 +1,7 @@
 //! Semantics of a read, and the HTTP request that expresses exactly them.
 //!
 //! Every non-zero resourceVersion on a LIST carries a match; follow-up pages carry only `limit` and `continue`. The
-//! cost of each request on each version of kube-apiserver is in `docs/requests.md`.
+//! cost of each request on each version of kube-apiserver is in the repository's `docs/requests.md`.
 
 use std::fmt;
 
@@ -12,6 +12,7 @@ use crate::{resource_version::ResourceVersion, wire::marks};
 /// # Source
 /// Kubernetes API concepts, "Semantics for get and list" and "Semantics for watch".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ListSemantic {
     /// The state when the request arrives. Older servers read the whole etcd prefix for it.
     MostRecent,
@@ -28,6 +29,7 @@ pub enum ListSemantic {
 
 /// Strategy for fetching the initial state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum InitialList {
     /// Streams first, pages if the server refuses or stalls; the verdict is kept per endpoint and resource type. An
     /// overloaded server (429, 5xx), an unreachable one and one with slow headers get another stream request.

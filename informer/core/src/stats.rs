@@ -61,7 +61,7 @@ pub struct ReflectorStats {
 }
 
 impl ReflectorStats {
-    /// Requests for initial state because of `cause`. The sum over [`RelistCause::ALL`] counts every such request.
+    /// Requests for initial state because of `cause`. The sum over [`RelistCause::all`] counts every such request.
     #[must_use]
     pub const fn relists(&self, cause: RelistCause) -> u64 {
         self.relists[cause as usize]

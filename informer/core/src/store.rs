@@ -58,6 +58,7 @@ pub enum Event<'a> {
 
 /// An object that cannot be stored. The store continues without it, and drops the version it had of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// It has no name.
     #[error("an object without a name")]

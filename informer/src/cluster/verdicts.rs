@@ -41,4 +41,4 @@ impl Verdicts {
 }
 
 /// Lifetime of a verdict against streams, plus up to 20 % jitter. Each new probe costs one refused request.
-const VERDICT_LASTS: Duration = Duration::from_hours(1);
+const VERDICT_LASTS: Duration = Duration::from_secs(60 * 60);

@@ -101,9 +101,9 @@ impl Reporter {
     fn on_reflector<S: DriverSink>(&self, now: Time, report: Report, session: &mut Session<S, TypeVerdicts>) {
         let resource = &self.resource;
         match report {
-            Report::Relist { cause } => tracing::info!(resource, cause = labels::cause_text(cause), "relist started"),
+            Report::Relist { cause } => tracing::info!(resource, cause = cause.as_str(), "relist started"),
             Report::FellBack { cause } => {
-                tracing::info!(resource, cause = labels::fall_back_text(cause), "fallback to pages");
+                tracing::info!(resource, cause = cause.as_str(), "fallback to pages");
                 if cause == FallBack::Stalled {
                     self.note(Kind::Silent, session);
                 }
@@ -189,7 +189,7 @@ impl Reporter {
 
     /// Records a failed request or response.
     pub(super) fn failed<S: DriverSink>(&self, error: Error, session: &mut Session<S, TypeVerdicts>) {
-        let class = labels::class_text(error.class());
+        let class = error.class().as_str();
         tracing::warn!(resource = self.resource, class, error = %Chain(&error), "request failed");
         session.sink_mut().failed(&error);
         if session.is_incomplete() {

@@ -30,7 +30,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(2);
 
 /// Longest pause after failures to open the checkpoint or to save. Each failure doubles the pause, because a save
 /// without a usable log writes everything.
-const SAVE_AGAIN_MAX: Duration = Duration::from_mins(5);
+const SAVE_AGAIN_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Longest time that a start waits for the lock of an informer just dropped. After that it starts without the saved
 /// state and takes the checkpoint over later, without reading it.

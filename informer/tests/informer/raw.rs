@@ -25,6 +25,7 @@ fn told(event: &Result<raw::Event, Error>) -> String {
         Ok(raw::Event::Apply(pod)) => format!("{}@{}", pod.key(), pod.resource_version()),
         Ok(raw::Event::Delete(pod)) => format!("-{}@{}", pod.key(), pod.resource_version()),
         Ok(raw::Event::Bookmark(version)) => format!("at {version}"),
+        Ok(other) => format!("{other:?}"),
         Err(error) => format!("error {:?}", error.code()),
     }
 }

@@ -382,6 +382,7 @@ fn failure_text(failure: Failure) -> String {
         | Class::TooMany
         | Class::Connection
         | Class::Server
-        | Class::Malformed) => format!("{odd:?}"),
+        | Class::Malformed
+        | _) => format!("{odd:?}"),
     }
 }

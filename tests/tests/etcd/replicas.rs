@@ -133,7 +133,7 @@ impl Replicas {
 /// Reads of the whole state by an informer so far.
 fn relists(informer: &Informer<ConfigMap>) -> u64 {
     let stats = informer.stats();
-    RelistCause::ALL.iter().map(|cause| stats.reflector.relists(*cause)).sum()
+    RelistCause::all().map(|cause| stats.reflector.relists(cause)).sum()
 }
 
 /// The objects of an informer are those in etcd.

@@ -55,13 +55,13 @@ fn every_guarantee_holds_in_random_worlds() {
 /// Asserts that the worlds cover every cause, because a simulation tests only what its faults can reach.
 fn storms_reach_everything(counted: &[ReflectorStats]) {
     let total = |count: &dyn Fn(&ReflectorStats) -> u64| counted.iter().map(count).sum::<u64>();
-    for cause in RelistCause::ALL {
+    for cause in RelistCause::all() {
         assert!(total(&|stats| stats.relists(cause)) > 0, "no relist because of {cause:?}");
     }
-    for cause in FallBack::ALL {
+    for cause in FallBack::all() {
         assert!(total(&|stats| stats.fallbacks(cause)) > 0, "no fallback because of {cause:?}");
     }
-    for class in Class::ALL {
+    for class in Class::all() {
         assert!(total(&|stats| stats.failures(class)) > 0, "nothing failed as {class:?}");
     }
     for (what, count) in [
@@ -133,7 +133,7 @@ fn beginners() -> impl Iterator<Item = reflector::Config> {
 #[test]
 fn p2_refused_for_ten_minutes_is_at_most_twenty_requests() {
     for config in beginners() {
-        for class in Class::ALL {
+        for class in Class::all() {
             for retry_after in [None, Some(1)] {
                 let sent = world::requests(config.clone(), Duration::from_mins(10), |_| refuses(class, retry_after));
                 // A saved position costs one more request: after a 403 for the GET, the proof uses a LIST.

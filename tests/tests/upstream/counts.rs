@@ -88,7 +88,7 @@ async fn all_have(informers: &[Informer<DynamicObject>], name: &str) {
 fn relists(informers: &[Informer<DynamicObject>]) -> u64 {
     let of = |informer: &Informer<DynamicObject>| {
         let stats = informer.stats();
-        RelistCause::ALL.iter().map(|cause| stats.reflector.relists(*cause)).sum::<u64>()
+        RelistCause::all().map(|cause| stats.reflector.relists(cause)).sum::<u64>()
     };
     informers.iter().map(of).sum()
 }

@@ -38,7 +38,9 @@ pub fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     let made = Draft::new(&ty.schema, &text).map(|draft| if is_normal { draft.normal() } else { draft });
     made.map_err(|error| match error {
         EntryError::TooLarge { bytes } => Status::request_entity_too_large(&format!("the object has {bytes} bytes")),
-        EntryError::NotAnObject | EntryError::NoName | EntryError::BadName => Status::bad_request(error.to_string()),
+        EntryError::NotAnObject | EntryError::NoName | EntryError::BadName | _ => {
+            Status::bad_request(error.to_string())
+        }
     })
 }
 

@@ -13,6 +13,7 @@ use super::{Entry, Schema, Sketch, Span, head, narrow};
 
 /// The reason why bytes were rejected as an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EntryError {
     /// Not a single JSON object with one metadata object in it.
     #[error("not a JSON object with metadata")]

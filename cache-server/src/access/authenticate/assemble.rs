@@ -31,6 +31,7 @@ use crate::{
 
 /// Reason why the settings of authentication cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AuthenticationError {
     /// A file cannot be used.
     #[error(transparent)]

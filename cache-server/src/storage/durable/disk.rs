@@ -19,6 +19,7 @@ pub(super) const FILE: &str = "objects.redb";
 
 /// Reason why a data folder cannot be used, in one line that says what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DataFolderError {
     /// The folder cannot be used, or another server uses it.
     #[error(transparent)]

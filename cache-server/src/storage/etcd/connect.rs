@@ -16,6 +16,7 @@ pub(super) struct Login {
 
 /// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EtcdConfigError {
     /// No endpoint was given.
     #[error("--etcd-endpoints needs at least one address")]

@@ -304,6 +304,7 @@ impl FollowedEvents {
                 self.followed.pass(revision);
                 Update::Progress(revision)
             }
+            other => return Err(SourceError::Unavailable(format!("the SDK reports {other:?}"))),
         })
     }
 

@@ -106,7 +106,7 @@ impl PeerState {
                     let revision = position.as_u64().ok_or("its resourceVersions are no numbers")?;
                     return Ok(Self { updates, revision });
                 }
-                Some(Ok(Event::Apply(_) | Event::Bookmark(_))) => {}
+                Some(Ok(Event::Apply(_) | Event::Bookmark(_) | _)) => {}
                 // The next peer, or the API server, is quicker than another attempt.
                 Some(Err(error)) => return Err(error.to_string()),
                 None => return Err("it ended the stream".to_owned()),

@@ -182,7 +182,9 @@ async fn second_watch(mut events: Events, followed: &FollowedType, newest: u64) 
                 }
             }
             // The position is lost, or the server is away.
-            Ok(Event::Init | Event::InitApply(_) | Event::InitDone(_) | Event::InitAbandoned) | Err(_) => return true,
+            Ok(Event::Init | Event::InitApply(_) | Event::InitDone(_) | Event::InitAbandoned | _) | Err(_) => {
+                return true;
+            }
         }
     }
     !is_accepted

@@ -159,6 +159,7 @@ impl Failure {
 
 /// Errors by their meaning for the next request, whether sent as HTTP status or in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Class {
     /// 410: the position or token is older than the server's history.
     Expired,
@@ -179,8 +180,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// All classes, for labels.
-    pub const ALL: [Self; 8] = [
+    /// All classes, in the order of their declaration.
+    pub(crate) const ALL: [Self; 8] = [
         Self::Expired,
         Self::TooLarge,
         Self::Refused,
@@ -190,6 +191,26 @@ impl Class {
         Self::Server,
         Self::Malformed,
     ];
+
+    /// Returns all classes, in the order of their declaration.
+    pub fn all() -> impl ExactSizeIterator<Item = Self> + Clone {
+        Self::ALL.into_iter()
+    }
+
+    /// Name in metrics and logs, such as `too_many`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TooLarge => "too_large",
+            Self::Refused => "refused",
+            Self::Forbidden => "forbidden",
+            Self::TooMany => "too_many",
+            Self::Connection => "connection",
+            Self::Server => "server",
+            Self::Malformed => "malformed",
+        }
+    }
 }
 
 /// An order to the driver; orders are executed in sequence.
@@ -278,6 +299,7 @@ pub enum Report {
 
 /// Cause of a request for initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RelistCause {
     /// The first request.
     Start,
@@ -308,8 +330,8 @@ pub enum RelistCause {
 }
 
 impl RelistCause {
-    /// All causes, for labels.
-    pub const ALL: [Self; 13] = [
+    /// All causes, in the order of their declaration.
+    pub(crate) const ALL: [Self; 13] = [
         Self::Start,
         Self::Expired,
         Self::TooLarge,
@@ -324,10 +346,36 @@ impl RelistCause {
         Self::Refused,
         Self::WentBack,
     ];
+
+    /// Returns all causes, in the order of their declaration.
+    pub fn all() -> impl ExactSizeIterator<Item = Self> + Clone {
+        Self::ALL.into_iter()
+    }
+
+    /// Name in metrics and logs, such as `page_expired`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Expired => "expired",
+            Self::TooLarge => "too_large",
+            Self::PageExpired => "page_expired",
+            Self::Interrupted => "interrupted",
+            Self::FellBack => "fell_back",
+            Self::NotResumable => "not_resumable",
+            Self::WatchForbidden => "watch_forbidden",
+            Self::Unproven => "unproven",
+            Self::Foreign => "foreign",
+            Self::HistoryReset => "history_reset",
+            Self::Refused => "refused",
+            Self::WentBack => "went_back",
+        }
+    }
 }
 
 /// Cause of a fallback from streams to pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FallBack {
     /// The server does not support streams.
     Refused,
@@ -340,8 +388,24 @@ pub enum FallBack {
 }
 
 impl FallBack {
-    /// All causes, for labels.
-    pub const ALL: [Self; 4] = [Self::Refused, Self::Forbidden, Self::Stalled, Self::Failures];
+    /// All causes, in the order of their declaration.
+    pub(crate) const ALL: [Self; 4] = [Self::Refused, Self::Forbidden, Self::Stalled, Self::Failures];
+
+    /// Returns all causes, in the order of their declaration.
+    pub fn all() -> impl ExactSizeIterator<Item = Self> + Clone {
+        Self::ALL.into_iter()
+    }
+
+    /// Name in metrics and logs, such as `stalled`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Forbidden => "forbidden",
+            Self::Stalled => "stalled",
+            Self::Failures => "failures",
+        }
+    }
 }
 
 /// End of a session.

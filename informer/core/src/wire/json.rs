@@ -13,6 +13,7 @@ use structure::{Stop, Stops, Structure};
 
 /// Error in bytes that are not a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JsonError {
     /// A byte that the grammar does not allow.
     #[error("malformed JSON at byte {at}")]

@@ -4,6 +4,7 @@ use crate::wire::json::JsonError;
 
 /// Error in a body that cannot be cut into frames. Positions count the bytes of the body from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FrameError {
     /// The body is not JSON objects, but for example a proxy's page, or encoded.
     #[error("expected a JSON object, but the body begins like {begins}")]
@@ -51,6 +52,7 @@ pub enum FrameError {
 
 /// Kind of a body that is not a JSON object, guessed from its first byte that is not white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ForeignBody {
     /// HTML or XML.
     Markup,

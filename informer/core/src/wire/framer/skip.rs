@@ -32,6 +32,7 @@ pub struct SkippedObject {
 
 /// Reason for skipping an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SkipReason {
     /// It is larger than [`FramerConfig::object_bytes_max`](super::FramerConfig::object_bytes_max).
     #[error("larger than {limit} bytes")]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 /// apimachinery `metav1.StatusReason`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
+#[non_exhaustive]
 pub enum Reason {
     /// Absent.
     #[default]
@@ -57,6 +58,7 @@ pub enum Reason {
 /// Machine-readable part of a cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
+#[non_exhaustive]
 pub enum CauseReason {
     /// Absent.
     #[default]
