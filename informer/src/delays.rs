@@ -2,11 +2,37 @@
 //!
 //! A policy returns the delay after an unhealthy end. The other rules remain: a healthy session resets the policy, its
 //! last delay repeats after the policy has ended, and `Retry-After` is a lower bound to which jitter is added.
+//!
+//! # Policies of the crates `backon` and `backoff`
+//!
+//! [`from_fn`] adapts any iterator of durations, such as those that `backon`'s builders build. A closure makes one of a
+//! policy of `backoff` 0.4 (unmaintained, RUSTSEC-2025-0012). Its `max_elapsed_time`, by default 15 minutes, ends the
+//! policy; its last delay then repeats until a session is healthy.
+//!
+//! ```
+//! use backoff::{ExponentialBackoff, backoff::Backoff as _};
+//!
+//! let delays = informer::delays::from_fn(|| {
+//!     let mut policy = ExponentialBackoff::default();
+//!     std::iter::from_fn(move || policy.next_backoff())
+//! });
+//! # fn doc(cluster: informer::Cluster, delays: impl informer::delays::Delays + 'static) {
+//! let pods = cluster.informer::<k8s_openapi::api::core::v1::Pod>().delays(delays);
+//! # }
+//! ```
 
-#[cfg(feature = "runtime")]
 use std::time::Duration;
 
 pub use informer_core::backoff::Delays;
+
+/// Adapts a closure that starts a policy: it returns the policy's delays. It is called at the first failure, and again
+/// at the first failure after each healthy session.
+pub fn from_fn<I>(start: impl FnMut() -> I + Send + 'static) -> impl Delays + 'static
+where
+    I: Iterator<Item = Duration> + Send + 'static,
+{
+    RestartedPolicy { start, delays: None }
+}
 
 /// Adapts a policy of `kube::runtime`, such as its `DefaultBackoff`.
 #[cfg(feature = "runtime")]
@@ -14,11 +40,20 @@ pub fn from_kube(policy: impl kube::runtime::utils::Backoff + 'static) -> impl D
     Kube(policy)
 }
 
-/// Adapts a policy of the crate `backoff` 0.4, such as its `ExponentialBackoff`. `max_elapsed_time`, by default 15
-/// minutes, ends the policy; its last delay then repeats until a session is healthy.
-#[cfg(feature = "backoff")]
-pub fn from_backoff(policy: impl backoff::backoff::Backoff + Send + 'static) -> impl Delays + 'static {
-    BackoffAdapter(policy)
+struct RestartedPolicy<F, I> {
+    start: F,
+    /// `None` before the first failure of an outage.
+    delays: Option<I>,
+}
+
+impl<F: FnMut() -> I + Send, I: Iterator<Item = Duration> + Send> Delays for RestartedPolicy<F, I> {
+    fn next(&mut self) -> Option<Duration> {
+        self.delays.get_or_insert_with(&mut self.start).next()
+    }
+
+    fn reset(&mut self) {
+        self.delays = None;
+    }
 }
 
 #[cfg(feature = "runtime")]
@@ -28,20 +63,6 @@ struct Kube<B>(B);
 impl<B: kube::runtime::utils::Backoff> Delays for Kube<B> {
     fn next(&mut self) -> Option<Duration> {
         self.0.next()
-    }
-
-    fn reset(&mut self) {
-        self.0.reset();
-    }
-}
-
-#[cfg(feature = "backoff")]
-struct BackoffAdapter<B>(B);
-
-#[cfg(feature = "backoff")]
-impl<B: backoff::backoff::Backoff + Send> Delays for BackoffAdapter<B> {
-    fn next(&mut self) -> Option<Duration> {
-        self.0.next_backoff()
     }
 
     fn reset(&mut self) {

@@ -8,21 +8,95 @@
 //! saw. A [`Snapshot`] is the state at one version; a [`Subscription`] yields the changes from the state its reader
 //! last received to the current state.
 //!
+//! # In four steps
+//!
+//! **1. Declare and start.** A [`Cluster`] holds the connection. `start` refuses an invalid declaration, and sends
+//! exactly the declared request. `ready` waits for the initial state, or returns the reason why it is missing.
+//!
 //! ```no_run
 //! use std::time::Duration;
-//! use informer::Cluster;
+//! use informer::{Cluster, Informer};
 //! use k8s_openapi::api::core::v1::Pod;
 //!
-//! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
-//! let cluster = Cluster::try_default().await?;
-//! let pods = cluster.informer::<Pod>().fields("spec.nodeName=node-1").start()?;
-//! pods.ready(Duration::from_secs(30)).await?;
-//! for pod in pods.store().snapshot().iter() {
-//!     println!("{} at {}", pod.key(), pod.resource_version());
+//! async fn pods_of_node() -> Result<Informer<Pod>, Box<dyn std::error::Error>> {
+//!     let cluster = Cluster::try_default().await?;
+//!     let pods = cluster.informer::<Pod>().fields("spec.nodeName=node-1").start()?;
+//!     pods.ready(Duration::from_secs(30)).await?;
+//!     Ok(pods)
 //! }
+//! ```
+//!
+//! **2. Read.** A [`Snapshot`] is one state at one version, taken in O(1). Keys, labels and single fields are read from
+//! an [`Object`] without decoding it; `decode` returns the whole object, shared while a reader holds it.
+//!
+//! ```no_run
+//! # use informer::Informer;
+//! # use k8s_openapi::api::core::v1::Pod;
+//! fn print(pods: &Informer<Pod>) -> Result<(), informer::DecodeError> {
+//!     let now = pods.store().snapshot();
+//!     for pod in now.namespace("prod") {
+//!         println!("{} at {}: {}", pod.key(), pod.resource_version(), pod.field("status.phase").unwrap_or_default());
+//!     }
+//!     if let Some(web) = now.get("prod/web-0") {
+//!         println!("{:?}", web.decode()?.status);
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! **3. Follow.** A [`Subscription`] begins with every object and continues with the changes. A slow subscriber skips
+//! intermediate versions, but no deletion, and holds up nothing else.
+//!
+//! ```no_run
+//! # use informer::{Event, Informer};
+//! # use k8s_openapi::api::core::v1::Pod;
+//! async fn follow(pods: &Informer<Pod>) {
+//!     let mut changes = pods.subscribe();
+//!     while let Some(event) = changes.next().await {
+//!         match event {
+//!             Event::Added(pod) => println!("+ {}", pod.key()),
+//!             Event::Updated { new, .. } => println!("~ {}", new.key()),
+//!             Event::Deleted { last_known, .. } => println!("- {}", last_known.key()),
+//!             Event::Synced(version) => println!("= complete at {version}"),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! **4. Test.** The feature `testing` has an API server in memory, with faults. Under tokio's paused time an outage of
+//! ten minutes passes in milliseconds.
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use informer::{Cluster, testing::FakeApiServer};
+//! use k8s_openapi::api::core::v1::Pod;
+//! use serde_json::json;
+//!
+//! // In a test: #[tokio::test(start_paused = true)] async fn pods_are_found_after_an_outage()
+//! let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}});
+//! let server = FakeApiServer::new().put(pod("web-0"));
+//! let pods = Cluster::new(server.client()).informer::<Pod>().start()?;
+//! pods.ready(Duration::from_secs(5)).await?;
+//!
+//! server.refuse_connections().close_watches().put(pod("web-1"));
+//! tokio::time::sleep(Duration::from_secs(600)).await;
+//! assert_eq!(pods.store().snapshot().len(), 1, "the copy stays readable");
+//!
+//! server.recover();
+//! pods.wait_for(&server.resource_version().into(), Duration::from_secs(60)).await?;
+//! assert_eq!((pods.store().snapshot().len(), server.initial_reads()), (2, 1), "resumed, without a relist");
 //! # Ok(())
 //! # }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
 //! ```
+//!
+//! Programs that have an informer already: [`migrating_from_client_go`], and `migrating_from_kube_runtime` (feature
+//! `runtime`).
 //!
 //! # Supported
 //!
@@ -50,8 +124,7 @@
 //!   Prometheus (feature `metrics`);
 //! - an in-memory API server for your own tests (feature `testing`: `testing::FakeApiServer`);
 //! - `watcher`, a drop-in replacement for `kube::runtime::watcher` that feeds kube's reflectors and controllers
-//!   (feature `runtime`), and retry policies of other crates ([`delays`]; feature `backoff` for the crate of that
-//!   name).
+//!   (feature `runtime`), and retry policies of other crates ([`delays`]).
 //!
 //! # Not supported yet
 //!
@@ -64,6 +137,8 @@
 //! kube needs one Kubernetes version, which programs enable and libraries do not. Enable it with
 //! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version; without one, its build script fails
 //! with a message.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod cluster;
 mod config;
@@ -124,12 +199,15 @@ pub use crate::{
 #[cfg(feature = "runtime")]
 pub use crate::runtime::{Watcher, watcher};
 
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/migrating-from-client-go.md")]
+pub mod migrating_from_client_go {}
+
+#[cfg(all(any(doc, doctest), feature = "runtime"))]
+#[doc = include_str!("../docs/migrating-from-kube-runtime.md")]
+pub mod migrating_from_kube_runtime {}
+
 /// The README's program runs: it ends in an assertion.
 #[cfg(all(doctest, feature = "testing"))]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
-
-/// The program of the SDK's page compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/sdk.md")]
-struct SdkPage;

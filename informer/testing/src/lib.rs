@@ -329,7 +329,7 @@ impl FakeApiServer {
 
     /// Sends a mark after every `every_objects` objects of a stream of initial state, for clients that request marks,
     /// and resumes a broken stream behind a mark. This is not a fault, but a feature of cache-server that
-    /// kube-apiserver lacks. The protocol is `docs/resuming.md`.
+    /// kube-apiserver lacks. The protocol is in the repository's `docs/resuming.md`.
     ///
     /// # Panics
     /// If `every_objects` is zero.
@@ -490,3 +490,8 @@ fn assert_error(code: u16) {
 fn json(object: impl Serialize) -> Value {
     serde_json::to_value(object).expect("an object that can be written as JSON")
 }
+
+/// The README's program runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TestingReadme;

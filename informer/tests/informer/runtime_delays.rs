@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use informer::{Cluster, Informer, delays};
+use informer::{
+    Cluster, Informer,
+    delays::{self, Delays},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -35,14 +38,15 @@ impl Backoff for Counting {
     }
 }
 
-impl backoff::backoff::Backoff for Counting {
-    fn next_backoff(&mut self) -> Option<Duration> {
-        self.next()
-    }
-
-    fn reset(&mut self) {
-        self.next = 0;
-    }
+/// Adapts a policy of the crate `backoff`, as the documentation of `delays` shows.
+fn from_backoff<P>(mut policy: impl FnMut() -> P + Send + 'static) -> impl Delays + 'static
+where
+    P: backoff::backoff::Backoff + Send + 'static,
+{
+    delays::from_fn(move || {
+        let mut policy = policy();
+        std::iter::from_fn(move || policy.next_backoff())
+    })
 }
 
 /// Gaps between requests, in whole seconds.
@@ -57,14 +61,14 @@ async fn refused(start: impl FnOnce(&Cluster) -> Informer<Pod>) -> Vec<u64> {
     gaps(&log)
 }
 
-/// Goal: the policy of either crate sets the delays, and after its end the last delay repeats. Method: time the
+/// Goal: a policy of kube, or of a closure, sets the delays, and after its end the last delay repeats. Method: time the
 /// requests to a server that refuses all.
 #[tokio::test(start_paused = true)]
 async fn a_policy_says_when_and_one_that_ends_keeps_its_last_delay() {
     let counting = || Counting { next: 0, last: 3 };
     let of_kube = refused(|cluster| cluster.informer().delays(delays::from_kube(counting())).start().unwrap()).await;
     assert_eq!(of_kube[..6], [1, 2, 3, 3, 3, 3]);
-    let other = refused(|cluster| cluster.informer().delays(delays::from_backoff(counting())).start().unwrap()).await;
+    let other = refused(|cluster| cluster.informer().delays(delays::from_fn(counting)).start().unwrap()).await;
     assert_eq!(other[..6], [1, 2, 3, 3, 3, 3]);
 }
 
@@ -72,11 +76,11 @@ async fn a_policy_says_when_and_one_that_ends_keeps_its_last_delay() {
 /// waits, and one that ends at once.
 #[tokio::test(start_paused = true)]
 async fn p3_no_policy_makes_a_loop_without_a_pause() {
-    for (policy, least, most) in [
-        (Box::new(backoff::backoff::Zero {}) as Box<dyn backoff::backoff::Backoff + Send>, 5_000, 6_001),
-        (Box::new(backoff::backoff::Stop {}), 1, 3),
-    ] {
-        let gaps = refused(|cluster| cluster.informer().delays(delays::from_backoff(policy)).start().unwrap()).await;
+    type Start = fn() -> Box<dyn backoff::backoff::Backoff + Send>;
+    let zero: Start = || Box::new(backoff::backoff::Zero {});
+    let stop: Start = || Box::new(backoff::backoff::Stop {});
+    for (policy, least, most) in [(zero, 5_000, 6_001), (stop, 1, 3)] {
+        let gaps = refused(|cluster| cluster.informer().delays(from_backoff(policy)).start().unwrap()).await;
         assert!((least..most).contains(&gaps.len()), "{} requests in a minute", gaps.len());
     }
 }
@@ -87,14 +91,21 @@ async fn policies_of_both_crates_grow() {
     let kubes = watcher::DefaultBackoff::default;
     let of_kube = refused(|cluster| cluster.informer().delays(delays::from_kube(kubes())).start().unwrap()).await;
     assert!((4..=10).contains(&of_kube.len()), "{of_kube:?}");
-    let backoffs = backoff::ExponentialBackoff { randomization_factor: 0.0, ..Default::default() };
-    let other = refused(|cluster| cluster.informer().delays(delays::from_backoff(backoffs)).start().unwrap()).await;
+    let backoffs = || backoff::ExponentialBackoff { randomization_factor: 0.0, ..Default::default() };
+    let other = refused(|cluster| cluster.informer().delays(from_backoff(backoffs)).start().unwrap()).await;
     // 0.5 s × 1.5^n
     assert_eq!(other[..8], [0, 0, 1, 1, 2, 3, 5, 8]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_healthy_session_starts_the_policy_again() {
+    let counting = || Counting { next: 0, last: 9 };
+    assert_eq!(gaps_around_a_healthy_minute(delays::from_kube(counting())).await, [1, 2, 0, 60, 1, 2]);
+    assert_eq!(gaps_around_a_healthy_minute(delays::from_fn(counting)).await, [1, 2, 0, 60, 1, 2]);
+}
+
+/// Gaps between the requests to a server that refuses two, serves a minute, and refuses two.
+async fn gaps_around_a_healthy_minute(policy: impl Delays + 'static) -> Vec<u64> {
     let minute = 60 * SECOND;
     let (cluster, log) = in_memory(move |number, _| match number {
         1 | 2 | 5 | 6 => refuse(429, status(429, "TooManyRequests", "later")),
@@ -102,11 +113,10 @@ async fn a_healthy_session_starts_the_policy_again() {
         4 => ok([Step::Wait(minute)]),
         _ => ok([Step::Hang]),
     });
-    let policy = delays::from_kube(Counting { next: 0, last: 9 });
     let pods = cluster.informer::<Pod>().delays(policy).initial_list(informer::InitialList::Paged).start().unwrap();
     tokio::time::sleep(2 * minute).await;
-    assert_eq!(gaps(&log)[..6], [1, 2, 0, 60, 1, 2]);
     drop(pods);
+    gaps(&log)[..6].to_vec()
 }
 
 /// Covers the complaint that clients with equal `Retry-After` return together: for policies, too, it is a lower bound
