@@ -11,6 +11,7 @@ mod client;
 mod etcd;
 mod files;
 mod flow;
+mod manual;
 mod serve;
 mod storage;
 mod units;
@@ -43,6 +44,10 @@ enum Command {
     Churn(client::Churn),
     /// Check, compact, export or import the folder of serve --data-dir.
     Storage(storage::Storage),
+    /// Print the completions of a shell, such as bash.
+    Completions(manual::Completions),
+    /// Print the manual page, or write the pages of all commands.
+    Man(manual::Manual),
 }
 
 /// Exit code for unusable arguments, and for unusable files or addresses they name.
@@ -74,6 +79,8 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
+        Command::Completions(asked) => manual::completions(&asked),
+        Command::Man(asked) => manual::manual(&asked),
     };
     // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();
@@ -88,7 +95,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        return fail_input("say what to do: serve, populate or churn, or storage; --help tells more");
+        return fail_input("say what to do: serve, populate or churn, or storage; --help has them all");
     }
     // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);
@@ -141,7 +148,9 @@ mod tests {
     fn every_flag_says_what_it_needs() {
         let mut command = <Arguments as clap::CommandFactory>::command();
         command.build();
-        for subcommand in command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help") {
+        // The last two are run by packagers, not by deployments.
+        let without_flags = ["help", "completions", "man"];
+        for subcommand in command.get_subcommands().filter(|command| !without_flags.contains(&command.get_name())) {
             for argument in subcommand.get_arguments().filter(|argument| argument.get_id() != "help") {
                 let (id, help) = (argument.get_id(), argument.get_help().map(ToString::to_string).unwrap_or_default());
                 let name = format!("{} {id}", subcommand.get_name());

@@ -4,6 +4,7 @@
 mod cargo;
 mod generated;
 mod limits;
+mod published;
 mod workspaces;
 
 use std::{

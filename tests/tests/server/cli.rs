@@ -209,6 +209,28 @@ async fn what_cannot_be_used_is_one_line_and_exit_code_two() {
     }
 }
 
+/// Goal: packagers get completions and manual pages from the program itself. Method: each names a flag of `serve`.
+#[tokio::test]
+async fn completions_and_manual_pages_have_the_flags() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = Server::run(BINARY, &["completions", shell]).await;
+        assert!(script.code == Some(0) && script.stdout.contains("data-dir"), "{shell}: {script:?}");
+    }
+    let page = Server::run(BINARY, &["man"]).await;
+    assert!(page.code == Some(0) && page.stdout.contains(".TH cache-server 1"), "{page:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let written = Server::run(BINARY, &["man", "--dir", folder.path().to_str().unwrap()]).await;
+    assert_eq!((written.code, written.stdout.as_str()), (Some(0), ""), "{written:?}");
+    let page = std::fs::read_to_string(folder.path().join("cache-server-serve.1")).unwrap();
+    assert!(page.contains("data\\-dir"), "{page}");
+    assert_refused(
+        &Server::run(BINARY, &["man", "--dir", "/dev/null/pages"]).await,
+        1,
+        "cannot write to /dev/null/pages",
+    );
+    assert_refused(&Server::run(BINARY, &["completions", "command.com"]).await, 2, "command.com");
+}
+
 /// Runs both commands against `server`.
 async fn both(server: &str) -> [Ended; 2] {
     let populate = Server::run(BINARY, &["populate", "--server", server, "pods=1,nodes=1,namespaces=1"]).await;
