@@ -4,10 +4,12 @@
 //! changes no object until its end, and then swaps the state in one step.
 
 mod body;
+mod derived;
 mod entry;
 mod index;
 mod keeping;
 mod linger;
+mod postings;
 pub mod ring;
 mod staging;
 
@@ -22,12 +24,14 @@ use crate::{
 };
 
 pub use body::{Body, PackedJson, Value};
+pub use derived::{DerivedStore, EntryFilter};
 pub use entry::Entry;
 pub use keeping::{IndexFn, Json, Represent, StoreConfig, TransformFn, TransformedObject};
 
 use entry::{Parts, Values};
 use index::Indexes;
 use linger::{LingerQueue, LingeringObjects};
+use postings::DerivedPostings;
 use ring::{Record, Ring};
 use staging::Stage;
 
@@ -104,6 +108,8 @@ pub struct Snapshot {
     /// Sum of [`Entry::kept_bytes`] of the objects, maintained incrementally.
     pub kept_bytes: u64,
     indexes: Indexes,
+    /// Filled by derived stores only.
+    postings: DerivedPostings,
     lingering: LingeringObjects,
 }
 
@@ -485,7 +491,7 @@ impl Snapshot {
     /// Returns the objects with `value` in the index at this position of [`StoreConfig::indexes`], in key order; empty if
     /// there is no such index. Cost: O(log n + result).
     pub fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
-        self.indexes.by(index, value)
+        self.indexes.by(index, value).chain(self.postings.by(index, value))
     }
 
     /// Returns the deleted objects with this key or uid that are still readable, in their last versions, the last
