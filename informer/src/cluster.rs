@@ -1,32 +1,37 @@
 //! State shared by the informers of one cluster: endpoints, relist budget, verdicts on streams, running informers.
 
 mod builder;
+mod readiness;
 mod running;
 mod verdicts;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use informer_core::endpoints;
 use kube::{Resource, core::ApiResource};
 use tokio::sync::Semaphore;
 
-pub use self::builder::ClusterBuilder;
 pub(crate) use self::running::{InformerRegistration, InformerState, RunningInformers, name_of};
 use self::verdicts::Verdicts;
+pub use self::{
+    builder::ClusterBuilder,
+    readiness::{InformersNotReady, UnreadyInformer},
+};
 use crate::{
     checkpoint,
     declaration::DeclaredType,
     error::{Error, Kind},
     informer::InformerBuilder,
     raw,
+    shared::SharedCopies,
     transport::{client_from, with_authority_file},
 };
 
 /// Default number of informers of one cluster that read their initial state at the same time.
 pub const RELISTS_AT_ONCE: usize = 2;
 
-/// A Kubernetes cluster, from which informers are started. Cheap to clone; clones share the relist budget and the
-/// verdicts on streams.
+/// A Kubernetes cluster, from which informers are started. Cheap to clone; clones share the relist budget, the verdicts
+/// on streams and the copies of [`shared`](Self::shared).
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<ClusterState>,
@@ -40,6 +45,9 @@ struct ClusterState {
     endpoints: endpoints::Config,
     verdicts: Verdicts,
     running: Arc<RunningInformers>,
+    copies: Arc<SharedCopies>,
+    /// Time for which a shared copy runs on without users.
+    shared_grace: Duration,
 }
 
 /// Identity of the cluster, as far as the client configuration shows it.
@@ -85,7 +93,8 @@ impl Cluster {
         InformerBuilder::new(self.clone(), DeclaredType::of::<K>())
     }
 
-    /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource.
+    /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource. An `ApiResource`
+    /// lacks the type's scope; set it with [`scope`](InformerBuilder::scope) if you know it.
     pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
         InformerBuilder::new(self.clone(), DeclaredType::from(resource))
     }
@@ -114,7 +123,6 @@ impl Cluster {
     }
 
     /// Registry of the running informers. Does not contain raw streams.
-    #[cfg(feature = "metrics")]
     pub(crate) fn running(&self) -> &Arc<RunningInformers> {
         &self.shared.running
     }
@@ -126,6 +134,15 @@ impl Cluster {
 
     pub(crate) fn verdicts(&self) -> &Verdicts {
         &self.shared.verdicts
+    }
+
+    /// Registry of the shared copies.
+    pub(crate) fn copies(&self) -> &Arc<SharedCopies> {
+        &self.shared.copies
+    }
+
+    pub(crate) fn shared_grace(&self) -> Duration {
+        self.shared.shared_grace
     }
 }
 

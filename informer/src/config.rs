@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use informer_core::{InitialList, ListSemantic, limits};
+use informer_core::{InitialList, ListSemantic, backoff, limits, reflector};
 
 use crate::error::ConfigError;
 
@@ -60,6 +60,13 @@ pub struct Config {
     /// Longest wait for response headers. Default 65 s: kube-apiserver ends ordinary requests after 60 s, and under
     /// overload queues them for up to 15 s. The client then repeats the request with backoff.
     pub headers_timeout: Duration,
+    /// Bounds of the delays between requests after failures, each with its default. Shorter delays load a server that
+    /// fails; [`delays`](crate::InformerBuilder::delays) replaces them by a policy of your own.
+    pub backoff: backoff::Config,
+    /// Interval of the lists by which an informer keeps its copy if the server forbids watches
+    /// ([`Ready::Polling`](crate::Ready::Polling)). Default 5 minutes, plus up to 20 % jitter. A shorter interval makes
+    /// the copy younger, and costs the server one whole list each time.
+    pub poll_interval: Duration,
     /// Upper bound of a random delay before the first request, so that clients started together do not send together.
     /// Default zero. Delays readiness by half of it on average.
     pub spread: Duration,
@@ -104,6 +111,8 @@ impl Default for Config {
             watch_timeout_seconds: 300..=599,
             bookmarks: true,
             headers_timeout: Duration::from_secs(65),
+            backoff: backoff::Config::default(),
+            poll_interval: reflector::Config::default().poll_interval,
             spread: Duration::ZERO,
             checkpoint: None,
             checkpoint_secrets: false,
@@ -133,6 +142,10 @@ impl Config {
             (self.idle_timeout.is_zero(), "idle_timeout"),
             (self.initial_events_stall.is_zero(), "initial_events_stall"),
             (self.headers_timeout.is_zero(), "headers_timeout"),
+            (self.backoff.first_max.is_zero(), "backoff.first_max"),
+            (self.backoff.base.is_zero(), "backoff.base"),
+            (self.backoff.max.is_zero(), "backoff.max"),
+            (self.poll_interval.is_zero(), "poll_interval"),
         ] {
             if is_zero {
                 return Err(ConfigError::Zero(name));

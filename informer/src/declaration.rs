@@ -9,7 +9,10 @@ use informer_core::{
     selector::{field, label},
     wire::framer::TypeMeta,
 };
-use kube::core::{ApiResource, ClusterResourceScope};
+use kube::{
+    core::{ApiResource, ClusterResourceScope},
+    discovery::Scope,
+};
 
 use crate::{
     checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
@@ -24,17 +27,17 @@ pub(crate) struct Declaration {
     pub(crate) metadata_only: bool,
     pub(crate) kept_as: KeptAs,
     pub(crate) delays: Option<Box<dyn Delays>>,
+    pub(crate) labels: label::Selector,
+    pub(crate) fields: field::Selector,
     namespace: Option<String>,
-    labels: label::Selector,
-    fields: field::Selector,
     mistake: Option<ConfigError>,
 }
 
 /// One resource type.
 #[derive(Clone, Debug)]
 pub(crate) struct DeclaredType {
-    group_version_path: String,
-    plural: String,
+    pub(crate) group_version_path: String,
+    pub(crate) plural: String,
     api_version: String,
     kind: String,
     is_cluster_scoped: bool,
@@ -65,7 +68,7 @@ impl DeclaredType {
 }
 
 impl From<&ApiResource> for DeclaredType {
-    /// An `ApiResource` does not tell its scope, so the type counts as namespaced.
+    /// An `ApiResource` lacks the scope, so the type counts as namespaced until [`Declaration::scope`] is called.
     fn from(resource: &ApiResource) -> Self {
         let root = if resource.group.is_empty() { "/api" } else { "/apis" };
         Self {
@@ -87,20 +90,38 @@ impl Declaration {
             metadata_only: false,
             kept_as: KeptAs::default(),
             delays: None,
-            namespace: None,
             labels: label::Selector::default(),
             fields: field::Selector::default(),
+            namespace: None,
             mistake: None,
         }
     }
 
     pub(crate) fn namespace(&mut self, namespace: String) {
-        if self.of.is_cluster_scoped {
-            self.mistake(ConfigError::ClusterScoped { plural: self.of.plural.clone() });
-        } else if !is_label(&namespace) {
+        if !is_label(&namespace) {
             self.mistake(ConfigError::Namespace(namespace.clone()));
         }
         self.namespace = Some(namespace);
+    }
+
+    pub(crate) fn scope(&mut self, scope: &Scope) {
+        self.of.is_cluster_scoped = *scope == Scope::Cluster;
+    }
+
+    /// An equal declaration of one namespace, or of all. Without [`Delays`], which cannot be cloned.
+    pub(crate) fn within(&self, namespace: Option<&String>) -> Self {
+        Self {
+            cluster: self.cluster.clone(),
+            of: self.of.clone(),
+            config: self.config.clone(),
+            metadata_only: self.metadata_only,
+            kept_as: self.kept_as,
+            delays: None,
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            namespace: namespace.cloned(),
+            mistake: self.mistake.clone(),
+        }
     }
 
     pub(crate) fn labels(&mut self, selector: impl IntoLabelSelector) {
@@ -122,13 +143,16 @@ impl Declaration {
         self.mistake.get_or_insert(mistake);
     }
 
-    /// Validates the declaration and turns it into a driver's setup.
+    /// Validates the declaration.
     ///
     /// # Errors
     /// The first wrong setting.
-    pub(crate) fn into_setup(self) -> Result<Setup, ConfigError> {
-        if let Some(mistake) = self.mistake {
-            return Err(mistake);
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.of.is_cluster_scoped && self.namespace.is_some() {
+            return Err(ConfigError::ClusterScoped { plural: self.of.plural.clone() });
+        }
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
         }
         self.config.check()?;
         let is_secret = self.of.group_version_path == "/api/v1" && self.of.plural == "secrets";
@@ -138,6 +162,15 @@ impl Declaration {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConfigError::NoRuntime);
         }
+        Ok(())
+    }
+
+    /// Validates the declaration and turns it into a driver's setup.
+    ///
+    /// # Errors
+    /// The first wrong setting.
+    pub(crate) fn into_setup(self) -> Result<Setup, ConfigError> {
+        self.check()?;
         let resource = Resource {
             group_version_path: self.of.group_version_path,
             plural: self.of.plural,
@@ -165,14 +198,17 @@ impl fmt::Debug for Declaration {
     }
 }
 
-/// Defines the setters that [`InformerBuilder`](crate::InformerBuilder) and [`raw::Builder`](crate::raw::Builder) share,
-/// in their `impl` blocks: methods of a trait would have to be imported. The arguments are the docs of `drop_path` and
-/// `config`, which differ.
+/// Defines the setters that all builders share ([`InformerBuilder`](crate::InformerBuilder),
+/// [`SharedBuilder`](crate::SharedBuilder), [`raw::Builder`](crate::raw::Builder)), in their `impl` blocks: methods of a
+/// trait would have to be imported. The arguments are the docs of `drop_path` and `config`, which differ.
 macro_rules! declaration_setters {
     (drop_path: $drop_path:literal, config: $config:literal $(,)?) => {
-        /// Reads only the objects of one namespace. Default: all namespaces.
-        pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-            self.declared.namespace(namespace.into());
+        /// Sets the scope of a type known at run time, as discovery reports it
+        /// ([`ApiCapabilities::scope`](kube::discovery::ApiCapabilities)): then a namespace for a cluster-scoped type
+        /// is a [`ConfigError`](crate::ConfigError), and not a request that the server answers with 404. Types known at
+        /// compile time have their scope.
+        pub fn scope(mut self, scope: &kube::discovery::Scope) -> Self {
+            self.declared.scope(scope);
             self
         }
 
@@ -219,12 +255,6 @@ macro_rules! declaration_setters {
             self
         }
 
-        /// Sets the delays after failures; see [`delays`](crate::delays).
-        pub fn delays(mut self, delays: impl $crate::delays::Delays + 'static) -> Self {
-            self.declared.delays = Some(Box::new(delays));
-            self
-        }
-
         #[doc = $config]
         pub fn config(mut self, change: impl FnOnce(&mut $crate::Config)) -> Self {
             change(&mut self.declared.config);
@@ -233,7 +263,62 @@ macro_rules! declaration_setters {
     };
 }
 
-pub(crate) use declaration_setters;
+/// Defines the setters of builders that start one stream of their own.
+macro_rules! single_stream_setters {
+    () => {
+        /// Reads only the objects of one namespace. Default: all namespaces.
+        pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+            self.declared.namespace(namespace.into());
+            self
+        }
+
+        /// Sets the delays after failures; see [`delays`](crate::delays). For other bounds of the default delays, set
+        /// [`Config::backoff`](crate::Config::backoff).
+        pub fn delays(mut self, delays: impl $crate::delays::Delays + 'static) -> Self {
+            self.declared.delays = Some(Box::new(delays));
+            self
+        }
+    };
+}
+
+/// Defines the setters of builders whose objects are stored.
+macro_rules! storage_setters {
+    () => {
+        /// Keeps `metadata.managedFields`, which are cut by default.
+        pub fn keep_managed_fields(mut self) -> Self {
+            self.declared.config.drop_paths.retain(|path| path != $crate::config::MANAGED_FIELDS);
+            self
+        }
+
+        /// Sets the largest object accepted, in bytes; see
+        /// [`Config::object_bytes_max`](crate::Config::object_bytes_max).
+        pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
+            self.declared.config.object_bytes_max = bytes;
+            self
+        }
+
+        /// Delays the first request by a random part of `most`; see [`Config::spread`](crate::Config::spread).
+        pub const fn spread(mut self, most: Duration) -> Self {
+            self.declared.config.spread = most;
+            self
+        }
+
+        /// Saves the state to a directory, so that restarts resume; see
+        /// [`Config::checkpoint`](crate::Config::checkpoint).
+        pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
+            self.declared.config.checkpoint = Some(directory.into());
+            self
+        }
+
+        /// Allows Secrets to be written to the [`checkpoint`](Self::checkpoint), in plain text.
+        pub const fn checkpoint_secrets(mut self) -> Self {
+            self.declared.config.checkpoint_secrets = true;
+            self
+        }
+    };
+}
+
+pub(crate) use {declaration_setters, single_stream_setters, storage_setters};
 
 /// Returns true for an RFC 1123 label, as every namespace name is. Keeps other path segments out of the request.
 fn is_label(text: &str) -> bool {

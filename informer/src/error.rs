@@ -312,6 +312,9 @@ pub enum ConfigError {
         /// The type, as in the path.
         plural: String,
     },
+    /// Deleted objects cannot linger in an informer of several namespaces, or in a shared one with indexes.
+    #[error("linger cannot be combined with several namespaces or with indexes of a shared copy")]
+    LingerDerived,
     /// The path to drop is empty, or objects are identified by it.
     #[error("path {0:?} cannot be dropped: it is empty, or objects are told apart by it")]
     DropPath(String),

@@ -12,9 +12,8 @@ use tokio::{
     time::timeout,
 };
 
-use self::keeping::Keep;
-pub(crate) use self::lifecycle::KeepAlive;
 pub use self::{builder::InformerBuilder, keeping::Representation};
+pub(crate) use self::{keeping::Keep, lifecycle::KeepAlive};
 use crate::{
     cluster::{self, InformerState},
     decode::DecodedObjects,
@@ -49,22 +48,24 @@ impl<K> Informer<K> {
         let (sender, progress) = watch::channel(Progress::new());
         let entry = setup.cluster.started(InformerState {
             resource: cluster::name_of(&setup.resource),
+            objects: setup.resource.clone(),
             progress: progress.clone(),
             now: source.now.clone(),
             undecodable: decoded.undecodable_count(),
         });
         driver::start(setup, sink, sender.into(), stop, entry);
         let store = Store::new(source.now.clone(), Arc::clone(&decoded), progress.clone());
-        let keep_alive = Arc::new(KeepAlive::new(stopper, progress.clone()));
+        let keep_alive = Arc::new(KeepAlive::of_driver(stopper, progress.clone()));
         Self { store, progress, decoded, source, keep_alive }
     }
 
     /// The request in flight, else the last one, as on the wire: `GET /api/v1/pods?watch=true&…`, followed by ` at
     /// fallback 1` if it goes to the first [`fallback`](crate::ClusterBuilder::fallback). Empty while a checkpoint is
-    /// loaded.
+    /// loaded. Of a [shared](crate::SharedBuilder) copy, followed by the number of its users and by the filter, if
+    /// objects are filtered here: `(shared by 2, filtered here: namespace a)`.
     #[must_use]
     pub fn explain(&self) -> String {
-        self.progress.borrow().explain()
+        self.keep_alive.annotate(self.progress.borrow().explain())
     }
 
     /// Waits until initial state is complete. From then on this returns at once as long as the informer runs;

@@ -101,6 +101,9 @@
 //! # Supported
 //!
 //! - every resource type that can be listed and watched as JSON, known at compile time or at run time;
+//! - one copy for all components of a program ([`Cluster::shared`]), started with its first user, stopped after its last
+//!   one, and filtered for narrower declarations; several namespaces as one informer ([`SharedBuilder::namespaces`]);
+//!   one wait for all informers ([`Cluster::ready_all`]);
 //! - label and field selectors, one namespace or all, fields cut while objects are received
 //!   ([`InformerBuilder::drop_path`]);
 //! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
@@ -177,6 +180,7 @@ pub mod raw;
 #[cfg(feature = "runtime")]
 mod runtime;
 mod selectors;
+mod shared;
 mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -184,6 +188,7 @@ mod transport;
 
 pub use informer_core::{
     InitialList, ListSemantic, Request, ResourceVersion,
+    backoff::Config as BackoffConfig,
     limits::{LINGERING_OBJECTS_MAX, RING_CHANGES_MAX},
     resource_version::InvalidResourceVersion,
     selector::{
@@ -197,7 +202,7 @@ pub use informer_core::{
 };
 
 pub use crate::{
-    cluster::{Cluster, ClusterBuilder, RELISTS_AT_ONCE},
+    cluster::{Cluster, ClusterBuilder, InformersNotReady, RELISTS_AT_ONCE, UnreadyInformer},
     config::Config,
     decode::DecodeError,
     ended::{EndReason, ShutdownTimeout},
@@ -207,6 +212,7 @@ pub use crate::{
     object::{Object, ObjectView},
     object_ref::ObjectRef,
     selectors::IntoLabelSelector,
+    shared::{SHARED_GRACE, SharedBuilder},
     stats::{Stats, Strategy},
     store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},

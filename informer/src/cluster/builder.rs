@@ -5,7 +5,10 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use informer_core::endpoints;
 use tokio::sync::Semaphore;
 
-use super::{Cluster, ClusterIdentity, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts};
+use super::{
+    Cluster, ClusterIdentity, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts, verdicts::VERDICT_LASTS,
+};
+use crate::shared::{SHARED_GRACE, SharedCopies};
 
 /// Settings shared by the informers of a cluster.
 #[must_use = "nothing is built before build"]
@@ -13,6 +16,8 @@ pub struct ClusterBuilder {
     clients: Vec<kube::Client>,
     relists_at_once: usize,
     endpoints: endpoints::Config,
+    retry_streams_after: Duration,
+    shared_grace: Duration,
     identity: String,
     /// Digest of the certificate authority; empty if unknown.
     pub(super) authority: String,
@@ -24,6 +29,8 @@ impl ClusterBuilder {
             clients: vec![client],
             relists_at_once: RELISTS_AT_ONCE,
             endpoints: endpoints::Config::default(),
+            retry_streams_after: VERDICT_LASTS,
+            shared_grace: SHARED_GRACE,
             identity: String::new(),
             authority: String::new(),
         }
@@ -78,6 +85,26 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets how long the informers of a type read its initial state in pages after a server refused to stream it, or let
+    /// the stream stall; then they try a stream again. Default 1 hour, plus up to 20 % jitter. A shorter time notices an
+    /// upgraded server sooner, and costs one refused request each time.
+    ///
+    /// # Panics
+    /// If the time is zero.
+    pub const fn retry_streams_after(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "streams would be tried without a pause");
+        self.retry_streams_after = time;
+        self
+    }
+
+    /// Sets how long a [shared](Cluster::shared) copy runs on after its last user has dropped it, so that a component
+    /// that restarts finds it running. Default [`SHARED_GRACE`]; zero stops it at once. A longer time keeps its memory and
+    /// its watch for longer.
+    pub const fn shared_grace(mut self, time: Duration) -> Self {
+        self.shared_grace = time;
+        self
+    }
+
     /// Sets the text that distinguishes this cluster's checkpoints from the checkpoints of other clusters, for clients
     /// whose URL is not known here. Default: URL and certificate authority of a [`kube::Config`], else empty; then only
     /// the history proof protects against another cluster's state.
@@ -97,8 +124,10 @@ impl ClusterBuilder {
                 identity,
                 relists,
                 endpoints: self.endpoints,
-                verdicts: Verdicts::default(),
+                verdicts: Verdicts::new(self.retry_streams_after),
                 running: Arc::new(RunningInformers::default()),
+                copies: Arc::new(SharedCopies::default()),
+                shared_grace: self.shared_grace,
             }),
         }
     }
@@ -109,6 +138,7 @@ impl fmt::Debug for ClusterBuilder {
         f.debug_struct("ClusterBuilder")
             .field("endpoints", &self.clients.len())
             .field("relists_at_once", &self.relists_at_once)
+            .field("shared_grace", &self.shared_grace)
             .field("identity", &self.identity)
             .finish_non_exhaustive()
     }

@@ -30,6 +30,8 @@ pub(crate) struct InformerRegistration {
 pub(crate) struct InformerState {
     /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
     pub(crate) resource: String,
+    /// The declared objects: namespace and selectors.
+    pub(crate) objects: Resource,
     pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) now: watch::Receiver<store::Snapshot>,
     /// Number of objects that did not decode.
@@ -57,6 +59,11 @@ impl RunningInformers {
         let number = informers.started;
         informers.live.insert(number, Arc::clone(&live));
         InformerRegistration { number, live, registry: Arc::clone(self) }
+    }
+
+    /// Returns the running informers, in the order of their start.
+    pub(super) fn live(&self) -> Vec<Arc<InformerState>> {
+        self.informers.lock().live.values().cloned().collect()
     }
 
     /// Returns the running informers and the summed counts of the ended ones by type, both as of one moment.

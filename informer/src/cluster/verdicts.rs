@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Verdicts by endpoint and path of the resource type: servers of one history may run different versions.
-#[derive(Default)]
 pub(crate) struct Verdicts {
     by_type: Mutex<HashMap<(usize, String), StoredVerdict>>,
+    /// Lifetime of a verdict against streams, before jitter.
+    lasts: Duration,
 }
 
 struct StoredVerdict {
@@ -19,6 +20,15 @@ struct StoredVerdict {
 }
 
 impl Verdicts {
+    pub(super) fn new(lasts: Duration) -> Self {
+        Self { by_type: Mutex::default(), lasts }
+    }
+
+    /// Lifetime of a verdict against streams, before jitter.
+    pub(crate) const fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
     /// Returns the verdict on a type, `Streams` by default. A verdict expires, so that informers probe an upgraded
     /// server again.
     pub(crate) fn of(&self, endpoint: usize, path: String) -> Verdict {
@@ -33,12 +43,12 @@ impl Verdicts {
         match verdict {
             Verdict::Streams => drop(by_type.remove(&(endpoint, path))),
             Verdict::Pages(_) => {
-                let until = Instant::now() + VERDICT_LASTS.mul_f64(1.0 + fastrand::f64() / 5.0);
+                let until = Instant::now() + self.lasts.mul_f64(1.0 + fastrand::f64() / 5.0);
                 by_type.insert((endpoint, path), StoredVerdict { verdict, until });
             }
         }
     }
 }
 
-/// Lifetime of a verdict against streams, plus up to 20 % jitter. Each new probe costs one refused request.
-const VERDICT_LASTS: Duration = Duration::from_secs(60 * 60);
+/// Default lifetime of a verdict against streams, plus up to 20 % jitter. Each new probe costs one refused request.
+pub(super) const VERDICT_LASTS: Duration = Duration::from_secs(60 * 60);

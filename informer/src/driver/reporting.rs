@@ -251,7 +251,8 @@ impl Reporter {
                 progress.failure = None;
             }
             progress.is_synced |= has_synced;
-            has_synced
+            // Copies derived from this one show its age.
+            has_synced || is_confirmed
         });
     }
 }

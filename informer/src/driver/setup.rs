@@ -45,6 +45,9 @@ impl Setup {
             idle_timeout: config.idle_timeout,
             initial_events_stall: config.initial_events_stall,
             watch_timeout_seconds: config.watch_timeout_seconds.clone(),
+            poll_interval: config.poll_interval,
+            verdict_lasts: self.cluster.verdicts().lasts(),
+            backoff: config.backoff.clone(),
             seed: fastrand::u64(..),
             ..reflector::Config::default()
         }

@@ -5,8 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
-    config::{Config, MANAGED_FIELDS},
-    declaration::{Declaration, DeclaredType, declaration_setters},
+    config::Config,
+    declaration::{Declaration, DeclaredType, declaration_setters, single_stream_setters, storage_setters},
     error::ConfigError,
 };
 
@@ -19,7 +19,11 @@ pub struct InformerBuilder<K> {
 
 impl<K> InformerBuilder<K> {
     pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {
-        Self { declared: Declaration::new(cluster, of, Config::default()), keep: Keep::default() }
+        Self::declared(Declaration::new(cluster, of, Config::default()))
+    }
+
+    pub(crate) fn declared(declared: Declaration) -> Self {
+        Self { declared, keep: Keep::default() }
     }
 
     declaration_setters! {
@@ -27,35 +31,9 @@ impl<K> InformerBuilder<K> {
         config: "Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`.",
     }
 
-    /// Keeps `metadata.managedFields`, which are cut by default.
-    pub fn keep_managed_fields(mut self) -> Self {
-        self.declared.config.drop_paths.retain(|path| path != MANAGED_FIELDS);
-        self
-    }
+    single_stream_setters! {}
 
-    /// Sets the largest object accepted, in bytes; see [`Config::object_bytes_max`].
-    pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
-        self.declared.config.object_bytes_max = bytes;
-        self
-    }
-
-    /// Delays the first request by a random part of `most`; see [`Config::spread`].
-    pub const fn spread(mut self, most: Duration) -> Self {
-        self.declared.config.spread = most;
-        self
-    }
-
-    /// Saves the state to a directory, so that restarts resume; see [`Config::checkpoint`].
-    pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.declared.config.checkpoint = Some(directory.into());
-        self
-    }
-
-    /// Allows Secrets to be written to the [`checkpoint`](Self::checkpoint), in plain text.
-    pub const fn checkpoint_secrets(mut self) -> Self {
-        self.declared.config.checkpoint_secrets = true;
-        self
-    }
+    storage_setters! {}
 
     /// Starts the informer on the current tokio runtime and returns at once.
     ///

@@ -145,12 +145,7 @@ impl<K> InformerBuilder<K> {
         F: Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static,
         K: Send + Sync + 'static,
     {
-        let decoded = Arc::clone(&self.keep.decoded);
-        self.keep.indexed(Box::new(move |entry, tell| {
-            if let Some(value) = value(&Object::new(Arc::clone(entry), Arc::clone(&decoded))) {
-                tell(&value);
-            }
-        }))
+        self.keep.index(value)
     }
 
     /// Like [`index`](Self::index), for any number of values per object: each of them finds the object.
@@ -165,12 +160,7 @@ impl<K> InformerBuilder<K> {
         V: IntoIterator<Item: AsRef<str>>,
         K: Send + Sync + 'static,
     {
-        let decoded = Arc::clone(&self.keep.decoded);
-        self.keep.indexed(Box::new(move |entry, tell| {
-            for value in values(&Object::new(Arc::clone(entry), Arc::clone(&decoded))) {
-                tell(value.as_ref());
-            }
-        }))
+        self.keep.index_each(values)
     }
 
     /// Keeps the last state of deleted objects readable for `time`, and up to half a second longer:
@@ -200,6 +190,33 @@ impl<K> Keep<K> {
             #[cfg(feature = "packed")]
             Representation::Packed => Box::new(crate::compression::Packer::new()),
         }
+    }
+
+    pub(crate) fn index<F>(&mut self, value: F) -> Index<K>
+    where
+        F: Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static,
+        K: Send + Sync + 'static,
+    {
+        let decoded = Arc::clone(&self.decoded);
+        self.indexed(Box::new(move |entry, tell| {
+            if let Some(value) = value(&Object::new(Arc::clone(entry), Arc::clone(&decoded))) {
+                tell(&value);
+            }
+        }))
+    }
+
+    pub(crate) fn index_each<F, V>(&mut self, values: F) -> Index<K>
+    where
+        F: Fn(&Object<K>) -> V + Send + 'static,
+        V: IntoIterator<Item: AsRef<str>>,
+        K: Send + Sync + 'static,
+    {
+        let decoded = Arc::clone(&self.decoded);
+        self.indexed(Box::new(move |entry, tell| {
+            for value in values(&Object::new(Arc::clone(entry), Arc::clone(&decoded))) {
+                tell(value.as_ref());
+            }
+        }))
     }
 
     fn indexed(&mut self, index: IndexFn) -> Index<K> {

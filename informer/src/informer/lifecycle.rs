@@ -1,6 +1,7 @@
 //! Life of an informer: its stop signal, its end and the reason, and its liveness.
 //!
-//! INVARIANT: the driver ends with the last [`KeepAlive`], or earlier by a shutdown.
+//! INVARIANT: the driver ends with the last [`KeepAlive`], or earlier by a shutdown. A shared copy goes on while others
+//! use it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,34 +14,88 @@ use tokio::{
 
 use super::Informer;
 use crate::{
+    decode::DecodedObjects,
     ended::{EndReason, ShutdownTimeout},
     progress::{self, Progress},
+    shared::CopyUse,
+    store::Store,
+    subscription::Source,
 };
 
-/// Keeps a driver running. Shared by the handles and the subscriptions of one informer.
+/// Keeps a driver running, or a use of a shared copy. Shared by the handles and the subscriptions of one informer.
 pub(crate) struct KeepAlive {
-    /// Stops the driver when it is sent or dropped; `None` once it was sent.
-    stop: Mutex<Option<oneshot::Sender<()>>>,
+    /// `None` once it was shut down.
+    hold: Mutex<Option<InformerHold>>,
+    /// True once the use of a shared copy was shut down.
+    left: watch::Sender<bool>,
     /// The driver's runtime.
     runtime: Handle,
     progress: watch::Receiver<Progress>,
 }
 
+/// Its drop ends what it holds.
+enum InformerHold {
+    /// Stop signal of the driver.
+    Driver(oneshot::Sender<()>),
+    /// One use of a copy that others may use too.
+    Shared(CopyUse),
+}
+
+/// A running informer taken apart, to be shared.
+pub(crate) struct FeedingInformer<K> {
+    pub(crate) source: Source,
+    pub(crate) progress: watch::Receiver<Progress>,
+    pub(crate) decoded: Arc<DecodedObjects<K>>,
+    /// The informer stops when this is dropped.
+    pub(crate) running: Arc<KeepAlive>,
+}
+
 impl KeepAlive {
-    /// Must be called inside a tokio runtime.
-    pub(super) fn new(stop: oneshot::Sender<()>, progress: watch::Receiver<Progress>) -> Self {
-        Self { stop: Mutex::new(Some(stop)), runtime: Handle::current(), progress }
+    fn new(hold: InformerHold, progress: watch::Receiver<Progress>) -> Self {
+        let (hold, left) = (Mutex::new(Some(hold)), watch::Sender::new(false));
+        Self { hold, left, runtime: Handle::current(), progress }
     }
 
-    /// The reason of the end; `None` while the driver runs.
+    /// Must be called inside a tokio runtime.
+    pub(super) fn of_driver(stop: oneshot::Sender<()>, progress: watch::Receiver<Progress>) -> Self {
+        Self::new(InformerHold::Driver(stop), progress)
+    }
+
+    /// The reason of the end; `None` while the driver runs, or the use of a shared copy.
     pub(crate) fn end_reason(&self) -> Option<EndReason> {
-        self.progress.borrow().ended
+        let reason = self.progress.borrow().ended;
+        reason.or_else(|| self.left.borrow().then_some(EndReason::ShutDown))
     }
 
     fn shut_down(&self) {
-        if let Some(stop) = self.stop.lock().take() {
-            // An error means that the driver has ended, which is the goal.
-            let _ = stop.send(());
+        let hold = self.hold.lock().take();
+        match hold {
+            Some(InformerHold::Driver(stop)) => {
+                // An error means that the driver has ended, which is the goal.
+                let _ = stop.send(());
+            }
+            Some(InformerHold::Shared(used)) => {
+                drop(used);
+                self.left.send_replace(true);
+            }
+            None => {}
+        }
+    }
+
+    /// Waits for the end, and returns the reason. Cancel safe.
+    async fn ended(&self) -> EndReason {
+        let mut left = self.left.subscribe();
+        tokio::select! { biased;
+            reason = progress::ended(self.progress.clone()) => reason,
+            Ok(_) = left.wait_for(|left| *left) => EndReason::ShutDown,
+        }
+    }
+
+    /// Adds the use of a shared copy to the request that feeds it.
+    pub(super) fn annotate(&self, request: String) -> String {
+        match &*self.hold.lock() {
+            Some(InformerHold::Shared(used)) => format!("{request} ({})", used.note()),
+            Some(InformerHold::Driver(_)) | None => request,
         }
     }
 }
@@ -52,6 +107,23 @@ impl fmt::Debug for KeepAlive {
 }
 
 impl<K> Informer<K> {
+    /// Creates a handle that uses a shared copy. Must be called inside a tokio runtime.
+    pub(crate) fn using(used: CopyUse) -> Self
+    where
+        K: Send + Sync + 'static,
+    {
+        let (source, progress, decoded) = used.parts();
+        let store = Store::new(source.now.clone(), Arc::clone(&decoded), progress.clone());
+        let keep_alive = Arc::new(KeepAlive::new(InformerHold::Shared(used), progress.clone()));
+        Self { store, progress, decoded, source, keep_alive }
+    }
+
+    /// Takes the handle apart.
+    pub(crate) fn into_feeding(self) -> FeedingInformer<K> {
+        let Self { progress, decoded, source, keep_alive, .. } = self;
+        FeedingInformer { source, progress, decoded, running: keep_alive }
+    }
+
     /// True while the informer keeps its copy in step. False once it has ended; [`end_reason`](Self::end_reason) has
     /// the reason. It is never restarted. Its last state stays readable.
     #[must_use]
@@ -84,6 +156,9 @@ impl<K> Informer<K> {
     /// Returns the reason of the end, at once if the informer had ended before. Otherwise waits for the event being
     /// processed and, with a checkpoint, for one save. Cancel safe: the informer ends even if the future is dropped
     /// after its first poll.
+    ///
+    /// Of a [shared](crate::SharedBuilder) copy this ends the use by these handles, at once. The copy goes on for its
+    /// other users, and subscriptions end with the copy.
     ///
     /// # Errors
     /// [`ShutdownTimeout`] if the informer has not ended in time. It still ends later.
@@ -124,6 +199,6 @@ impl<K> Informer<K> {
     ///
     /// Cancel safe.
     pub async fn join(&self) -> EndReason {
-        progress::ended(self.progress.clone()).await
+        self.keep_alive.ended().await
     }
 }

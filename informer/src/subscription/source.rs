@@ -58,6 +58,16 @@ impl StatePublisher {
 }
 
 impl Source {
+    /// Input without a saved state.
+    pub(crate) const fn derived(now: watch::Receiver<store::Snapshot>, ring: Ring) -> Self {
+        Self { now, ring, saved: Weak::new() }
+    }
+
+    /// Recent changes of the store.
+    pub(crate) fn ring(&self) -> Ring {
+        self.ring.clone()
+    }
+
     /// The saved state, for a subscriber created before the informer is ready.
     pub(super) fn saved(&self) -> Option<Arc<SavedTarget>> {
         // Checked because subscribers still delivering the saved state keep it alive after the informer is ready.

@@ -28,6 +28,7 @@ mod resuming;
 mod runtime;
 mod runtime_corners;
 mod runtime_delays;
+mod sharing;
 mod skipping;
 mod sockets;
 mod storms;

@@ -1,0 +1,218 @@
+//! The shared copies of a cluster: counted by their users, and stopped a grace period after the last one.
+//!
+//! INVARIANT: a copy in the registry has users, or its grace period is running. Users are added, and unused copies
+//! removed, under the registry's lock.
+
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::question::CopyQuestion;
+use crate::{decode::DecodedObjects, progress::Progress, subscription::Source};
+
+/// The running copies of one cluster. Memory: one entry for each.
+#[derive(Default)]
+pub(crate) struct SharedCopies {
+    by_question: Mutex<CopyTable>,
+}
+
+/// The copies by what they hold.
+pub(super) type CopyTable = HashMap<CopyQuestion, Arc<SharedCopy>>;
+
+/// A copy with any number of users, whatever type they decode its objects to.
+pub(crate) struct SharedCopy {
+    pub(super) question: CopyQuestion,
+    pub(super) origin: CopyOrigin,
+    pub(super) source: Source,
+    pub(super) progress: watch::Receiver<Progress>,
+    pub(super) decoders: Decoders,
+    users: watch::Sender<CopyUsers>,
+}
+
+/// The users of a copy.
+struct CopyUsers {
+    count: usize,
+    /// When the count last became zero.
+    left_at: Instant,
+}
+
+/// Where the objects of a shared copy come from.
+pub(super) enum CopyOrigin {
+    /// A watch of its own.
+    Watch,
+    /// Filtered out of a wider copy.
+    Wider,
+    /// Merged from one copy for each of so many namespaces.
+    Namespaces(usize),
+    /// This copy, with the indexes of one user.
+    Indexed(Arc<SharedCopy>),
+}
+
+/// The caches of decoded objects of one copy, by type. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Decoders {
+    by_type: Arc<Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
+    undecodable: Arc<AtomicU64>,
+}
+
+/// One use of a shared copy. Its drop ends the use.
+pub(crate) struct CopyUse {
+    pub(super) copy: Arc<SharedCopy>,
+}
+
+impl SharedCopies {
+    pub(super) fn lock(&self) -> MutexGuard<'_, CopyTable> {
+        self.by_question.lock()
+    }
+
+    /// Removes a copy that has had no users for `grace`. Returns false if it has, or had some meanwhile.
+    fn remove_unused(&self, copy: &Arc<SharedCopy>, grace: Duration) -> bool {
+        let mut table = self.lock();
+        let is_unused = {
+            let users = copy.users.borrow();
+            users.count == 0 && users.left_at.elapsed() >= grace
+        };
+        if is_unused {
+            remove(&mut table, copy);
+        }
+        is_unused
+    }
+
+    /// Runs a copy until it has had no users for `grace`, or until `feed` ends, which keeps it in step.
+    pub(super) async fn keep(self: Arc<Self>, copy: Arc<SharedCopy>, grace: Duration, feed: BoxFuture<'static, ()>) {
+        tokio::select! { biased;
+            () = self.unused(&copy, grace) => {}
+            () = feed => {}
+        }
+        let mut table = self.lock();
+        remove(&mut table, &copy);
+    }
+
+    async fn unused(&self, copy: &Arc<SharedCopy>, grace: Duration) {
+        let mut users = copy.users.subscribe();
+        loop {
+            // An error would mean that the copy is dropped, but it is borrowed here.
+            let left_at = users.wait_for(|users| users.count == 0).await.map(|users| users.left_at);
+            let until = left_at.ok().and_then(|left_at| left_at.checked_add(grace));
+            let used = users.wait_for(|users| users.count > 0);
+            let is_over = match until {
+                Some(until) => timeout_at(until, used).await.is_err(),
+                // A grace period beyond the end of time.
+                None => used.await.is_err(),
+            };
+            // A user that came and left before this task ran began another grace period.
+            if is_over && self.remove_unused(copy, grace) {
+                return;
+            }
+        }
+    }
+}
+
+/// Removes this copy, unless another one has taken its place.
+fn remove(table: &mut CopyTable, copy: &Arc<SharedCopy>) {
+    if table.get(&copy.question).is_some_and(|known| Arc::ptr_eq(known, copy)) {
+        table.remove(&copy.question);
+    }
+}
+
+impl SharedCopy {
+    pub(super) fn new(
+        question: CopyQuestion,
+        origin: CopyOrigin,
+        source: Source,
+        progress: watch::Receiver<Progress>,
+        decoders: Decoders,
+    ) -> Self {
+        let users = watch::Sender::new(CopyUsers { count: 0, left_at: Instant::now() });
+        Self { question, origin, source, progress, decoders, users }
+    }
+
+    /// Returns false once the copy has ended: by a panic in its task, or with its runtime.
+    pub(super) fn is_running(&self) -> bool {
+        self.progress.borrow().ended.is_none()
+    }
+
+    /// Returns true if the copy follows the server by a watch, and its initial state is complete.
+    pub(super) fn is_watching(&self) -> bool {
+        let progress = self.progress.borrow();
+        progress.is_synced && !progress.is_polling && progress.ended.is_none()
+    }
+
+    fn note(&self) -> String {
+        let users = self.users.borrow().count;
+        match &self.origin {
+            CopyOrigin::Watch => format!("shared by {users}"),
+            CopyOrigin::Wider => format!("shared by {users}, filtered here: {}", self.question),
+            CopyOrigin::Namespaces(count) => format!("shared by {users}, one of {count} namespaces"),
+            CopyOrigin::Indexed(copy) => copy.note(),
+        }
+    }
+}
+
+impl Decoders {
+    /// Creates the caches of a copy with the one of the informer that feeds it.
+    pub(super) fn of<K: Send + Sync + 'static>(first: Arc<DecodedObjects<K>>) -> Self {
+        let undecodable = first.undecodable_count();
+        let decoders = Self { by_type: Arc::default(), undecodable };
+        decoders.by_type.lock().insert(TypeId::of::<K>(), first);
+        decoders
+    }
+
+    pub(super) fn get<K: Send + Sync + 'static>(&self) -> Arc<DecodedObjects<K>> {
+        let new = || Arc::new(DecodedObjects::<K>::counting(Arc::clone(&self.undecodable)));
+        let known = {
+            let mut by_type = self.by_type.lock();
+            Arc::clone(by_type.entry(TypeId::of::<K>()).or_insert_with(|| new()))
+        };
+        // The entry of a type holds a cache of this type.
+        known.downcast().unwrap_or_else(|_| new())
+    }
+}
+
+impl CopyUse {
+    /// Adds a user. Call it under the registry's lock, or before the copy's task runs.
+    pub(super) fn new(copy: &Arc<SharedCopy>) -> Self {
+        copy.users.send_modify(|users| users.count += 1);
+        Self { copy: Arc::clone(copy) }
+    }
+
+    /// State, progress and decoder for a handle of this use.
+    pub(crate) fn parts<K>(&self) -> (Source, watch::Receiver<Progress>, Arc<DecodedObjects<K>>)
+    where
+        K: Send + Sync + 'static,
+    {
+        let SharedCopy { source, progress, decoders, .. } = &*self.copy;
+        (source.clone(), progress.clone(), decoders.get())
+    }
+
+    /// Describes the use, to be shown behind the copy's request.
+    pub(crate) fn note(&self) -> String {
+        self.copy.note()
+    }
+}
+
+impl Drop for CopyUse {
+    fn drop(&mut self) {
+        self.copy.users.send_modify(|users| {
+            users.count -= 1;
+            users.left_at = Instant::now();
+        });
+    }
+}
+
+impl fmt::Debug for SharedCopies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCopies").field("copies", &self.lock().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,134 @@
+//! Declarations compared by what they store: equal ones share a copy, and a wider copy can answer a narrower one.
+//!
+//! INVARIANT: a filter passes exactly the objects that the server would send for the narrower declaration.
+
+use std::{any::TypeId, borrow::Cow, collections::BTreeSet, fmt, time::Duration};
+
+use informer_core::{
+    selector::{field, label},
+    store::{Entry, EntryFilter},
+};
+
+use crate::{declaration::Declaration, informer::Representation};
+
+/// All settings that decide which objects a copy holds, and in which form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CopyQuestion {
+    group_version_path: String,
+    plural: String,
+    /// Empty for all namespaces.
+    pub(super) namespaces: BTreeSet<String>,
+    labels: label::Selector,
+    fields: field::Selector,
+    drop_paths: BTreeSet<String>,
+    object_bytes_max: usize,
+    form: StoredForm,
+}
+
+/// The form in which objects are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct StoredForm {
+    pub(super) is_metadata: bool,
+    pub(super) representation: Representation,
+    /// The type whose values are stored, if objects are stored decoded.
+    pub(super) decoded_to: Option<TypeId>,
+    pub(super) linger: Option<Duration>,
+}
+
+impl CopyQuestion {
+    pub(super) fn new(declared: &Declaration, namespaces: BTreeSet<String>, form: StoredForm) -> Self {
+        Self {
+            group_version_path: declared.of.group_version_path.clone(),
+            plural: declared.of.plural.clone(),
+            namespaces,
+            labels: declared.labels.clone(),
+            fields: declared.fields.clone(),
+            drop_paths: declared.config.drop_paths.iter().cloned().collect(),
+            object_bytes_max: declared.config.object_bytes_max,
+            form,
+        }
+    }
+
+    /// The question about one namespace of several.
+    pub(super) fn within(&self, namespace: &str) -> Self {
+        Self { namespaces: BTreeSet::from([namespace.to_owned()]), ..self.clone() }
+    }
+
+    /// Returns the filter that answers `self` from a copy of `wider`; `None` if the copy may lack an object or a field
+    /// that the answer needs.
+    pub(super) fn filter_of(&self, wider: &Self) -> Option<EntryFilter> {
+        let is_alike = self.group_version_path == wider.group_version_path
+            && self.plural == wider.plural
+            && self.drop_paths == wider.drop_paths
+            && self.object_bytes_max == wider.object_bytes_max
+            && self.form == wider.form
+            && self.form.linger.is_none();
+        let has_namespaces = wider.namespaces.is_empty()
+            || (!self.namespaces.is_empty() && self.namespaces.is_subset(&wider.namespaces));
+        let has_labels = wider.labels.requirements().all(|wide| self.labels.requirements().any(|mine| mine == wide));
+        let has_fields = wider.fields.terms().iter().all(|wide| self.fields.terms().contains(wide));
+        let is_readable = (self.labels.is_empty() || self.keeps("metadata.labels"))
+            && self.fields.terms().iter().all(|term| wider.fields.terms().contains(term) || self.reads(&term.field));
+        (is_alike && has_namespaces && has_labels && has_fields && is_readable).then(|| {
+            // Terms that the wider copy has hold for all of its objects, and may not be readable here.
+            let fields: Vec<field::Term> =
+                self.fields.terms().iter().filter(|term| !wider.fields.terms().contains(term)).cloned().collect();
+            let (namespaces, labels) = (self.namespaces.clone(), self.labels.clone());
+            Box::new(move |entry: &Entry| {
+                (namespaces.is_empty() || namespaces.contains(entry.namespace()))
+                    && labels.matches(|key| entry.label(key))
+                    && fields.iter().all(|term| has_value(entry, term))
+            }) as EntryFilter
+        })
+    }
+
+    /// Returns true if objects keep this path and all below it.
+    fn keeps(&self, path: &str) -> bool {
+        let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+        !self.drop_paths.iter().any(|cut| cut == path || is_below(cut, path) || is_below(path, cut))
+    }
+
+    /// Returns true if the stored object shows this field as the server's selector sees it.
+    fn reads(&self, field: &str) -> bool {
+        match field {
+            "metadata.name" | "metadata.namespace" => true,
+            // A decoded object may lack the field, and would have to be serialized for each comparison.
+            "spec.nodeName" => {
+                let is_pod = self.group_version_path == "/api/v1" && self.plural == "pods";
+                is_pod && !self.form.is_metadata && self.form.decoded_to.is_none() && self.keeps(field)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn has_value(entry: &Entry, term: &field::Term) -> bool {
+    let found: Option<Cow<'_, str>> = match term.field.as_str() {
+        "metadata.name" => Some(Cow::Borrowed(entry.name())),
+        "metadata.namespace" => Some(Cow::Borrowed(entry.namespace())),
+        field => entry.field(field),
+    };
+    let is_equal = found.unwrap_or_default() == term.value;
+    match term.op {
+        field::Op::Eq => is_equal,
+        field::Op::NotEq => !is_equal,
+    }
+}
+
+/// Names the objects: `namespace a, labels app=web`.
+impl fmt::Display for CopyQuestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespaces: Vec<&str> = self.namespaces.iter().map(String::as_str).collect();
+        let parts = [
+            ("namespace ", namespaces.join(" or ")),
+            ("labels ", self.labels.to_string()),
+            ("fields ", self.fields.to_string()),
+        ];
+        let shown: Vec<String> =
+            parts.iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| format!("{name}{text}")).collect();
+        f.write_str(&if shown.is_empty() { "all objects".to_owned() } else { shown.join(", ") })
+    }
+}
+
+#[cfg(test)]
+mod tests;

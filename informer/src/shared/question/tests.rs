@@ -1,0 +1,118 @@
+//! Equal, wider and narrower declarations, and the objects that their filters pass.
+
+use informer_core::{
+    Meta, Time,
+    store::{Event, Store},
+};
+
+use super::*;
+
+/// A question about pods: namespaces, labels, fields.
+fn pods(namespaces: &[&str], labels: &str, fields: &str) -> CopyQuestion {
+    CopyQuestion {
+        group_version_path: "/api/v1".into(),
+        plural: "pods".into(),
+        namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+        labels: label::Selector::parse(labels).unwrap(),
+        fields: field::Selector::parse(fields).unwrap(),
+        drop_paths: BTreeSet::from(["metadata.managedFields".to_owned()]),
+        object_bytes_max: 1 << 20,
+        form: StoredForm::default(),
+    }
+}
+
+/// Goal: a copy answers only questions whose objects and fields it has. Method: pairs of a wider and a narrower
+/// question.
+#[test]
+fn a_copy_answers_narrower_questions_only() {
+    let all = pods(&[], "", "");
+    for (wider, narrower, expected) in [
+        (&all, pods(&[], "", ""), true),
+        (&all, pods(&["a"], "", ""), true),
+        (&all, pods(&["a", "b"], "app=web,!old", "spec.nodeName=n"), true),
+        (&all, pods(&[], "", "metadata.name=x,metadata.namespace!=y"), true),
+        // The server's fields of pods are many; here only these are read as it reads them.
+        (&all, pods(&[], "", "status.phase=Running"), false),
+        (&pods(&["a"], "", ""), pods(&[], "", ""), false),
+        (&pods(&["a"], "", ""), pods(&["b"], "", ""), false),
+        (&pods(&["a", "b"], "", ""), pods(&["b"], "", ""), true),
+        (&pods(&["a", "b"], "", ""), pods(&["b", "c"], "", ""), false),
+        (&pods(&[], "app=web", ""), pods(&[], "", ""), false),
+        (&pods(&[], "app=web", ""), pods(&[], "app=web,tier=a", ""), true),
+        (&pods(&[], "app=web", ""), pods(&["a"], "app=api", ""), false),
+        (&pods(&[], "", "status.phase=Running"), pods(&["a"], "", "status.phase=Running"), true),
+        (&pods(&[], "", "spec.nodeName=n"), pods(&[], "", ""), false),
+    ] {
+        assert_eq!(narrower.filter_of(wider).is_some(), expected, "{narrower} of {wider}");
+    }
+}
+
+/// Goal: a copy that lacks a part of its objects does not answer questions about that part.
+#[test]
+fn a_copy_without_the_field_answers_no_question_about_it() {
+    let with = |change: &dyn Fn(&mut CopyQuestion), labels: &str, fields: &str| {
+        let (mut wider, mut narrower) = (pods(&[], "", ""), pods(&["a"], labels, fields));
+        change(&mut wider);
+        change(&mut narrower);
+        narrower.filter_of(&wider).is_some()
+    };
+    let cut = |path: &'static str| {
+        move |question: &mut CopyQuestion| {
+            assert!(question.drop_paths.insert(path.into()));
+        }
+    };
+    assert!(with(&cut("metadata.annotations"), "app=web", "spec.nodeName=n"));
+    for path in ["metadata.labels", "metadata.labels.app"] {
+        assert!(!with(&cut(path), "app=web", ""), "{path}");
+        assert!(with(&cut(path), "", "spec.nodeName=n"), "{path}");
+    }
+    for path in ["spec", "spec.nodeName"] {
+        assert!(!with(&cut(path), "", "spec.nodeName=n"), "{path}");
+        assert!(with(&cut(path), "app=web", ""), "{path}");
+    }
+    let metadata = |question: &mut CopyQuestion| question.form.is_metadata = true;
+    assert!(with(&metadata, "app=web", "metadata.name=x"));
+    assert!(!with(&metadata, "", "spec.nodeName=n"));
+    let typed = |question: &mut CopyQuestion| question.form.decoded_to = Some(TypeId::of::<u8>());
+    assert!(with(&typed, "app=web", "") && !with(&typed, "", "spec.nodeName=n"));
+    let lingering = |question: &mut CopyQuestion| question.form.linger = Some(Duration::from_secs(1));
+    assert!(!with(&lingering, "", ""));
+    let other = |change: &dyn Fn(&mut CopyQuestion)| {
+        let mut narrower = pods(&["a"], "", "");
+        change(&mut narrower);
+        narrower.filter_of(&pods(&[], "", "")).is_none()
+    };
+    assert!(other(&|question| question.plural = "services".into()));
+    assert!(other(&|question| question.group_version_path = "/api/v2".into()));
+    assert!(other(&|question| question.object_bytes_max = 1));
+    assert!(other(&metadata) && other(&typed) && other(&cut("status")));
+}
+
+/// Goal: the filter passes the objects that the server would send.
+#[test]
+fn the_filter_passes_what_is_asked() {
+    let mut store = Store::default();
+    for (key, app, node) in [("a/x", "web", "n"), ("a/y", "api", "n"), ("b/x", "web", "n"), ("b/z", "web", "")] {
+        let (namespace, name) = key.split_once('/').unwrap();
+        let json = format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{key}","resourceVersion":"7","labels":{{"app":"{app}"}}}},"spec":{{"nodeName":"{node}"}}}}"#
+        );
+        let meta = Meta::read(json.as_bytes()).unwrap();
+        store.handle(Time::ZERO, Event::Apply(json.as_bytes(), &meta)).unwrap();
+    }
+    let all = pods(&[], "", "");
+    for (narrower, expected) in [
+        (pods(&["a"], "", ""), "a/x a/y"),
+        (pods(&["a", "c"], "app=web", ""), "a/x"),
+        (pods(&[], "app!=web", ""), "a/y"),
+        (pods(&[], "", "spec.nodeName=n"), "a/x a/y b/x"),
+        (pods(&[], "", "spec.nodeName="), "b/z"),
+        (pods(&[], "", "metadata.name=x,spec.nodeName!=m"), "a/x b/x"),
+        (pods(&[], "", "metadata.namespace=b"), "b/x b/z"),
+    ] {
+        let filter = narrower.filter_of(&all).unwrap();
+        let state = store.snapshot();
+        let passed: Vec<&str> = state.objects.iter().filter(|entry| filter(entry)).map(|entry| entry.key()).collect();
+        assert_eq!(passed.join(" "), expected, "{narrower}");
+    }
+}
