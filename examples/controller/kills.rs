@@ -1,4 +1,4 @@
-//! Kills the controller at every await, and the leader at work.
+//! Kills the controller before and after each of its requests, and the leader at work.
 
 use std::{
     sync::{

@@ -7,7 +7,7 @@
 //! `cargo run --example controller` work on the cluster of your kubeconfig.
 //!
 //! Read `control` first: four informers, and their triggers, which are all that connects the controller to a server.
-//! `reconcile` follows a Bundle, `leader` is the election, and `kills` kills the controller at every await.
+//! `reconcile` follows a Bundle, `leader` is the election, and `kills` kills the controller at each request.
 
 #![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
 

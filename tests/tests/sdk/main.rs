@@ -1,6 +1,7 @@
 //! The SDK against the server, against servers that break the protocol, and in the seeded world.
 
 mod checkpoint;
+mod components;
 mod history;
 mod hostile;
 mod informers;
