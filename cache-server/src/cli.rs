@@ -26,6 +26,8 @@ use std::{
 use clap::{Parser, Subcommand, error::ErrorKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::allocator;
+
 /// A streaming watch cache that speaks the Kubernetes list/watch API.
 #[derive(Debug, Parser)]
 #[command(name = "cache-server", version, about, arg_required_else_help = false)]
@@ -70,6 +72,7 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Ok(Arguments { command }) => command,
         Err(error) => return explain(&error),
     };
+    allocator::bound_arenas();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail_input(&format!("cannot start: {error}")),
