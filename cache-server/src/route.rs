@@ -112,7 +112,7 @@ pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
     let Some(segments) = path.split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>() else {
         return Route::Unknown;
     };
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     match *segments {
         [""] => Route::Discovery(DiscoveryPath::Root),
         ["api"] => Route::Discovery(DiscoveryPath::Core),

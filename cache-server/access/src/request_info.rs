@@ -81,8 +81,8 @@ impl RequestInfo {
         let trimmed = path.strip_prefix('/').unwrap_or(path);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
         let segments = trimmed.split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>();
-        let segments: Vec<&str> = segments.iter().flatten().map(String::as_str).collect();
-        let decoded = unescape(path, false).unwrap_or_else(|| path.to_owned());
+        let segments: Vec<&str> = segments.iter().flatten().map(|segment| &**segment).collect();
+        let decoded = unescape(path, false).map_or_else(|| path.to_owned(), Cow::into_owned);
         let (group, version, rest) = match *segments {
             ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
             ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),

@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: pairs that cannot be decoded are dropped; of a repeated name the first value counts.
 
+use std::borrow::Cow;
+
 /// Decoded names and values in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
@@ -16,7 +18,7 @@ impl Query {
             pairs
                 .filter_map(|pair| {
                     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    Some((unescape(name, true)?, unescape(value, true)?))
+                    Some((unescape(name, true)?.into_owned(), unescape(value, true)?.into_owned()))
                 })
                 .collect(),
         )
@@ -41,9 +43,13 @@ impl Query {
     }
 }
 
-/// Decodes percent escapes; `None` for an invalid one. If `plus`, `+` becomes a space.
+/// Decodes percent escapes; `None` for an invalid one. If `plus`, `+` becomes a space. Cost: linear; copies only a text
+/// that changes.
 #[must_use]
-pub fn unescape(text: &str, plus: bool) -> Option<String> {
+pub fn unescape(text: &str, plus: bool) -> Option<Cow<'_, str>> {
+    if !text.bytes().any(|byte| byte == b'%' || plus && byte == b'+') {
+        return Some(Cow::Borrowed(text));
+    }
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -56,7 +62,8 @@ pub fn unescape(text: &str, plus: bool) -> Option<String> {
             other => other,
         });
     }
-    Some(String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    let text = String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    Some(Cow::Owned(text))
 }
 
 #[cfg(test)]

@@ -190,9 +190,9 @@ impl PathTarget {
 
 /// Parses a path; `find` looks up a type by `apiVersion` and plural.
 pub(super) fn route(path: &str, find: impl Fn(&str, &str) -> Option<Arc<FakeType>>) -> Option<PathTarget> {
-    let segments: Vec<String> =
-        path.trim_matches('/').split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>()?;
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let segments =
+        path.trim_matches('/').split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>()?;
+    let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let (api_version, rest) = match *segments {
         ["api", version, ref rest @ ..] => (version.to_owned(), rest),
         ["apis", group, version, ref rest @ ..] => (format!("{group}/{version}"), rest),

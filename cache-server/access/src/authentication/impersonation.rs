@@ -64,7 +64,7 @@ pub fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Resul
             _ => {
                 let Some(key) = name.strip_prefix(EXTRA_PREFIX) else { continue };
                 // Keys may have letters that headers may not.
-                let key = unescape(key, false).unwrap_or_else(|| key.to_owned());
+                let key = unescape(key, false).map_or_else(|| key.to_owned(), Cow::into_owned);
                 wanted.extra.entry(key).or_default().push(value.to_owned());
             }
         }
