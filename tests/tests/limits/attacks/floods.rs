@@ -20,7 +20,9 @@ use http::{Method, Request, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Frame};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tempfile::TempDir;
 use tests::{
+    http::Client,
     process::Server,
     tls::{Authority, Trust},
 };
@@ -113,45 +115,77 @@ async fn floods_cost_little_and_others_do_not_notice_them() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Runs one flood against a fresh server. Returns the violated bounds.
+/// A server with its wide objects, and a client of it.
+struct World {
+    server: Server,
+    client: Client,
+    trust: Option<Trust>,
+    _files: TempDir,
+}
+
+impl World {
+    async fn new(way: Way, size: Size) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new();
+        let files = authority.issue(folder.path());
+        let flags = if way.tls { files.flags().to_vec() } else { Vec::new() };
+        let populate = ["--populate", "pods=500,nodes=10,namespaces=5,seed=1"];
+        let server = Server::start(BINARY, &[&flags[..], &populate].concat()).await;
+        let trust = way.tls.then(|| authority.trust());
+        let client = trust.clone().map_or_else(|| server.client(), |trust| server.client().over_tls(trust));
+        types::create_wide(client, size).await;
+        Self { server, client, trust, _files: folder }
+    }
+
+    fn victim(&self, way: Way) -> Victim {
+        Victim { address: self.server.address(), way, trust: self.trust.clone() }
+    }
+
+    /// Runs a flood against `victim` while an honest client calls this server. Returns the client's times, this server's
+    /// growth in bytes, and true if each attacker got an answer that was due.
+    async fn during(&self, flood: BoxFuture<'static, ()>, time: Duration) -> (Took, u64, bool) {
+        let before = self.server.private_bytes();
+        let honest = Honest::start_every(self.client, HONEST_PAUSE).await;
+        let attackers = attackers();
+        let flooding = attackers.spawn(flood);
+        let (end, mut most) = (Instant::now() + time, before);
+        while Instant::now() < end || !flooding.is_finished() {
+            most = most.max(self.server.private_bytes());
+            sleep(Duration::from_millis(10)).await;
+        }
+        let took = honest.stop().await;
+        let answered = flooding.await.is_ok();
+        attackers.shutdown_background();
+        (took, most - before, answered)
+    }
+}
+
+/// Runs one flood against a fresh server. Returns the violated bounds. If the honest client is too slow, it is measured
+/// again while the flood goes to another server of this machine: the delay that the machine alone causes.
 async fn suffer(name: &str, flood: Flood, way: Way, size: Size) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
-    let files = authority.issue(folder.path());
-    let flags = if way.tls { files.flags().to_vec() } else { Vec::new() };
-    let server =
-        Server::start(BINARY, &[&flags[..], &["--populate", "pods=500,nodes=10,namespaces=5,seed=1"]].concat()).await;
-    let trust = way.tls.then(|| authority.trust());
-    let client = trust.clone().map_or_else(|| server.client(), |trust| server.client().over_tls(trust));
-    types::create_wide(client, size).await;
+    let world = World::new(way, size).await;
     let time = if size == Size::Full { FLOOD_TIME } else { Duration::from_millis(300) };
-    let quiet = Honest::start_every(client, HONEST_PAUSE).await;
+    let quiet = Honest::start_every(world.client, HONEST_PAUSE).await;
     sleep(time).await;
     let quiet = quiet.stop().await;
-    let (before, cpu) = (server.private_bytes(), server.cpu_time());
-    let honest = Honest::start_every(client, HONEST_PAUSE).await;
-    let attackers = attackers();
-    let flooding = attackers.spawn(flood(Victim { address: server.address(), way, trust }, size));
-    let (end, mut most) = (Instant::now() + time, before);
-    while Instant::now() < end || !flooding.is_finished() {
-        most = most.max(server.private_bytes());
-        sleep(Duration::from_millis(10)).await;
-    }
-    let flooded = honest.stop().await;
-    let failed = flooding.await.is_err();
-    attackers.shutdown_background();
-    let growth = (most - before) >> 20;
-    let ratio = report(name, way, server.cpu_time() - cpu, growth, [quiet, flooded]);
+    let cpu = world.server.cpu_time();
+    let (flooded, growth, answered) = world.during(flood(world.victim(way), size), time).await;
+    let growth = growth >> 20;
+    let ratio = report(name, way, world.server.cpu_time() - cpu, growth, [quiet, flooded]);
     let mut missed = Vec::new();
     let mut hold = |holds: bool, what: String| {
         if !holds {
             missed.push(format!("{name}, {}: {what}", way.name));
         }
     };
-    hold(!failed, "not the answers that were due".to_owned());
+    hold(answered, "not the answers that were due".to_owned());
     hold(growth <= GROWTH_MIB_MAX, format!("{growth} MiB more"));
-    if size == Size::Full && !cfg!(debug_assertions) {
-        hold(ratio <= P99_RATIO_MAX, format!("honest p99 is {ratio:.1} times the quiet one"));
+    if size == Size::Full && !cfg!(debug_assertions) && ratio > P99_RATIO_MAX {
+        let other = World::new(way, size).await;
+        let (machine, ..) = world.during(flood(other.victim(way), size), time).await;
+        let machine = machine.p99.as_secs_f64() / quiet.p99.as_secs_f64();
+        println!("| (the same against another server) | {} | | | | | {machine:.2} | |", way.name);
+        hold(false, format!("honest p99 is {ratio:.1} times the quiet one, {machine:.1} if another server is flooded"));
     }
     missed
 }
