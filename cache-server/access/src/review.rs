@@ -51,3 +51,33 @@ impl SubjectRules {
         self.resource_rules.into_iter().chain(self.non_resource_rules).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(error: &str) -> SubjectRules {
+        SubjectRules { evaluation_error: error.to_owned(), ..SubjectRules::default() }
+    }
+
+    #[test]
+    fn errors_of_authorizers_are_joined() {
+        for (first, second, expected) in [("", "", ""), ("a", "", "a"), ("", "b", "b"), ("a", "b", "[a, b]")] {
+            let mut rules = failed(first);
+            rules.append(failed(second));
+            assert_eq!(rules.evaluation_error, expected);
+        }
+    }
+
+    #[test]
+    fn a_rule_with_resources_and_paths_is_listed_as_two() {
+        let text = |text: &str| vec![text.to_owned()];
+        let (verbs, non_resource_urls) = (text("get"), text("/metrics"));
+        let rule = RoleRule { verbs, resources: text("pods"), non_resource_urls, ..RoleRule::default() };
+        let mut rules = SubjectRules::default();
+        rules.extend([&rule]);
+        let of_resources = RoleRule { non_resource_urls: Vec::new(), ..rule.clone() };
+        let of_paths = RoleRule { resources: Vec::new(), ..rule };
+        assert_eq!(rules.into_rules(), [of_resources, of_paths]);
+    }
+}

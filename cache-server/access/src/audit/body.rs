@@ -134,6 +134,19 @@ mod tests {
     }
 
     #[test]
+    fn only_responses_of_one_object_are_recorded() {
+        for (method, path, expected) in [
+            ("GET", "/api/v1/namespaces/a/pods/b", true),
+            ("POST", "/api/v1/namespaces/a/pods", true),
+            ("GET", "/api/v1/pods", false),
+            ("GET", "/metrics", false),
+            ("DELETE", "/api/v1/namespaces/a/pods", false),
+        ] {
+            assert_eq!(is_single(&info(method, path)), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
     fn objects_in_objects_count_too() {
         let secret = json!({"kind": "Secret", "data": {"k": "v"}});
         for object in [

@@ -233,6 +233,25 @@ mod tests {
     }
 
     #[test]
+    fn names_of_service_accounts_are_those_of_kubernetes() {
+        for (name, expected) in [
+            ("a:b", Some(("a", "b"))),
+            ("a-1:b.c-d", Some(("a-1", "b.c-d"))),
+            ("a.b:c", None),
+            ("a:b/c", None),
+            ("a:B", None),
+            ("a:-b", None),
+            ("a:b-", None),
+            ("a:b:c", None),
+            (":b", None),
+            ("a:", None),
+        ] {
+            assert_eq!(account(&format!("system:serviceaccount:{name}")), expected, "{name}");
+        }
+        assert_eq!(account("a:b"), None);
+    }
+
+    #[test]
     fn attributes_without_a_user_are_refused() {
         for (header, value, error) in [
             ("impersonate-group", "dev", r#"UID:"", Groups:[]string{"dev"}, Extra:map[string][]string(nil)"#),
@@ -250,6 +269,27 @@ mod tests {
         let many = vec![("impersonate-group", "dev"); RIGHTS_MAX];
         let error = of(&[&[("impersonate-user", "bob")][..], &many].concat()).unwrap_err();
         assert_eq!(error, "400 more than 128 attributes are to be impersonated");
+        assert!(of(&[&[("impersonate-user", "bob")][..], &many[1..]].concat()).is_ok());
+    }
+
+    /// The attributes that kube-apiserver's authorizers get.
+    #[test]
+    fn rights_are_those_that_kube_apiserver_checks() {
+        let headers =
+            [("impersonate-user", "system:serviceaccount:a:b"), ("impersonate-group", "dev"), ("impersonate-uid", "u")];
+        let rights = of(&headers).unwrap().unwrap().rights;
+        let attributes = rights.iter().filter_map(|right| right.resource.as_ref());
+        let attributes: Vec<_> =
+            attributes.map(|of| (&*of.group, &*of.version, &*of.resource, &*of.namespace, &*of.name)).collect();
+        let authentication = "authentication.k8s.io";
+        assert_eq!(
+            attributes,
+            [
+                ("", "", "serviceaccounts", "a", "b"),
+                ("", "", "groups", "", "dev"),
+                (authentication, "v1", "uids", "", "u")
+            ]
+        );
     }
 
     #[test]

@@ -150,4 +150,13 @@ mod tests {
         }
         assert_eq!(share(0.0, &[]), Some((0.0, Vec::new())));
     }
+
+    #[test]
+    fn bounds_in_another_order_have_no_share() {
+        let share = |lower, target, upper| share(1.0, &[SeatBounds { lower, target, upper }]);
+        assert_eq!(share(0.5, 1.0, 2.0), Some((1.0, vec![1.0])));
+        assert_eq!(share(-0.5, 1.0, 2.0), None);
+        assert_eq!(share(0.5, 0.4, 2.0), None);
+        assert_eq!(share(1.0, 2.0, 0.9), None);
+    }
 }

@@ -57,6 +57,17 @@ fn rules_match_as_in_kube_apiserver() {
         ),
         ("resources: [{group: apps, resources: ['*/scale']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b", false),
         (
+            "resources: [{group: apps, resources: ['*/status']}]",
+            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+            false,
+        ),
+        ("resources: [{group: apps, resources: [deployments/status]}]", "GET /apis/apps/v1/deployments", false),
+        (
+            "resources: [{group: apps, resources: [deployments/status]}]",
+            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+            false,
+        ),
+        (
             "resources: [{group: apps, resources: ['deployments/*']}]",
             "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
             true,

@@ -141,6 +141,21 @@ fn each_algorithm_is_verified_by_its_keys_only() {
 }
 
 #[test]
+fn an_audience_is_one_or_a_list() {
+    for (claim, has) in [(json!("a"), true), (json!("b"), false), (json!(["b", "a"]), true), (json!(["b"]), false)] {
+        let claim: AudienceClaim = serde_json::from_value(claim).unwrap();
+        assert_eq!(claim.has("a"), has);
+    }
+}
+
+#[test]
+fn the_longest_token_is_read() {
+    let parse = |bytes| UnverifiedToken::parse(&"A".repeat(bytes)).err();
+    assert_eq!(parse(TOKEN_BYTES_MAX), Some(SignedTokenError::Malformed("it has no three parts")));
+    assert_eq!(parse(TOKEN_BYTES_MAX + 1), Some(SignedTokenError::TooLong));
+}
+
+#[test]
 fn forged_tokens_are_refused() {
     let (signer, other) = (Signer::new("ES256"), Signer::new("ES256"));
     let keys = key_set(&[signer.jwk("k")]);

@@ -63,6 +63,7 @@ fn requests_belong_to_the_schemas_of_a_cluster() {
     ] {
         let found = schema_of(&config, user, request);
         assert_eq!((&*found.name, &*found.level), (schema, level), "{} {request}", user.name);
+        assert_eq!(found.is_exempt(), level == "exempt");
     }
 }
 
