@@ -2,7 +2,8 @@
 //!
 //! INVARIANT: a watch ends within [`WITHDRAWAL_WAIT`] after its caller lost the right to it, in each of its phases: the
 //! body ends when it is polled, and a connection or stream whose client does not read is reset.
-//! INVARIANT: only an answer that refuses withdraws a right. While no answer comes, the watch stays open.
+//! INVARIANT: only an answer that refuses withdraws a right. While no answer comes, the watch stays open. INVARIANT: a user
+//! with many different rights delays the checks of its own watches only.
 //!
 //! [`WITHDRAWAL_WAIT`]: crate::limits::WITHDRAWAL_WAIT
 
@@ -23,7 +24,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use super::authenticate::{Caller, CallerProof};
@@ -49,6 +50,8 @@ pub(crate) struct HeldRight {
     pub(crate) info: Arc<RequestInfo>,
     /// The caller's own credentials, where another server decides by them.
     pub(crate) credentials: Option<HeaderMap>,
+    /// Time at which it was last checked, or opened.
+    checked: Mutex<Instant>,
     is_withdrawn: AtomicBool,
     withdrawn: Notify,
     bodies: Mutex<Slab<Arc<AtomicWaker>>>,
@@ -94,16 +97,32 @@ impl WatchLeases {
         WatchLease { table: Arc::clone(self), key, right, waker, place }
     }
 
-    /// All rights that open watches need.
-    fn held(&self) -> Vec<Arc<HeldRight>> {
-        self.rights.lock().values().map(Arc::clone).collect()
+    /// All rights that open watches need, in the order of their checks: first the one of each user that was checked longest
+    /// ago, then the second one of each, and so on. Cost: sorts them.
+    fn in_turn(&self) -> Vec<Arc<HeldRight>> {
+        let mut held: Vec<_> =
+            self.rights.lock().values().map(|right| (*right.checked.lock(), Arc::clone(right))).collect();
+        held.sort_by_key(|(checked, _)| *checked);
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        let turns: Vec<usize> = held
+            .iter()
+            .map(|(_, right)| {
+                let count = counts.entry(&right.caller.user.name).or_default();
+                *count += 1;
+                *count
+            })
+            .collect();
+        let mut held: Vec<_> = turns.into_iter().zip(held.into_iter().map(|(_, right)| right)).collect();
+        held.sort_by_key(|(turn, _)| *turn);
+        held.into_iter().map(|(_, right)| right).collect()
     }
 }
 
 impl HeldRight {
     fn new(caller: Arc<Caller>, info: Arc<RequestInfo>, credentials: Option<HeaderMap>) -> Self {
         let (is_withdrawn, withdrawn, bodies) = Default::default();
-        Self { caller, info, credentials, is_withdrawn, withdrawn, bodies }
+        let checked = Mutex::new(Instant::now());
+        Self { caller, info, credentials, checked, is_withdrawn, withdrawn, bodies }
     }
 
     /// Ends all watches of this right.
@@ -174,7 +193,7 @@ impl WatchTerm {
 }
 
 /// Checks the rights of all open watches every [`RECHECK_EVERY`], and after each change of the policies, until the server
-/// is dropped. `check` decides about one of them.
+/// is dropped. `check` decides about one of them. Rights that there is no time for are the first of their users' next time.
 pub(crate) async fn keep_checking<F>(
     leases: Weak<WatchLeases>,
     mut changes: Option<watch::Receiver<u64>>,
@@ -182,13 +201,18 @@ pub(crate) async fn keep_checking<F>(
 ) where
     F: Future<Output = Result<(), Status>>,
 {
+    let mut next = Instant::now() + RECHECK_EVERY;
     loop {
-        let _ = timeout(RECHECK_EVERY, changed(&mut changes)).await;
-        let Some(held) = leases.upgrade().map(|leases| leases.held()) else { return };
-        let checks = stream::iter(held).map(|right| {
+        let _ = timeout_at(next, changed(&mut changes)).await;
+        let Some(held) = leases.upgrade().map(|leases| leases.in_turn()) else { return };
+        next = Instant::now() + RECHECK_EVERY;
+        // No check begins after that; those that have begun are finished.
+        let checks = stream::iter(held).take_until(sleep_until(next)).map(|right| {
             let checking = check(Arc::clone(&right));
             async move {
-                if let Err(status) = checking.await
+                let outcome = checking.await;
+                *right.checked.lock() = Instant::now();
+                if let Err(status) = outcome
                     && refuses(&status)
                 {
                     tracing::info!(user = %right.caller.user.name, act = right.info.act(), "watch right withdrawn");
@@ -213,7 +237,7 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
 }
 
 /// True for a Status that withdraws a right. Other errors are faults of the authorizer.
-const fn refuses(status: &Status) -> bool {
+pub(super) const fn refuses(status: &Status) -> bool {
     matches!(status.code, 401 | 403)
 }
 
