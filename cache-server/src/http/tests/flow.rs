@@ -184,15 +184,10 @@ async fn changes_of_stored_objects_take_effect() {
         panic!("requests do not belong to {wanted}");
     };
     schema_of("global-default").await;
-    let rule = json!({
-        "subjects": [{"kind": "User", "user": {"name": "alice"}}],
-        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-    });
-    let schema = json!({
-        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": "mine"},
-        "spec": {"matchingPrecedence": 3, "priorityLevelConfiguration": {"name": "workload-low"}, "rules": [rule]},
-    });
     let path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let mut schema = server.get(&format!("{path}/global-default")).await.json();
+    schema["metadata"] = json!({"name": "mine"});
+    schema["spec"]["matchingPrecedence"] = json!(3);
     assert_eq!(server.send(with_body("POST", path, schema.to_string())).await.code, 201);
     schema_of("mine").await;
     assert_eq!(server.send(with_body("DELETE", &format!("{path}/mine"), String::new())).await.code, 200);

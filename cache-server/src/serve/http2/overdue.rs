@@ -37,12 +37,12 @@ pub(super) fn set_term(term: WatchTerm) {
     let _ = CLOCK.try_with(|clock| clock.term.set(term));
 }
 
-/// Notes that the body on this task's stream is asked for bytes, so its client has accepted all earlier ones.
+/// Notes that hyper polls the body of this task's stream: the client has accepted all bytes before.
 pub(super) fn note_polled() {
     let _ = CLOCK.try_with(|clock| clock.given.set(None));
 }
 
-/// Notes that the response on this task's stream has bytes for the client.
+/// Notes that bytes of the response on this task's stream wait for the client. Has no effect on a watch, which has a term.
 pub(super) fn note_given() {
     let _ = CLOCK.try_with(|clock| {
         if clock.term.get().is_none() {
