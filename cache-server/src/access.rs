@@ -38,7 +38,7 @@ use self::{
     peer::Peer,
     shares::{AddressShares, PlaceKind, UserPlace, UserShare, UserShares},
 };
-use crate::ids;
+use crate::{ids, upstream::own_requests::QuestionOrigin};
 
 /// Header with the identifier of a request, in requests and in responses.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -46,6 +46,9 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Characters of an Audit-Id that a client may choose; longer ones are replaced. As in kube-apiserver, whose clients send
 /// UUIDs.
 const AUDIT_ID_CHARS_MAX: usize = 64;
+
+/// Paths of probes of the server's health, which have no credentials.
+const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Prefix of the headers of requests that act as another user.
 const IMPERSONATE: &str = impersonation::HEADER_PREFIX;
@@ -190,14 +193,14 @@ impl Access {
         rights: Vec<RequestInfo>,
     ) -> Result<Arc<Caller>, Status> {
         let rights = ImpersonationRights { caller: Arc::clone(caller), rights };
-        self.may_impersonate(&rights).await?;
+        self.may_impersonate(&rights, QuestionOrigin::Request).await?;
         let expires = caller.expires;
         Ok(Arc::new(Caller { user, expires, credential: CallerCredential::Impersonation(rights) }))
     }
 
-    async fn may_impersonate(&self, wanted: &ImpersonationRights) -> Result<(), Status> {
+    async fn may_impersonate(&self, wanted: &ImpersonationRights, origin: QuestionOrigin) -> Result<(), Status> {
         for right in &wanted.rights {
-            self.authorizer.authorize(&wanted.caller.user, right).await?;
+            self.authorizer.authorize(&wanted.caller.user, right, origin).await?;
         }
         Ok(())
     }
@@ -212,7 +215,9 @@ impl Access {
         limit: Duration,
         cost: impl FnOnce() -> RequestCost,
     ) -> Result<(), FlowRefusal> {
-        let Some(user) = request.user().filter(|_| !is_unlimited(&request.info)) else { return Ok(()) };
+        // Streams need no seats; a watch has them for its initial state.
+        let needs_seats = request.info.verb == "watch" || !is_long_running(&request.info);
+        let Some(user) = request.user().filter(|_| needs_seats) else { return Ok(()) };
         let seat = match self.flow.arrive(user, &request.info, cost) {
             FlowAdmission::Seated(seat) => Ok(seat),
             // Boxed: the future of every request has room for what it awaits, and few requests wait.
@@ -266,16 +271,26 @@ impl Access {
         self.authorizer.changes()
     }
 
-    /// Decides again about a caller that was admitted before.
+    /// Decides again about the caller of an open watch.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit).
+    /// As [`admit`](Self::admit). A refusal comes before an error of what cannot be decided now.
     pub(crate) async fn admit_again(&self, caller: &Caller, info: &RequestInfo) -> Result<(), Status> {
-        self.authenticator.confirm(caller).await?;
-        if let Some(wanted) = caller.impersonation() {
-            self.may_impersonate(wanted).await?;
-        }
-        self.authorizer.authorize_again(&caller.user, info).await
+        let impersonating = async {
+            match caller.impersonation() {
+                Some(wanted) => self.may_impersonate(wanted, QuestionOrigin::OpenWatch).await,
+                None => Ok(()),
+            }
+        };
+        // All at once: each may need a request, and the time of a check is bounded.
+        let (confirmed, impersonates, authorized) = futures::join!(
+            self.authenticator.confirm(caller),
+            impersonating,
+            self.authorizer.authorize(&caller.user, info, QuestionOrigin::OpenWatch),
+        );
+        let mut errors: Vec<_> = [confirmed, impersonates, authorized].into_iter().filter_map(Result::err).collect();
+        errors.sort_by_key(|error| !lease::refuses(error));
+        errors.into_iter().next().map_or(Ok(()), Err)
     }
 }
 
@@ -287,20 +302,13 @@ fn too_many_forwarded() -> Status {
     Status::too_many_requests("too many requests of this user wait for the upstream", 1)
 }
 
-/// True for requests that last as long as their clients like, other than watches: they need no seats, as in
-/// kube-apiserver.
-fn is_unlimited(info: &RequestInfo) -> bool {
-    let subresource =
+/// True for requests that last as long as their clients like, as in kube-apiserver: watches, and requests for the streams of
+/// pods and proxies.
+fn is_long_running(info: &RequestInfo) -> bool {
+    let streams =
         |of: &ResourceAttributes| matches!(&*of.subresource, "attach" | "exec" | "log" | "portforward" | "proxy");
-    info.verb != "watch" && (info.verb == "proxy" || info.resource.as_ref().is_some_and(subresource))
+    info.resource.as_ref().is_some_and(|of| matches!(&*info.verb, "watch" | "proxy") || streams(of))
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// A caller whose credentials do not expire.
-    pub(crate) fn caller(user: &User) -> Arc<Caller> {
-        Arc::new(Caller { user: user.clone(), expires: None, credential: CallerCredential::None })
-    }
-}
+pub(crate) mod tests;

@@ -45,7 +45,7 @@ use self::{
     file::{AuditOutput, LostLines, RotatedFile},
     queue::AuditQueue,
 };
-use super::{RequestContext, authenticate::Caller};
+use super::{RequestContext, authenticate::Caller, is_long_running};
 use crate::{
     clock,
     config::AuditConfig,
@@ -59,9 +59,6 @@ use crate::limits::AUDIT_QUEUE_BYTES_MAX;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-
-/// Subresources whose requests last as long as their clients want, as in kube-apiserver.
-const LONG_RUNNING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// Pause between two log lines about records that were lost.
 const LOSS_LOGGED_EVERY: Duration = Duration::from_secs(10);
@@ -404,12 +401,4 @@ impl SentBody {
         let head = document.as_ref().filter(|_| self.is_object).and_then(|object| ObjectHead::deserialize(object).ok());
         (head.map(ObjectIdentity::from).unwrap_or_default(), document.filter(|_| keeps_object))
     }
-}
-
-/// Returns true for requests that last as long as their clients want.
-fn is_long_running(info: &RequestInfo) -> bool {
-    let of = |resource: &access_rules::request_info::ResourceAttributes| {
-        matches!(&*info.verb, "watch" | "proxy") || LONG_RUNNING.contains(&&*resource.subresource)
-    };
-    info.resource.as_ref().is_some_and(of)
 }

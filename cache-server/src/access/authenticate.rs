@@ -30,8 +30,11 @@ use self::{
     certificates::{ClientAuthorities, PeerCertificate},
     tokens::{BearerToken, TokenAuthenticator},
 };
-use super::peer::Peer;
-use crate::{metrics::AuthenticationMetrics, upstream::key::QuestionKey};
+use super::{HEALTH_PATHS, peer::Peer};
+use crate::{
+    metrics::AuthenticationMetrics,
+    upstream::{key::QuestionKey, own_requests::QuestionOrigin},
+};
 
 /// The sender of a request.
 #[derive(Debug)]
@@ -214,7 +217,7 @@ impl Authenticator {
         if let Some(tokens) = &self.tokens
             && let Some(token) = bearer_token(headers)?
         {
-            return tokens.authenticate(&token, Duration::MAX).await.map(Some);
+            return tokens.authenticate(&token, QuestionOrigin::Request).await.map(Some);
         }
         Ok(peer.local_user().cloned())
     }
@@ -268,7 +271,7 @@ impl Authenticator {
     /// 503 if it cannot be decided.
     pub(crate) async fn review(&self, token: &str, wanted: &[String]) -> Result<Option<(User, Vec<String>)>, Status> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
-        let caller = match tokens.authenticate(token, Duration::MAX).await {
+        let caller = match tokens.authenticate(token, QuestionOrigin::Request).await {
             Ok(caller) => caller,
             Err(refusal) if refusal.code == 401 => return Ok(None),
             Err(undecided) => return Err(undecided),
@@ -292,9 +295,6 @@ impl Authenticator {
         self.authorities.is_some() || self.tokens.is_some()
     }
 }
-
-/// Paths that probes of the server's health request, which have no credentials.
-const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Returns the bearer token of a request; `None` without one.
 fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Status> {

@@ -26,13 +26,16 @@ use informer_serving::status::Status;
 use tokio::sync::watch;
 
 use self::followed::FollowedPolicies;
-use super::reloaded::{AccessFileError, ReloadedFile};
+use super::{
+    HEALTH_PATHS,
+    reloaded::{AccessFileError, ReloadedFile},
+};
 use crate::{
     cacher::Caches,
     config::{AuthorizationConfig, AuthorizationMode},
     metrics::AuthorizationMetrics,
     registry::Live,
-    upstream::rights::SubjectRights,
+    upstream::{own_requests::QuestionOrigin, rights::SubjectRights},
 };
 
 /// Turns a decision into the answer to the caller.
@@ -99,27 +102,29 @@ impl Authorizer {
     ///
     /// # Errors
     /// 403 if it may not; 429 while that cannot be decided.
-    pub(crate) async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
-        permit(&self.decide(user, info).await?, user, info)
+    pub(crate) async fn authorize(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        origin: QuestionOrigin,
+    ) -> Result<(), Status> {
+        permit(&self.decide_by_all(user, info, origin).await?, user, info)
     }
 
-    /// Like [`authorize`](Self::authorize), for an open watch: only fresh answers of another server count.
-    ///
-    /// # Errors
-    /// As `authorize`.
-    pub(crate) async fn authorize_again(&self, user: &User, info: &RequestInfo) -> Result<(), Status> {
-        permit(&self.decide_by_all(user, info, true).await?, user, info)
-    }
-
-    /// Decides about a request.
+    /// Decides about a new request.
     ///
     /// # Errors
     /// 429 while roles and bindings are not known.
     pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
-        self.decide_by_all(user, info, false).await
+        self.decide_by_all(user, info, QuestionOrigin::Request).await
     }
 
-    async fn decide_by_all(&self, user: &User, info: &RequestInfo, is_again: bool) -> Result<AccessDecision, Status> {
+    async fn decide_by_all(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        origin: QuestionOrigin,
+    ) -> Result<AccessDecision, Status> {
         if user.is_in(MASTERS) {
             self.metrics.allowed("Privileged");
             return Ok(AccessDecision::Allowed { reason: String::new() });
@@ -130,7 +135,7 @@ impl Authorizer {
         }
         let mut reasons = Vec::new();
         for &mode in &self.modes {
-            match self.decide_by(mode, user, info, is_again).await? {
+            match self.decide_by(mode, user, info, origin).await? {
                 allowed @ AccessDecision::Allowed { .. } => {
                     self.metrics.allowed(label(mode));
                     return Ok(allowed);
@@ -148,13 +153,12 @@ impl Authorizer {
         mode: AuthorizationMode,
         user: &User,
         info: &RequestInfo,
-        is_again: bool,
+        origin: QuestionOrigin,
     ) -> Result<AccessDecision, Status> {
         Ok(match mode {
             AuthorizationMode::AlwaysAllow => AccessDecision::Allowed { reason: String::new() },
             AuthorizationMode::Upstream => match &self.subjects {
-                Some(subjects) if is_again => subjects.decide_again(user, info).await?,
-                Some(subjects) => subjects.decide(user, info).await?,
+                Some(subjects) => subjects.decide(user, info, origin).await?,
                 None => AccessDecision::Allowed { reason: String::new() },
             },
             AuthorizationMode::Node => self.followed.node.read().decide(user, info),
@@ -220,7 +224,7 @@ impl Authorizer {
 /// True for a probe, which every caller may send: a server must not look dead because its authorizer is away. As
 /// `--authorization-always-allow-paths` of Kubernetes' servers that leave decisions to others.
 fn is_health(info: &RequestInfo) -> bool {
-    info.resource.is_none() && info.verb == "get" && matches!(&*info.path, "/healthz" | "/livez" | "/readyz")
+    info.resource.is_none() && info.verb == "get" && HEALTH_PATHS.contains(&&*info.path)
 }
 
 /// Type of an authorizer in metrics, as in kube-apiserver.

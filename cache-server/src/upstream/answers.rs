@@ -1,6 +1,7 @@
 //! Answers of the API server, for a bounded time and in a bounded number, and the questions that are not answered yet.
 //!
-//! INVARIANT: errors are not kept. An answer ages from the moment its question was sent.
+//! INVARIANT: errors are not kept. An answer ages from the moment its question was sent, and never replaces the answer to a
+//! later question.
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
@@ -158,6 +159,9 @@ impl<T: Clone> TableState<T> {
 
     fn keep(&mut self, key: QuestionKey, dated: DatedAnswer<T>, generation_max: usize, kept_max: Duration) {
         let now = Instant::now();
+        if self.find(&key, now, kept_max).is_some_and(|last| last.asked > dated.asked) {
+            return;
+        }
         if self.young.len() >= generation_max || now.duration_since(self.turned) >= kept_max {
             mem::swap(&mut self.young, &mut self.elder);
             self.young.clear();

@@ -38,6 +38,7 @@ use self::{
 use super::{
     connect::{CallerAddress, ConnectionUse, Dial},
     last_answer::LastAnswer,
+    own_requests::QuestionOrigin,
 };
 use crate::limits::{
     UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_ASKS_MAX, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_HEADERS_MAX,
@@ -52,7 +53,7 @@ pub(crate) struct Forwarder {
     preferred: AtomicUsize,
     /// Permits for requests of callers.
     requests: Arc<Semaphore>,
-    /// Permits for questions. Apart from `requests`, so that long streams cannot use them up.
+    /// Permits for questions of requests. Apart from `requests`, so that long streams cannot use them up.
     asks: Semaphore,
     /// Documents that the upstream need not send again.
     mirror: Mirror,
@@ -132,7 +133,8 @@ impl Forwarder {
         }
     }
 
-    /// Asks the upstream a small question with the credentials of a caller. `path` may have a query.
+    /// Asks the upstream a small question with the credentials of a caller. `path` may have a query. A question of a request
+    /// waits for one of [`UPSTREAM_ASKS_MAX`] permits.
     ///
     /// # Errors
     /// 503 with a delay if there is no answer within [`UPSTREAM_ASK_WAIT`], or a longer one than
@@ -143,6 +145,7 @@ impl Forwarder {
         path: &str,
         credentials: &HeaderMap,
         body: Bytes,
+        origin: QuestionOrigin,
     ) -> Result<(StatusCode, Bytes), Status> {
         let path_and_query = path.parse().map_err(|_| Status::internal("a path of our own is invalid"))?;
         let mut headers = credentials.clone();
@@ -152,7 +155,10 @@ impl Forwarder {
         headers.insert(header::USER_AGENT, HeaderValue::from_static("cache-server"));
         let head = ForwardedHead { method, path_and_query, headers, upgrade: None };
         let asking = async {
-            let _permit = self.asks.acquire().await.expect("the semaphore is never closed");
+            let _permit = match origin {
+                QuestionOrigin::Request => Some(self.asks.acquire().await.expect("the semaphore is never closed")),
+                QuestionOrigin::OpenWatch => None,
+            };
             // A question changes nothing, so it may be asked again on a new connection.
             let answer = match self.question(&head, &body).await {
                 Err(SendFailure::Broken) => self.question(&head, &body).await,

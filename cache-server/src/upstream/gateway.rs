@@ -19,7 +19,7 @@ use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
     key::QuestionKey,
-    own_requests::OwnRequests,
+    own_requests::{OwnRequests, QuestionOrigin},
     rights::{AskUpstream, Rights, SubjectRights},
     source::{Fitness, Peers, UpstreamSource},
 };
@@ -260,7 +260,8 @@ impl AskUpstream for CallersQuestions {
         path: &'a str,
         credentials: &'a HeaderMap,
         body: bytes::Bytes,
+        origin: QuestionOrigin,
     ) -> futures::future::BoxFuture<'a, Result<(StatusCode, bytes::Bytes), Status>> {
-        Box::pin(self.0.ask(method, path, credentials, body))
+        Box::pin(self.0.ask(method, path, credentials, body, origin))
     }
 }

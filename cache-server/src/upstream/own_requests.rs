@@ -16,7 +16,10 @@ use tokio::{
 };
 
 use super::connect::{UpstreamError, authorities, client, is_loopback, parse_url, without_user};
-use crate::limits::REVIEW_WAIT;
+use crate::limits::{RECHECKED_AGE, REVIEW_WAIT};
+
+#[cfg(doc)]
+use crate::limits::RECHECKS_MAX;
 
 /// Reason why a request has no answer, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +50,26 @@ pub(crate) trait SendOwn: Send + Sync {
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), OwnRequestError>>;
 }
 
+/// The request or watch that a question about its caller is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QuestionOrigin {
+    /// A new request. It may wait for its turn.
+    Request,
+    /// An open watch, whose right is checked again. It waits for no turn: a flood of requests must not prolong a withdrawn
+    /// right. At most [`RECHECKS_MAX`] rights are checked at a time.
+    OpenWatch,
+}
+
+impl QuestionOrigin {
+    /// Age up to which an earlier answer counts, if the answer itself does not expire before.
+    pub(crate) const fn age_max(self) -> Duration {
+        match self {
+            Self::Request => Duration::MAX,
+            Self::OpenWatch => RECHECKED_AGE,
+        }
+    }
+}
+
 /// Bounds the questions about callers that the API server answers at the same time: a flood of invented ones must not
 /// load it.
 #[derive(Clone)]
@@ -60,13 +83,17 @@ impl ReviewSlots {
         Self { slots: Arc::new(Semaphore::new(max)) }
     }
 
-    /// Takes a slot, once one is free.
+    /// Takes a slot for a request, once one is free.
     ///
     /// # Errors
     /// 429 after [`REVIEW_WAIT`]. It is no fault of the API server, so earlier answers do not count for longer.
-    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Status> {
+    pub(crate) async fn enter(&self, origin: QuestionOrigin) -> Result<Option<OwnedSemaphorePermit>, Status> {
+        if origin == QuestionOrigin::OpenWatch {
+            return Ok(None);
+        }
         let slot = timeout(REVIEW_WAIT, Arc::clone(&self.slots).acquire_owned()).await;
-        slot.ok().and_then(Result::ok).ok_or_else(|| Status::too_many_requests("too many callers wait for a review", 1))
+        let slot = slot.ok().and_then(Result::ok);
+        slot.map(Some).ok_or_else(|| Status::too_many_requests("too many callers wait for a review", 1))
     }
 }
 

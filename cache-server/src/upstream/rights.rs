@@ -23,12 +23,14 @@ pub(crate) use self::subjects::SubjectRights;
 use super::{
     answers::AnswerTable,
     key::{KeyMaker, QuestionKey},
+    own_requests::QuestionOrigin,
 };
-use crate::limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
+use crate::limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
 
 /// Sends small requests to the API server on behalf of a caller.
 pub(crate) trait AskUpstream: Send + Sync {
-    /// Sends `body` as JSON with the caller's `credentials`, and returns the answer.
+    /// Sends `body` as JSON with the caller's `credentials`, and returns the answer. A question of a request may wait for its
+    /// turn.
     ///
     /// # Errors
     /// The Status for the caller if no answer came, or one that is longer than its limit.
@@ -38,6 +40,7 @@ pub(crate) trait AskUpstream: Send + Sync {
         path: &'a str,
         credentials: &'a HeaderMap,
         body: Bytes,
+        origin: QuestionOrigin,
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), Status>>;
 }
 
@@ -74,31 +77,37 @@ impl Rights {
     /// 403 in kube-apiserver's words if the read is denied; the API server's own Status if it refuses the question
     /// (401, 403, 429, 5xx); 503 or 504 with a delay if its answer is unreadable, or late by [`REVIEW_WAIT`].
     pub(crate) async fn check(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
-        self.check_within(credentials, read, Duration::MAX).await
+        let deadline = Instant::now() + REVIEW_WAIT;
+        match self.decide(credentials, read, QuestionOrigin::Request).await? {
+            Decision::Allowed => Ok(()),
+            Decision::Denied(denial) => Err(self.refusal(credentials, read, &denial, deadline).await),
+        }
     }
 
     /// Like [`check`](Self::check), for a read that goes on: asks the API server again, unless its last answer is younger
-    /// than [`RECHECKED_AGE`].
+    /// than [`RECHECKED_AGE`](crate::limits::RECHECKED_AGE).
     ///
     /// # Errors
-    /// As `check`.
+    /// As `check`, but without the name of a denied caller.
     pub(crate) async fn check_again(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
-        self.check_within(credentials, read, RECHECKED_AGE).await
+        match self.decide(credentials, read, QuestionOrigin::OpenWatch).await? {
+            Decision::Allowed => Ok(()),
+            Decision::Denied(denial) => Err(read.forbidden(None, &denial.reason)),
+        }
     }
 
-    async fn check_within(&self, credentials: &HeaderMap, read: &RequestInfo, age: Duration) -> Result<(), Status> {
-        let deadline = Instant::now() + REVIEW_WAIT;
+    async fn decide(
+        &self,
+        credentials: &HeaderMap,
+        read: &RequestInfo,
+        origin: QuestionOrigin,
+    ) -> Result<Decision, Status> {
         let key = self.keys.question(credentials, read);
-        let answer = self.decisions.answer(key, age, |before| self.review(credentials, read, before));
-        let decision = match answer.await {
-            Ok(decision) => decision,
+        let review = |before| self.review(credentials, read, before, origin);
+        match self.decisions.answer(key, origin.age_max(), review).await {
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
-            Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away)?,
-            Err(refused) => return Err(refused),
-        };
-        match decision {
-            Decision::Allowed => Ok(()),
-            Decision::Denied(denial) => Err(self.refusal(credentials, read, &denial, deadline).await),
+            Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away),
+            other => other,
         }
     }
 
@@ -108,11 +117,12 @@ impl Rights {
         credentials: &HeaderMap,
         read: &RequestInfo,
         before: Option<Decision>,
+        origin: QuestionOrigin,
     ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
         let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
         let (body, read) = (review::access_review(read), read.clone());
         async move {
-            let (code, body) = post(&*upstream, review::ACCESS_REVIEWS, &credentials, body).await?;
+            let (code, body) = post(&*upstream, review::ACCESS_REVIEWS, &credentials, body, origin).await?;
             let decision = review::decision(code, &body).map_err(|refused| instead_of_review(&read, refused))?;
             Ok(decision.after(before))
         }
@@ -135,8 +145,8 @@ impl Rights {
     fn user(&self, credentials: &HeaderMap) -> impl Future<Output = Result<Option<Arc<str>>, Status>> + Send + 'static {
         let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
         async move {
-            let (code, body) =
-                post(&*upstream, review::SUBJECT_REVIEWS, &credentials, review::subject_review()).await?;
+            let (question, origin) = (review::subject_review(), QuestionOrigin::Request);
+            let (code, body) = post(&*upstream, review::SUBJECT_REVIEWS, &credentials, question, origin).await?;
             review::user(code, &body)
         }
     }
@@ -163,8 +173,9 @@ async fn post(
     path: &str,
     credentials: &HeaderMap,
     body: Bytes,
+    origin: QuestionOrigin,
 ) -> Result<(StatusCode, Bytes), Status> {
-    let answer = tokio::time::timeout(REVIEW_WAIT, upstream.ask(Method::POST, path, credentials, body)).await;
+    let answer = tokio::time::timeout(REVIEW_WAIT, upstream.ask(Method::POST, path, credentials, body, origin)).await;
     let late = |_| Status::timeout("the API server did not decide in time whether the read is allowed", RETRY_SECONDS);
     let (code, body) = answer.map_err(late)??;
     if body.len() > REVIEW_BYTES_MAX {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::tokens::{BearerToken, undecided};
 use crate::{
     limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, TOKEN_REVIEWS_MAX},
-    upstream::own_requests::{AnswerBounds, ReviewSlots, SendOwn},
+    upstream::own_requests::{AnswerBounds, QuestionOrigin, ReviewSlots, SendOwn},
 };
 
 /// Path of questions for the user of a token.
@@ -80,12 +80,12 @@ impl TokenReviews {
     /// Asks about one token.
     ///
     /// # Errors
-    /// 429 while too many tokens are reviewed; 503 without a usable answer.
-    pub(super) async fn review(&self, token: &BearerToken) -> Result<ReviewedToken, Status> {
+    /// 429 while too many tokens of requests are reviewed; 503 without a usable answer.
+    pub(super) async fn review(&self, token: &BearerToken, origin: QuestionOrigin) -> Result<ReviewedToken, Status> {
         let spec = TokenQuestionSpec { token: token.text(), audiences: &self.audiences };
         let question = TokenQuestion { api_version: API_VERSION, kind: KIND, spec };
         let question = serde_json::to_vec(&question).expect("a review is texts").into();
-        let _slot = self.slots.enter().await?;
+        let _slot = self.slots.enter(origin).await?;
         let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
         let answer = self.upstream.send(Method::POST, TOKEN_REVIEWS, question, bounds).await;
         let (code, body) = answer.map_err(|error| failed(&error.to_string()))?;

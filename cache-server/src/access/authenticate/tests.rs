@@ -5,7 +5,7 @@ mod issuer;
 use std::{
     fs,
     path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use access_rules::authentication::claims::AccountRules;
@@ -26,7 +26,10 @@ use super::{
 };
 use crate::{
     access::reloaded::ReloadedFile,
-    limits::{ACCESS_RELOAD_EVERY, JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY},
+    limits::{
+        ACCESS_RELOAD_EVERY, JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT, RECHECKED_AGE, RIGHT_AGE, RIGHT_AGE_AWAY,
+        TOKEN_REVIEWS_MAX,
+    },
     upstream::own_requests::{AnswerBounds, OwnRequestError, SendOwn},
 };
 
@@ -372,6 +375,57 @@ async fn reviews_are_shared_and_kept_for_a_while() {
     reviewer.answers(Ok(review(json!({"authenticated": false, "error": "gone"}))));
     assert_eq!(name_of(&authenticator, &headers).await, Err(401));
     assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401);
+}
+
+/// An API server that reviews the token `t` at once, and others never.
+#[derive(Default)]
+struct BusyReviewer {
+    has_revoked: AtomicBool,
+    unanswered: AtomicUsize,
+}
+
+impl SendOwn for BusyReviewer {
+    fn send<'a>(
+        &'a self,
+        _: Method,
+        _: &'a str,
+        body: Bytes,
+        _: AnswerBounds,
+    ) -> BoxFuture<'a, Result<(StatusCode, Bytes), OwnRequestError>> {
+        let question: Value = serde_json::from_slice(&body).unwrap();
+        if question["spec"]["token"] != "t" {
+            self.unanswered.fetch_add(1, Ordering::SeqCst);
+            return Box::pin(std::future::pending());
+        }
+        let is_valid = !self.has_revoked.load(Ordering::SeqCst);
+        let (code, answer) = review(json!({"authenticated": is_valid, "user": {"username": "alice"}}));
+        Box::pin(async move { Ok((code, answer.to_string().into())) })
+    }
+}
+
+/// Goal: invented tokens do not prolong the watches of a revoked one. Method: as many unanswered reviews of requests as are
+/// sent at once, then the check of an open watch.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_tokens_does_not_delay_the_end_of_a_watch() {
+    let reviewer = Arc::new(BusyReviewer::default());
+    let reviews = Some(TokenReviews::new(Arc::clone(&reviewer) as Arc<dyn SendOwn>, Vec::new()));
+    let tokens = TokenAuthenticator::new(None, TokenDeciders { issuers: Vec::new(), reviews });
+    let authenticator = Arc::new(of_tokens(tokens));
+    let caller = authenticator.authenticate(&distant(), &info("/"), &authorization("Bearer t")).await.unwrap();
+    let mut flood = tokio::task::JoinSet::new();
+    for number in 0..TOKEN_REVIEWS_MAX {
+        let authenticator = Arc::clone(&authenticator);
+        flood.spawn(async move { bearer_name(&authenticator, &format!("invented-{number}")).await });
+    }
+    while reviewer.unanswered.load(Ordering::SeqCst) < TOKEN_REVIEWS_MAX {
+        tokio::task::yield_now().await;
+    }
+    reviewer.has_revoked.store(true, Ordering::SeqCst);
+    tokio::time::advance(RECHECKED_AGE).await;
+    let began = Instant::now();
+    assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401);
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+    assert_eq!(bearer_name(&authenticator, "another").await, Err(429), "requests wait");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,10 +27,11 @@ use super::{
 };
 use crate::{
     access::reloaded::ReloadedFile,
-    limits::{DENIAL_AGE_MIN, RECHECK_EVERY, RIGHT_AGE, RIGHT_AGE_AWAY, TOKENS_MAX},
+    limits::{DENIAL_AGE_MIN, RIGHT_AGE, RIGHT_AGE_AWAY, TOKENS_MAX},
     upstream::{
         answers::AnswerTable,
         key::{KeyMaker, QuestionKey},
+        own_requests::QuestionOrigin,
     },
 };
 
@@ -144,12 +145,12 @@ impl TokenAuthenticator {
         Self { file, deciders: Arc::new(deciders), known }
     }
 
-    /// Returns the caller of a token. An answer that is older than `age` is not used. Cost: one hash for a token that is
-    /// known, one signature for a new one, and one request for one that the API server decides.
+    /// Returns the caller of a token. Cost: one hash for a token that is known, one signature for a new one, and one request
+    /// for one that the API server decides.
     ///
     /// # Errors
     /// 401 if the token is not valid; 503 if it cannot be decided.
-    pub(super) async fn authenticate(&self, token: &str, age: Duration) -> Result<Arc<Caller>, Status> {
+    pub(super) async fn authenticate(&self, token: &str, origin: QuestionOrigin) -> Result<Arc<Caller>, Status> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(refused(&SignedTokenError::TooLong));
         }
@@ -160,7 +161,8 @@ impl TokenAuthenticator {
             return Ok(Arc::clone(caller));
         }
         let (deciders, bearer) = (Arc::clone(&self.deciders), BearerToken { text: token.into(), key });
-        let answer = self.known.answer(key, age, |_| async move { deciders.decide(bearer).await }).await;
+        let decide = |_| async move { deciders.decide(bearer, origin).await };
+        let answer = self.known.answer(key, origin.age_max(), decide).await;
         let known = match answer {
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
             Err(away) if away.code == 503 => self.known.last(&key).ok_or(away)?,
@@ -180,7 +182,7 @@ impl TokenAuthenticator {
                 Some(file) => file.current().await.0.0.get(key).cloned(),
                 None => None,
             },
-            CallerCredential::Token(token) => Some(self.authenticate(token.text(), RECHECK_EVERY).await?),
+            CallerCredential::Token(token) => Some(self.authenticate(token.text(), QuestionOrigin::OpenWatch).await?),
             CallerCredential::None | CallerCredential::Certificate(_) | CallerCredential::Impersonation(_) => None,
         };
         let is_same = current.is_some_and(|current| current.user == caller.user);
@@ -189,7 +191,7 @@ impl TokenAuthenticator {
 }
 
 impl TokenDeciders {
-    async fn decide(&self, token: BearerToken) -> Result<KnownToken, Status> {
+    async fn decide(&self, token: BearerToken, origin: QuestionOrigin) -> Result<KnownToken, Status> {
         let parsed = UnverifiedToken::parse(token.text());
         if let Ok(parsed) = &parsed
             && let Some(claimed) = parsed.claimed_issuer()
@@ -206,7 +208,7 @@ impl TokenDeciders {
             };
         }
         match (&self.reviews, parsed) {
-            (Some(reviews), _) => match reviews.review(&token).await? {
+            (Some(reviews), _) => match reviews.review(&token, origin).await? {
                 ReviewedToken::Authenticated(user) => {
                     let credential = CallerCredential::Token(token.clone());
                     Ok(KnownToken::Valid(Arc::new(Caller { user, expires: None, credential })))

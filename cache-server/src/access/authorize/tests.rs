@@ -78,7 +78,8 @@ async fn stored_roles_decide_and_a_change_acts() {
     becomes(&server.app, &alice, "GET /api/v1/namespaces/a/secrets", true).await;
     assert_eq!(write(&server, "DELETE", "namespaces/a/rolebindings/b", &json!({})).await.0, 200);
     becomes(&server.app, &alice, "GET /api/v1/namespaces/a/secrets", false).await;
-    let refusal = server.app.access.authorizer.authorize(&alice, &info(pods)).await.unwrap_err();
+    let refusal =
+        server.app.access.authorizer.authorize(&alice, &info(pods), QuestionOrigin::Request).await.unwrap_err();
     assert_eq!(refusal.code, 403);
     assert_eq!(
         refusal.message,
@@ -147,7 +148,12 @@ async fn bootstrap_objects_are_restored_at_the_start() {
 #[tokio::test(start_paused = true)]
 async fn unknown_roles_decide_nothing() {
     let app = App::new(config(&[AuthorizationMode::Rbac]));
-    let refusal = app.access.authorizer.authorize(&user("alice"), &info("GET /version")).await.unwrap_err();
+    let refusal = app
+        .access
+        .authorizer
+        .authorize(&user("alice"), &info("GET /version"), QuestionOrigin::Request)
+        .await
+        .unwrap_err();
     assert_eq!(refusal.code, 429);
     assert!(is_allowed(&app, &User::unsecured(), "GET /version").await);
 }
@@ -166,7 +172,7 @@ async fn a_policy_file_decides() {
     authorizer.load(&config).await.unwrap();
     let get = info("GET /api/v1/namespaces/a/pods");
     assert!(authorizer.decide(&user("alice"), &get).await.unwrap().is_allowed());
-    let refusal = authorizer.authorize(&user("bob"), &get).await.unwrap_err();
+    let refusal = authorizer.authorize(&user("bob"), &get, QuestionOrigin::Request).await.unwrap_err();
     assert!(refusal.message.ends_with(": No policy matched."), "{}", refusal.message);
     std::fs::write(&path, "{}").unwrap();
     let error = Authorizer::new(&config, false, AuthorizationMetrics::default()).load(&config).await.unwrap_err();

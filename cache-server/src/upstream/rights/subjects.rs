@@ -5,7 +5,7 @@
 //!
 //! Source: `authorization.k8s.io/v1` SubjectAccessReview; KEP-4601 (selectors in authorization).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use access_rules::{decision::AccessDecision, request_info::RequestInfo, user::User};
 use http::Method;
@@ -16,11 +16,11 @@ use super::{
     unreadable,
 };
 use crate::{
-    limits::{RECHECKED_AGE, REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE_AWAY, RIGHTS_MAX, SUBJECT_REVIEWS_MAX},
+    limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE_AWAY, RIGHTS_MAX, SUBJECT_REVIEWS_MAX},
     upstream::{
         answers::AnswerTable,
         key::KeyMaker,
-        own_requests::{AnswerBounds, ReviewSlots, SendOwn},
+        own_requests::{AnswerBounds, QuestionOrigin, ReviewSlots, SendOwn},
     },
 };
 
@@ -47,47 +47,29 @@ impl SubjectRights {
     /// Cost: as of `Rights::check`, but all callers that are the same user share answers.
     ///
     /// # Errors
-    /// 500 if this server's account may not ask; 503 or 504 if no answer comes; 429 while too many questions are open.
-    pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
-        self.decide_within(user, info, Duration::MAX, Some(&self.slots)).await
-    }
-
-    /// Like [`decide`](Self::decide), for an open watch: by an answer that is younger than [`RECHECKED_AGE`]. It takes no
-    /// slot: a flood of requests must not prolong a withdrawn right.
-    ///
-    /// # Errors
-    /// As `decide`, without 429.
-    pub(crate) async fn decide_again(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
-        self.decide_within(user, info, RECHECKED_AGE, None).await
-    }
-
-    async fn decide_within(
+    /// 500 if this server's account may not ask; 503 or 504 if no answer comes; 429 while too many questions of requests are
+    /// open.
+    pub(crate) async fn decide(
         &self,
         user: &User,
         info: &RequestInfo,
-        age: Duration,
-        slots: Option<&ReviewSlots>,
+        origin: QuestionOrigin,
     ) -> Result<AccessDecision, Status> {
         if let Some(whole) = without_selectors(info)
-            && self.answer(user, &whole, age, slots).await? == Decision::Allowed
+            && self.answer(user, &whole, origin).await? == Decision::Allowed
         {
             return Ok(AccessDecision::Allowed { reason: String::new() });
         }
-        Ok(match self.answer(user, info, age, slots).await? {
+        Ok(match self.answer(user, info, origin).await? {
             Decision::Allowed => AccessDecision::Allowed { reason: String::new() },
             Decision::Denied(denial) => AccessDecision::NoOpinion { reason: denial.reason.clone() },
         })
     }
 
-    async fn answer(
-        &self,
-        user: &User,
-        info: &RequestInfo,
-        age: Duration,
-        slots: Option<&ReviewSlots>,
-    ) -> Result<Decision, Status> {
+    async fn answer(&self, user: &User, info: &RequestInfo, origin: QuestionOrigin) -> Result<Decision, Status> {
         let key = self.keys.subject(user, info);
-        match self.decisions.answer(key, age, |before| self.review(user, info, before, slots.cloned())).await {
+        let review = |before| self.review(user, info, before, origin);
+        match self.decisions.answer(key, origin.age_max(), review).await {
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
             Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away),
             other => other,
@@ -99,14 +81,12 @@ impl SubjectRights {
         user: &User,
         info: &RequestInfo,
         before: Option<Decision>,
-        slots: Option<ReviewSlots>,
+        origin: QuestionOrigin,
     ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
-        let (own, body) = (Arc::clone(&self.own), review::user_access_review(user, info));
+        let (own, slots) = (Arc::clone(&self.own), self.slots.clone());
+        let body = review::user_access_review(user, info);
         async move {
-            let _slot = match &slots {
-                Some(slots) => Some(slots.enter().await?),
-                None => None,
-            };
+            let _slot = slots.enter(origin).await?;
             let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
             let answer = own.send(Method::POST, review::USER_ACCESS_REVIEWS, body, bounds).await;
             let (code, body) = answer.map_err(|error| unreadable(&error.to_string()))?;
@@ -124,7 +104,7 @@ fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
     let mut whole = info.clone();
     if let Some(of) = &mut whole.resource {
         (of.field_selector, of.label_selector) = Default::default();
-        // A name that a selector requires is that of one object.
+        // `RequestInfo` has this name from a selector on `metadata.name`, which the whole collection lacks.
         of.name = String::new();
     }
     Some(whole)
@@ -132,7 +112,10 @@ fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::{
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+        time::Duration,
+    };
 
     use bytes::Bytes;
     use futures::{FutureExt as _, future::BoxFuture};
@@ -141,7 +124,10 @@ mod tests {
     use serde_json::json;
     use tokio::{task::JoinSet, time::advance};
 
-    use super::*;
+    use super::{
+        QuestionOrigin::{OpenWatch, Request},
+        *,
+    };
     use crate::{limits::RIGHT_AGE_AWAY, upstream::own_requests::OwnRequestError};
 
     /// An API server that allows everything. Once stuck, it never answers questions about users other than `known`.
@@ -181,23 +167,24 @@ mod tests {
         let rights = Arc::new(SubjectRights::new(Arc::clone(&server) as Arc<dyn SendOwn>));
         let pods = info("/api/v1/pods");
         let allowed = Ok(AccessDecision::Allowed { reason: String::new() });
-        assert_eq!(rights.decide(&user("known"), &pods).await, allowed);
+        assert_eq!(rights.decide(&user("known"), &pods, Request).await, allowed);
         advance(RIGHT_AGE_AWAY / 2).await;
         server.is_stuck.store(true, Ordering::SeqCst);
         let mut flood = JoinSet::new();
         for number in 0..SUBJECT_REVIEWS_MAX {
             let (rights, pods) = (Arc::clone(&rights), pods.clone());
-            flood.spawn(async move { rights.decide(&user(&format!("u{number}")), &pods).await });
+            flood.spawn(async move { rights.decide(&user(&format!("u{number}")), &pods, Request).await });
         }
         while server.unanswered.load(Ordering::SeqCst) < SUBJECT_REVIEWS_MAX {
             tokio::task::yield_now().await;
         }
         let known = user("known");
-        let (refused, checked) = futures::join!(rights.decide(&known, &pods), rights.decide_again(&known, &pods));
+        let (refused, checked) =
+            futures::join!(rights.decide(&known, &pods, Request), rights.decide(&known, &pods, OpenWatch));
         assert_eq!(refused.map_err(|status| status.code), Err(429));
         assert_eq!(checked, allowed);
         flood.shutdown().await;
-        assert_eq!(rights.decide(&known, &info("/api/v1/nodes")).await, allowed);
+        assert_eq!(rights.decide(&known, &info("/api/v1/nodes"), Request).await, allowed);
     }
 
     fn info(request: &str) -> RequestInfo {
@@ -212,10 +199,10 @@ mod tests {
         let rights = SubjectRights::new(Arc::new(StuckServer::default()));
         let user = User { groups: (0..20).map(|group| format!("group-{group}")).collect(), ..user("alice") };
         let info = info("/api/v1/pods?fieldSelector=spec.nodeName=n1&watch=1");
-        rights.decide(&user, &info).await.unwrap();
+        rights.decide(&user, &info, Request).await.unwrap();
         let began = std::time::Instant::now();
         for _ in 0..10_000 {
-            rights.decide(&user, &info).await.unwrap();
+            rights.decide(&user, &info, Request).await.unwrap();
         }
         let each = began.elapsed() / 10_000;
         println!("a known decision: {each:?}");

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use http::header::{AUTHORIZATION, HeaderName};
 use informer_serving::{query::Query, status::Reason};
 use parking_lot::Mutex;
@@ -62,6 +63,7 @@ impl AskUpstream for Reviewer {
         path: &'a str,
         credentials: &'a HeaderMap,
         body: Bytes,
+        _: QuestionOrigin,
     ) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             assert_eq!(method, Method::POST);
@@ -201,6 +203,22 @@ async fn an_answer_ages_from_the_moment_it_was_asked() {
     sleep(Duration::from_millis(20)).await;
     rights.check(&token("a"), &read(PODS)).await.expect("allowed");
     assert_eq!(reviewer.reviews(), 2, "the right may have been revoked while the answer was on its way");
+}
+
+/// Goal: a slow allow does not undo a denial. Method: the question of a request is answered after that of a check of an open
+/// watch, which was sent later.
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_replace_that_of_a_later_question() {
+    let (key, table) = (KeyMaker::new().caller(&token("a")), AnswerTable::new(8, |_, _| RIGHT_AGE, RIGHT_AGE));
+    let answer =
+        |after: u64, answer: &'static str| move |_| sleep(Duration::from_secs(after)).map(move |()| Ok(answer));
+    let slow = table.answer(key, Duration::MAX, answer(3, "allowed"));
+    let later = async {
+        sleep(Duration::from_secs(1)).await;
+        table.answer(key, Duration::ZERO, answer(1, "denied")).await
+    };
+    assert_eq!(futures::join!(slow, later), (Ok("allowed"), Ok("denied")));
+    assert_eq!(table.last(&key), Some("denied"));
 }
 
 #[tokio::test(start_paused = true)]
