@@ -7,7 +7,7 @@ use std::{
     fmt,
     marker::PhantomData,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -26,6 +26,8 @@ use serde::{Serialize, de::DeserializeOwned};
 pub(crate) struct DecodedObjects<K> {
     slots: Mutex<Slots<K>>,
     undecodable: Arc<AtomicU64>,
+    /// Position of the index by uid among the indexes declared with this cache.
+    uid_index: OnceLock<usize>,
 }
 
 struct Slots<K> {
@@ -49,7 +51,18 @@ impl<K> DecodedObjects<K> {
     /// Creates a cache that continues another cache's count.
     pub(crate) fn counting(undecodable: Arc<AtomicU64>) -> Self {
         let slots = Slots { by_entry: HashMap::new(), sweep_at: SWEEP_AT_LEAST };
-        Self { slots: Mutex::new(slots), undecodable }
+        Self { slots: Mutex::new(slots), undecodable, uid_index: OnceLock::new() }
+    }
+
+    /// Notes that the index at `position` finds objects by their uid.
+    pub(crate) fn has_uid_index(&self, position: usize) {
+        // Any one of several will do.
+        self.uid_index.get_or_init(|| position);
+    }
+
+    /// Position of the index by uid, if one was declared.
+    pub(crate) fn uid_index(&self) -> Option<usize> {
+        self.uid_index.get().copied()
     }
 
     /// Returns the typed object of `entry`: stored decoded, shared with another holder, or decoded now. Two threads may

@@ -90,7 +90,8 @@ pub fn fields<K>(path: impl Into<String>) -> impl Fn(&Object<K>) -> Vec<String> 
     move |object| fields_of(&object.json(), &path)
 }
 
-/// The uid, to find objects by it in O(log n); [`Snapshot::get_by_uid`](crate::Snapshot::get_by_uid) scans.
+/// The uid. With this index, [`Snapshot::get_by_uid`](crate::Snapshot::get_by_uid) finds objects in O(log n); it uses
+/// the index by itself: `pods.index(index::uid);`.
 #[must_use]
 pub fn uid<K>(object: &Object<K>) -> Option<Cow<'_, str>> {
     let uid = object.uid();

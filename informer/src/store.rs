@@ -145,11 +145,18 @@ impl<K> Snapshot<K> {
         self.get(object.key())
     }
 
-    /// Returns the object with this uid. Cost: a scan over the uids of all objects. For frequent lookups declare
-    /// [`index::uid`](crate::index::uid), which finds objects in O(log n).
+    /// Returns the object with this uid; `None` for an empty one. Cost: O(log n) if the index
+    /// [`index::uid`](crate::index::uid) was declared, else a scan over the uids of all objects.
     #[must_use]
     pub fn get_by_uid(&self, uid: &str) -> Option<Object<K>> {
-        self.iter().find(|object| object.uid() == uid).map(ObjectView::to_object)
+        if uid.is_empty() {
+            return None;
+        }
+        let found = match self.decoded.uid_index() {
+            Some(index) => self.state.by(index, uid).next(),
+            None => self.state.objects.iter().find(|entry| entry.uid() == uid),
+        };
+        found.map(|entry| self.view(entry).to_object())
     }
 
     /// Iterates over all objects, in byte order of their keys.

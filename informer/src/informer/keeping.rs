@@ -2,7 +2,12 @@
 //!
 //! INVARIANT: in every form, key, uid, resourceVersion and labels of an object are read without decoding.
 
-use std::{any::type_name, borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    any::{TypeId, type_name},
+    borrow::Cow,
+    sync::Arc,
+    time::Duration,
+};
 
 use informer_core::{
     store::{IndexFn, Json, Represent, StoreConfig, TransformedObject},
@@ -15,7 +20,7 @@ use super::InformerBuilder;
 use crate::{
     checkpoint::KeptAs,
     decode::{DecodedForm, DecodedObjects},
-    index::Index,
+    index::{self, Index},
     object::Object,
 };
 
@@ -197,10 +202,13 @@ impl<K> Keep<K> {
         F: Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static,
         K: Send + Sync + 'static,
     {
+        if is_uid(&value) {
+            self.decoded.has_uid_index(self.keeping.indexes.len());
+        }
         let decoded = Arc::clone(&self.decoded);
-        self.indexed(Box::new(move |entry, tell| {
+        self.indexed(Box::new(move |entry, report| {
             if let Some(value) = value(&Object::new(Arc::clone(entry), Arc::clone(&decoded))) {
-                tell(&value);
+                report(&value);
             }
         }))
     }
@@ -212,9 +220,9 @@ impl<K> Keep<K> {
         K: Send + Sync + 'static,
     {
         let decoded = Arc::clone(&self.decoded);
-        self.indexed(Box::new(move |entry, tell| {
+        self.indexed(Box::new(move |entry, report| {
             for value in values(&Object::new(Arc::clone(entry), Arc::clone(&decoded))) {
-                tell(value.as_ref());
+                report(value.as_ref());
             }
         }))
     }
@@ -225,10 +233,42 @@ impl<K> Keep<K> {
     }
 }
 
+/// Returns true if `value` is [`index::uid`](crate::index::uid) of `K`. Each function has a type of its own.
+fn is_uid<K, F>(_value: &F) -> bool
+where
+    F: Fn(&Object<K>) -> Option<Cow<'_, str>> + 'static,
+    K: 'static,
+{
+    TypeId::of::<F>() == type_of(&index::uid::<K>)
+}
+
+fn type_of<T: 'static>(_value: &T) -> TypeId {
+    TypeId::of::<T>()
+}
+
 /// Reduces an object to its metadata, in the form of servers that support metadata-only reads. `None` if `object` is
 /// not a JSON object with metadata.
 fn metadata_of(object: &[u8]) -> Option<Vec<u8>> {
     let metadata = json::members(object).map_while(Result::ok).find(|member| member.key.is("metadata"))?.value;
     let head = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
     Some([&head[..], metadata, b"}"].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    /// Goal: lookups by uid use the index that serves them, and no other one.
+    #[test]
+    fn the_index_by_uid_is_recognised() {
+        let mut keep = Keep::<Pod>::default();
+        keep.index(index::node);
+        keep.index(|pod| index::uid(pod));
+        assert_eq!(keep.decoded.uid_index(), None, "a closure may return anything");
+        keep.index(index::uid);
+        keep.index(index::uid);
+        assert_eq!(keep.decoded.uid_index(), Some(2));
+    }
 }
