@@ -11,11 +11,14 @@ use informer_core::endpoints;
 use kube::{Resource, core::ApiResource};
 use tokio::sync::Semaphore;
 
-pub(crate) use self::running::{InformerRegistration, InformerState, RunningInformers, name_of};
 use self::verdicts::Verdicts;
 pub use self::{
     builder::ClusterBuilder,
-    readiness::{InformersNotReady, UnreadyInformer},
+    readiness::{InformersNotReady, Readiness, UnreadyInformer, ready_all},
+};
+pub(crate) use self::{
+    readiness::DeclaredObjects,
+    running::{InformerRegistration, InformerState, RunningInformers, name_of},
 };
 use crate::{
     checkpoint,

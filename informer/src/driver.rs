@@ -79,7 +79,7 @@ impl<S: DriverSink> Driver<S> {
         let session = Session::new(setup.reflector(resume), delays, endpoints, setup.verdicts(), sink);
         let now = Instant::now();
         let mut driver = Self {
-            reporter: Reporter::new(name_of(&setup.resource), progress),
+            reporter: Reporter::new(name_of(&setup.resource.group_version_path, &setup.resource.plural), progress),
             setup,
             transports,
             session,

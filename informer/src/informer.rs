@@ -15,11 +15,12 @@ use tokio::{
 pub use self::{builder::InformerBuilder, keeping::Representation};
 pub(crate) use self::{keeping::Keep, lifecycle::KeepAlive};
 use crate::{
-    cluster::{self, InformerState},
+    cluster::{DeclaredObjects, InformerState},
     decode::DecodedObjects,
     driver::{self, Setup, StoreSink},
     ended::EndReason,
     error::{NotReady, Ready},
+    lifetime::Lifetime,
     progress::Progress,
     stats::Stats,
     store::{Snapshot, Store},
@@ -33,7 +34,6 @@ use crate::{
 #[must_use = "an informer stops with its last handle"]
 pub struct Informer<K> {
     store: Store<K>,
-    progress: watch::Receiver<Progress>,
     decoded: Arc<DecodedObjects<K>>,
     source: Source,
     keep_alive: Arc<KeepAlive>,
@@ -46,17 +46,24 @@ impl<K> Informer<K> {
         let (stopper, stop) = oneshot::channel();
         let (sink, source) = StoreSink::new(keeping);
         let (sender, progress) = watch::channel(Progress::new());
+        let objects = Arc::new(DeclaredObjects::from(&setup.resource));
         let entry = setup.cluster.started(InformerState {
-            resource: cluster::name_of(&setup.resource),
-            objects: setup.resource.clone(),
+            objects: Arc::clone(&objects),
             progress: progress.clone(),
             now: source.now.clone(),
             undecodable: decoded.undecodable_count(),
         });
         driver::start(setup, sink, sender.into(), stop, entry);
-        let store = Store::new(source.now.clone(), Arc::clone(&decoded), progress.clone());
-        let keep_alive = Arc::new(KeepAlive::of_driver(stopper, progress.clone()));
-        Self { store, progress, decoded, source, keep_alive }
+        Self::with_keep_alive(source, decoded, KeepAlive::of_driver(stopper, progress, objects))
+    }
+
+    fn with_keep_alive(source: Source, decoded: Arc<DecodedObjects<K>>, keep_alive: KeepAlive) -> Self {
+        let store = Store::new(source.now.clone(), Arc::clone(&decoded), keep_alive.life().clone());
+        Self { store, decoded, source, keep_alive: Arc::new(keep_alive) }
+    }
+
+    fn life(&self) -> &Lifetime {
+        self.keep_alive.life()
     }
 
     /// The request in flight, else the last one, as on the wire: `GET /api/v1/pods?watch=true&…`, followed by ` at
@@ -65,7 +72,7 @@ impl<K> Informer<K> {
     /// objects are filtered here: `(shared by 2, filtered here: namespace a)`.
     #[must_use]
     pub fn explain(&self) -> String {
-        self.keep_alive.annotate(self.progress.borrow().explain())
+        self.keep_alive.annotate(self.life().progress().explain())
     }
 
     /// Waits until initial state is complete. From then on this returns at once as long as the informer runs;
@@ -78,15 +85,7 @@ impl<K> Informer<K> {
     /// [`NotReady`] at the deadline, or earlier if waiting is useless: the informer has ended, before or after it was
     /// ready ([`Cause::Ended`](crate::Cause::Ended)), or the version requested with `Exact` has expired.
     pub async fn ready(&self, deadline: Duration) -> Result<Ready, NotReady> {
-        let mut progress = self.progress.clone();
-        // On a timeout and after the driver ended alike, the progress it wrote last has the reason.
-        let _ = timeout(deadline, progress.wait_for(Progress::is_decided)).await;
-        let progress = progress.borrow();
-        match (progress.is_synced && progress.ended.is_none(), progress.is_polling) {
-            (true, false) => Ok(Ready::Watching),
-            (true, true) => Ok(Ready::Polling),
-            (false, _) => Err(progress.not_ready()),
-        }
+        self.life().ready(deadline).await
     }
 
     /// Waits until a state satisfies `condition`, such as "the Deployment has its replicas", and returns that state.
@@ -121,15 +120,20 @@ impl<K> Informer<K> {
     /// ```
     ///
     /// # Errors
-    /// [`VersionTimeout`] at the deadline, or if the informer has stopped.
+    /// [`VersionTimeout`] at the deadline, or if the informer has ended.
     pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), VersionTimeout> {
         let has_reached =
             |reached: &ResourceVersion| matches!(reached.compare(version), Some(Ordering::Equal | Ordering::Greater));
         let mut now = self.source.now.clone();
-        let arrived = now.wait_for(|state| state.resource_version.as_ref().is_some_and(has_reached));
+        let arrived = async {
+            tokio::select! { biased;
+                arrived = now.wait_for(|state| state.resource_version.as_ref().is_some_and(has_reached)) => arrived.is_ok(),
+                _ = self.join() => false,
+            }
+        };
         match timeout(deadline, arrived).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(VersionTimeout { asked: version.clone(), reached: self.resource_version() }),
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(VersionTimeout { asked: version.clone(), reached: self.resource_version() }),
         }
     }
 
@@ -144,13 +148,13 @@ impl<K> Informer<K> {
     /// next confirmation. On a quiet type the age grows up to the interval of bookmarks, about a minute.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
-        self.progress.borrow().age()
+        self.life().progress().age()
     }
 
     /// Counts since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { undecodable: self.decoded.undecodable(), ..self.progress.borrow().stats.clone() }
+        Stats { undecodable: self.decoded.undecodable(), ..self.life().progress().stats.clone() }
     }
 
     /// The read side of the store.
@@ -185,7 +189,6 @@ impl<K> Clone for Informer<K> {
     fn clone(&self) -> Self {
         Self {
             store: self.store.clone(),
-            progress: self.progress.clone(),
             decoded: Arc::clone(&self.decoded),
             source: self.source.clone(),
             keep_alive: Arc::clone(&self.keep_alive),

@@ -103,7 +103,7 @@
 //! - every resource type that can be listed and watched as JSON, known at compile time or at run time;
 //! - one copy for all components of a program ([`Cluster::shared`]), started with its first user, stopped after its last
 //!   one, and filtered for narrower declarations; several namespaces as one informer ([`SharedBuilder::namespaces`]);
-//!   one wait for all informers ([`Cluster::ready_all`]);
+//!   one wait for all informers ([`Cluster::ready_all`]) or for some ([`ready_all`]);
 //! - label and field selectors, one namespace or all, fields cut while objects are received
 //!   ([`InformerBuilder::drop_path`]);
 //! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
@@ -173,6 +173,7 @@ mod driver;
 mod ended;
 pub mod index;
 mod labels;
+mod lifetime;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod progress;
@@ -202,7 +203,7 @@ pub use informer_core::{
 };
 
 pub use crate::{
-    cluster::{Cluster, ClusterBuilder, InformersNotReady, RELISTS_AT_ONCE, UnreadyInformer},
+    cluster::{Cluster, ClusterBuilder, InformersNotReady, RELISTS_AT_ONCE, Readiness, UnreadyInformer, ready_all},
     config::Config,
     decode::DecodeError,
     ended::{EndReason, ShutdownTimeout},

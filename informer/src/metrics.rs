@@ -104,7 +104,7 @@ impl InformerCollector {
         let with_counts = |(resource, counts)| (resource, TypeSums { counts, ..TypeSums::default() });
         let mut types: BTreeMap<String, TypeSums> = ended.into_iter().map(with_counts).collect();
         for informer in live {
-            types.entry(informer.resource.clone()).or_default().add(&informer);
+            types.entry(informer.resource().to_owned()).or_default().add(&informer);
         }
         types
     }

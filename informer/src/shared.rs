@@ -8,15 +8,14 @@ mod question;
 
 use std::{any::TypeId, borrow::Cow, collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::FutureExt as _;
 use kube::core::PartialObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub(crate) use self::copies::{CopyUse, SharedCopies};
 use self::{
-    copies::{CopyOrigin, CopyTable, Decoders, SharedCopy},
+    copies::{CopyFeed, CopyOrigin, CopyTable, Decoders, SharedCopy},
     derive::DerivedCopy,
-    question::{CopyQuestion, StoredForm},
+    question::{CopyQuestion, NamedTransform, StoredForm},
 };
 use crate::{
     ListSemantic,
@@ -58,8 +57,9 @@ pub const SHARED_GRACE: Duration = Duration::from_secs(30);
 /// # Equal declarations
 ///
 /// Two declarations are equal if they store the same: type, namespaces, selectors, dropped paths,
-/// [`object_bytes_max`](Config::object_bytes_max), [`linger`](Self::linger) and stored form. The type to which a user
-/// decodes does not matter, except for [`Representation::Typed`]: users of `Pod` and of `DynamicObject` share one copy.
+/// [`object_bytes_max`](Config::object_bytes_max), [`linger`](Self::linger), the names of their
+/// [transforms](Self::transform), and stored form. The type to which a user decodes does not matter, except for
+/// [`Representation::Typed`] and [`project`](Self::project): users of `Pod` and of `DynamicObject` share one copy.
 /// All other settings, such as timeouts, pages or the checkpoint, are those of the first user.
 ///
 /// # Narrower declarations
@@ -87,12 +87,12 @@ pub const SHARED_GRACE: Duration = Duration::from_secs(30);
 ///
 /// # Not shared
 ///
-/// [Indexes](Self::index) are each user's own, over the shared objects. Transforms and projections change what is
-/// stored and, as functions, do not compare: declare an [`informer`](Cluster::informer) of your own for them.
+/// [Indexes](Self::index) are each user's own, over the shared objects.
 #[must_use = "nothing happens before start"]
 pub struct SharedBuilder<K> {
     declared: Declaration,
     namespaces: BTreeSet<String>,
+    transforms: Vec<NamedTransform>,
     form: StoredForm,
     from_wider: bool,
     /// Indexes over the copy, for this user only.
@@ -111,6 +111,7 @@ impl<K> SharedBuilder<K> {
         Self {
             declared: Declaration::new(cluster, of, Config::default()),
             namespaces: BTreeSet::new(),
+            transforms: Vec::new(),
             form: StoredForm::default(),
             from_wider: true,
             indexing: Keep::default(),
@@ -164,7 +165,51 @@ impl<K> SharedBuilder<K> {
         self
     }
 
-    /// Reads only metadata; see [`InformerBuilder::metadata_only`]. Discards indexes and the stored form declared before.
+    /// Changes each object before it is stored; see [`InformerBuilder::transform`]. May be called several times; changes
+    /// apply in order.
+    ///
+    /// Functions do not compare, so `name` stands for this one: declarations share a copy if their transforms have
+    /// equal names and types `K` in equal order. The copy uses the functions of its first user. Give each function of
+    /// the program a name of its own, such as `without-env`.
+    ///
+    /// A narrower declaration with transforms is answered from a copy with the same ones if it differs in namespaces or
+    /// by `metadata.name` only: the transforms may have changed the labels and fields by which the server selects.
+    pub fn transform(mut self, name: impl Into<String>, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self
+    where
+        K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
+    {
+        self.transforms.push(NamedTransform { name: name.into(), of: TypeId::of::<K>() });
+        let (feeding, change) = (self.feeding, Arc::new(change));
+        self.feeding = Arc::new(move |declared| {
+            let change = Arc::clone(&change);
+            feeding(declared).transform(move |object| change(object))
+        });
+        self
+    }
+
+    /// Decodes the same objects as `T`, such as a struct of the few fields a program reads; see
+    /// [`InformerBuilder::project`]. Declarations share a copy if they project to the same type. Transforms declared
+    /// before still see a `K`; indexes declared before are discarded.
+    pub fn project<T>(self) -> SharedBuilder<T>
+    where
+        T: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
+        K: 'static,
+    {
+        let representation = Representation::Typed;
+        let feeding = self.feeding;
+        SharedBuilder {
+            declared: self.declared,
+            namespaces: self.namespaces,
+            transforms: self.transforms,
+            form: StoredForm { representation, decoded_to: Some(TypeId::of::<T>()), ..self.form },
+            from_wider: self.from_wider,
+            indexing: Keep::default(),
+            feeding: Arc::new(move |declared| feeding(declared).project::<T>()),
+        }
+    }
+
+    /// Reads only metadata; see [`InformerBuilder::metadata_only`]. Discards transforms, indexes and the stored form
+    /// declared before.
     pub fn metadata_only(mut self) -> SharedBuilder<PartialObjectMeta<K>>
     where
         K: 'static,
@@ -173,6 +218,7 @@ impl<K> SharedBuilder<K> {
         SharedBuilder {
             declared: self.declared,
             namespaces: self.namespaces,
+            transforms: Vec::new(),
             form: StoredForm { is_metadata: true, linger: self.form.linger, ..StoredForm::default() },
             from_wider: self.from_wider,
             indexing: Keep::default(),
@@ -235,7 +281,7 @@ impl<K> SharedBuilder<K> {
         if is_derived && self.form.linger.is_some() {
             return Err(ConfigError::LingerDerived);
         }
-        let question = CopyQuestion::new(&self.declared, self.namespaces.clone(), self.form);
+        let question = CopyQuestion::new(&self.declared, self.namespaces.clone(), self.transforms.clone(), self.form);
         let copies = Arc::clone(self.declared.cluster.copies());
         let used = if self.is_shared() {
             self.find(question, &mut copies.lock())
@@ -249,7 +295,7 @@ impl<K> SharedBuilder<K> {
         let (derived, source, progress) = DerivedCopy::new(vec![used], Box::new(|_| true), keeping.indexes);
         // Its decoder belongs to the index handles. Functions do not compare, so it is no other user's.
         let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, Decoders::of(decoded));
-        Ok(Informer::using(self.keep(copy, Duration::ZERO, derived.run(), &mut CopyTable::new())))
+        Ok(Informer::using(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), &mut CopyTable::new())))
     }
 }
 
@@ -274,7 +320,7 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
         let (derived, source, progress) = DerivedCopy::new(vec![CopyUse::new(wider)], filter, Vec::new());
         let copy = SharedCopy::new(question, CopyOrigin::Wider, source, progress, decoders);
         // The wider copy has a grace period of its own, and filtering it again costs no request.
-        Ok(self.keep(copy, Duration::ZERO, derived.run(), table))
+        Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), table))
     }
 
     /// Starts a copy of what `question` asks, and adds it to the table.
@@ -289,37 +335,30 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
             let origin = CopyOrigin::Namespaces(parts.len());
             let (derived, source, progress) = DerivedCopy::new(parts, Box::new(|_| true), Vec::new());
             let copy = SharedCopy::new(question, origin, source, progress, Decoders::default());
-            return Ok(self.keep(copy, Duration::ZERO, derived.run(), table));
+            return Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), table));
         }
         let mut feeding = (self.feeding)(self.declared.within(question.namespaces.first()));
         if let Some(time) = self.form.linger {
             feeding = feeding.linger(time);
         }
         let fed = feeding.start()?.into_feeding();
-        let copy = SharedCopy::new(question, CopyOrigin::Watch, fed.source, fed.progress, Decoders::of(fed.decoded));
-        let running = fed.running;
+        let progress = fed.running.life().progress_receiver();
+        let copy = SharedCopy::new(question, CopyOrigin::Watch, fed.source, progress, Decoders::of(fed.decoded));
         // Another user of a copy that is not shared cannot come.
         let grace = if is_shared { self.declared.cluster.shared_grace() } else { Duration::ZERO };
-        let feed = async move {
-            let _running = running;
-            std::future::pending().await
-        };
-        Ok(self.keep(copy, grace, feed, table))
+        Ok(self.keep(copy, grace, CopyFeed::Watch { _running: fed.running }, table))
     }
 
     /// Adds a copy to the table, and starts the task that ends it when it is not used any more.
-    fn keep(
-        &self,
-        copy: SharedCopy,
-        grace: Duration,
-        feed: impl Future<Output = ()> + Send + 'static,
-        table: &mut CopyTable,
-    ) -> CopyUse {
+    fn keep(&self, copy: SharedCopy, grace: Duration, feed: CopyFeed, table: &mut CopyTable) -> CopyUse {
         let copy = Arc::new(copy);
         let first = CopyUse::new(&copy);
         table.insert(copy.question.clone(), Arc::clone(&copy));
         let copies = Arc::clone(self.declared.cluster.copies());
-        tokio::spawn(copies.keep(copy, grace, feed.boxed()));
+        if let CopyFeed::Derived(_) = feed {
+            copies.add_derived(&copy);
+        }
+        tokio::spawn(copies.keep(copy, grace, feed));
         first
     }
 }

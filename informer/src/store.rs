@@ -10,9 +10,9 @@ use crate::{
     decode::DecodedObjects,
     ended::EndReason,
     index::Index,
+    lifetime::Lifetime,
     object::{Object, ObjectView},
     object_ref::{ObjectRef, key_of},
-    progress::{self, Progress},
 };
 
 /// The read side of an informer's store. Cheap to clone. Does not keep the informer running: after the informer has
@@ -20,16 +20,16 @@ use crate::{
 pub struct Store<K> {
     now: watch::Receiver<store::Snapshot>,
     decoded: Arc<DecodedObjects<K>>,
-    progress: watch::Receiver<Progress>,
+    life: Lifetime,
 }
 
 impl<K> Store<K> {
     pub(crate) const fn new(
         now: watch::Receiver<store::Snapshot>,
         decoded: Arc<DecodedObjects<K>>,
-        progress: watch::Receiver<Progress>,
+        life: Lifetime,
     ) -> Self {
-        Self { now, decoded, progress }
+        Self { now, decoded, life }
     }
 
     /// Returns the current state. Empty before the first sync. Cost: three reference counts; holds no lock afterwards.
@@ -47,24 +47,24 @@ impl<K> Store<K> {
     /// Why the informer has ended; `None` while it runs.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
-        self.progress.borrow().ended
+        self.life.end_reason()
     }
 
     /// Time since the server last confirmed this state; see [`Informer::age`](crate::Informer::age).
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
-        self.progress.borrow().age()
+        self.life.progress().age()
     }
 
     /// For a liveness probe; see [`Informer::is_alive`](crate::Informer::is_alive).
     #[must_use]
     pub fn is_alive(&self, max_age: Duration) -> bool {
-        self.progress.borrow().is_alive(max_age)
+        self.life.is_alive(max_age)
     }
 
     /// Waits until the informer has ended, and returns the reason. Cancel safe.
     pub async fn join(&self) -> EndReason {
-        progress::ended(self.progress.clone()).await
+        self.life.ended().await
     }
 
     /// Waits for a state that this handle has not returned from `changed` yet, and returns it. The first call returns
@@ -74,12 +74,14 @@ impl<K> Store<K> {
     /// a clone for each task: `let mut store = informer.store().clone()`.
     ///
     /// # Errors
-    /// The [`EndReason`] once the informer has ended and its last state was returned.
+    /// The [`EndReason`] once the informer has ended and its last state was returned; at once after a
+    /// [`shutdown`](crate::Informer::shutdown) of a shared copy, whose states continue for its other users.
     pub async fn changed(&mut self) -> Result<Snapshot<K>, EndReason> {
-        if self.now.changed().await.is_err() {
-            return Err(self.join().await);
-        }
-        Ok(self.look())
+        let has_changed = tokio::select! { biased;
+            () = self.life.shut_down() => false,
+            changed = self.now.changed() => changed.is_ok(),
+        };
+        if has_changed { Ok(self.look()) } else { Err(self.join().await) }
     }
 
     /// Waits until a state satisfies `condition`, and returns that state; see
@@ -106,7 +108,7 @@ impl<K> Store<K> {
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { now: self.now.clone(), decoded: Arc::clone(&self.decoded), progress: self.progress.clone() }
+        Self { now: self.now.clone(), decoded: Arc::clone(&self.decoded), life: self.life.clone() }
     }
 }
 

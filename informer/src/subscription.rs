@@ -84,7 +84,8 @@ impl<K> Subscription<K> {
 
     /// Keeps `informer` running until the subscription is dropped.
     pub(crate) fn keeping(self, informer: Arc<KeepAlive>) -> Self {
-        Self { informer: Some(informer), ..self }
+        let wait = self.wait.ending_with(informer.life().clone());
+        Self { wait, informer: Some(informer), ..self }
     }
 
     /// Returns the next change; `None` once the informer has ended and every event was delivered.
@@ -96,7 +97,7 @@ impl<K> Subscription<K> {
     /// Why the informer has ended; `None` while it runs.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
-        self.informer.as_ref().and_then(|informer| informer.end_reason())
+        self.informer.as_ref().and_then(|informer| informer.life().end_reason())
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<K>>> {

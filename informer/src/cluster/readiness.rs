@@ -1,47 +1,124 @@
-//! Readiness of all informers of a cluster at once.
+//! Readiness of several informers at once.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
 use tokio::time::timeout;
 
-use super::{Cluster, running::InformerState};
-use crate::{error::NotReady, progress::Progress};
+use super::Cluster;
+use crate::{
+    error::{NotReady, Ready},
+    lifetime::Lifetime,
+};
+
+/// Readiness of an informer without its type, for [`ready_all`] and for probes. Cheap to clone. Does not keep the
+/// informer running. From [`Informer::readiness`](crate::Informer::readiness).
+#[derive(Clone)]
+pub struct Readiness {
+    objects: Arc<DeclaredObjects>,
+    life: Lifetime,
+}
+
+/// Description of the objects that an informer reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeclaredObjects {
+    /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
+    pub(crate) resource: String,
+    /// Empty for all namespaces.
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) labels: String,
+    pub(crate) fields: String,
+}
+
+/// Waits until all of these informers are ready: `ready_all([pods.readiness(), nodes.readiness()], deadline)`. For all
+/// informers of a cluster, see [`Cluster::ready_all`].
+///
+/// Cancel safe. Cost: one wake-up of the caller for each informer.
+///
+/// # Errors
+/// [`InformersNotReady`] names each informer that is not ready at the deadline, and why. It is returned earlier if
+/// waiting for one of them is useless, because it has ended, or its `Exact` version has expired.
+pub async fn ready_all(
+    informers: impl IntoIterator<Item = Readiness>,
+    deadline: Duration,
+) -> Result<(), InformersNotReady> {
+    let informers: Vec<Readiness> = informers.into_iter().collect();
+    // After a timeout and after an early end alike, each informer has its reason.
+    let _ = timeout(deadline, all_ready(&informers)).await;
+    unready(&informers)
+}
 
 impl Cluster {
-    /// Waits until every informer of this cluster that runs now is ready, those of [shared](Self::shared) copies
-    /// included. Like [`Informer::ready`](crate::Informer::ready), once for a whole program: start all, then wait.
-    /// Informers that have ended or start later, and raw streams, are not waited for.
+    /// Waits until every informer of this cluster that runs now is ready, [shared](Self::shared) ones included. Like
+    /// [`Informer::ready`](crate::Informer::ready), once for a whole program: start all, then wait. Does not wait for
+    /// informers that have ended or start later, nor for raw streams. For some of the informers, see [`ready_all`].
     ///
     /// Cancel safe. Cost: one wake-up of the caller for each informer.
     ///
     /// # Errors
-    /// [`InformersNotReady`] names each informer that is not ready at the deadline, and why. It is returned earlier if
-    /// waiting for one of them is useless, because it has ended, or its `Exact` version has expired.
+    /// [`InformersNotReady`], as of [`ready_all`]. Of shared copies it names those with a watch of their own, which the
+    /// filtered and the merged ones follow.
     pub async fn ready_all(&self, deadline: Duration) -> Result<(), InformersNotReady> {
-        let informers = self.running().live();
-        let waits = informers.iter().map(|informer| async {
-            let mut progress = informer.progress.clone();
-            // An error means that the informer has ended; its progress has the reason.
-            let _ = progress.wait_for(Progress::is_decided).await;
-            if is_ready(&progress.borrow()) { Ok(()) } else { Err(()) }
-        });
-        // After a timeout and after an early end alike, the progress of each has the reason.
-        let _ = timeout(deadline, try_join_all(waits)).await;
-        let unready: Vec<UnreadyInformer> = informers.iter().filter_map(UnreadyInformer::of).collect();
-        if unready.is_empty() { Ok(()) } else { Err(InformersNotReady { unready, started: informers.len() }) }
+        let (watching, derived) = (self.running().readiness(), self.copies().derived());
+        let all = async {
+            all_ready(&watching).await?;
+            all_ready(&derived).await
+        };
+        // As in the function.
+        let _ = timeout(deadline, all).await;
+        unready(&watching)?;
+        unready(&derived)
     }
 }
 
-const fn is_ready(progress: &Progress) -> bool {
-    progress.is_synced && progress.ended.is_none()
+/// Waits until all are ready, or one of them cannot become ready.
+async fn all_ready(informers: &[Readiness]) -> Result<(), NotReady> {
+    try_join_all(informers.iter().map(|informer| informer.ready(Duration::MAX))).await.map(drop)
 }
 
-/// Informers of a cluster that are not ready. `Display` prints each with its reason.
+fn unready(informers: &[Readiness]) -> Result<(), InformersNotReady> {
+    let unready: Vec<UnreadyInformer> = informers.iter().filter_map(Readiness::unready).collect();
+    if unready.is_empty() { Ok(()) } else { Err(InformersNotReady { unready, started: informers.len() }) }
+}
+
+impl Readiness {
+    pub(crate) const fn new(objects: Arc<DeclaredObjects>, life: Lifetime) -> Self {
+        Self { objects, life }
+    }
+
+    /// Waits until the informer is ready; see [`Informer::ready`](crate::Informer::ready).
+    ///
+    /// # Errors
+    /// [`NotReady`] at the deadline, or earlier if waiting is useless.
+    pub async fn ready(&self, deadline: Duration) -> Result<Ready, NotReady> {
+        self.life.ready(deadline).await
+    }
+
+    /// For a liveness probe; see [`Informer::is_alive`](crate::Informer::is_alive).
+    #[must_use]
+    pub fn is_alive(&self, max_age: Duration) -> bool {
+        self.life.is_alive(max_age)
+    }
+
+    /// `None` if the informer is ready.
+    fn unready(&self) -> Option<UnreadyInformer> {
+        let reason = self.life.readiness().err()?;
+        let DeclaredObjects { resource, namespaces, labels, fields } = (*self.objects).clone();
+        Some(UnreadyInformer { resource, namespaces, labels, fields, reason })
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness").field("objects", &self.objects).field("ready", &self.life.readiness()).finish()
+    }
+}
+
+/// Informers that are not ready. `Display` prints each with its reason.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct InformersNotReady {
-    /// The informers that are not ready, in the order of their start; at least one.
+    /// The informers that are not ready, in the order of their start or of the call; at least one.
     pub unready: Vec<UnreadyInformer>,
     /// Number of informers waited for.
     pub started: usize,
@@ -53,8 +130,8 @@ pub struct InformersNotReady {
 pub struct UnreadyInformer {
     /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
     pub resource: String,
-    /// The namespace; `None` for all namespaces and for cluster-scoped types.
-    pub namespace: Option<String>,
+    /// The namespaces; empty for all namespaces and for cluster-scoped types.
+    pub namespaces: Vec<String>,
     /// The label selector; empty for none.
     pub labels: String,
     /// The field selector; empty for none.
@@ -63,27 +140,12 @@ pub struct UnreadyInformer {
     pub reason: NotReady,
 }
 
-impl UnreadyInformer {
-    /// `None` if the informer is ready.
-    fn of(informer: &Arc<InformerState>) -> Option<Self> {
-        let progress = informer.progress.borrow();
-        let objects = &informer.objects;
-        (!is_ready(&progress)).then(|| Self {
-            resource: informer.resource.clone(),
-            namespace: objects.namespace.clone(),
-            labels: objects.labels.clone(),
-            fields: objects.fields.clone(),
-            reason: progress.not_ready(),
-        })
-    }
-}
-
 impl fmt::Display for UnreadyInformer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, namespace, labels, fields, reason } = self;
+        let Self { resource, namespaces, labels, fields, reason } = self;
         f.write_str(resource)?;
-        let parts = [(" in namespace ", namespace.as_deref().unwrap_or_default()), (" with labels ", labels.as_str())];
-        for (name, text) in parts.into_iter().chain([(" with fields ", fields.as_str())]) {
+        let namespaces = namespaces.join(" or ");
+        for (name, text) in [(" in namespace ", &namespaces), (" with labels ", labels), (" with fields ", fields)] {
             if !text.is_empty() {
                 write!(f, "{name}{text}")?;
             }

@@ -17,7 +17,8 @@ use informer_core::{Resource, store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{progress::Progress, stats::Stats};
+use super::readiness::{DeclaredObjects, Readiness};
+use crate::{lifetime::Lifetime, progress::Progress, stats::Stats};
 
 /// Registration of one running informer, held by its task. Dropping it removes the informer from the registry.
 pub(crate) struct InformerRegistration {
@@ -28,10 +29,7 @@ pub(crate) struct InformerRegistration {
 
 /// Readable state of one informer.
 pub(crate) struct InformerState {
-    /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
-    pub(crate) resource: String,
-    /// The declared objects: namespace and selectors.
-    pub(crate) objects: Resource,
+    pub(crate) objects: Arc<DeclaredObjects>,
     pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) now: watch::Receiver<store::Snapshot>,
     /// Number of objects that did not decode.
@@ -61,9 +59,12 @@ impl RunningInformers {
         InformerRegistration { number, live, registry: Arc::clone(self) }
     }
 
-    /// Returns the running informers, in the order of their start.
-    pub(super) fn live(&self) -> Vec<Arc<InformerState>> {
-        self.informers.lock().live.values().cloned().collect()
+    /// Returns the readiness of the running informers, in the order of their start.
+    pub(super) fn readiness(&self) -> Vec<Readiness> {
+        let readiness = |informer: &Arc<InformerState>| {
+            Readiness::new(Arc::clone(&informer.objects), Lifetime::of_driver(informer.progress.clone()))
+        };
+        self.informers.lock().live.values().map(readiness).collect()
     }
 
     /// Returns the running informers and the summed counts of the ended ones by type, both as of one moment.
@@ -91,17 +92,21 @@ impl Deref for InformerRegistration {
 impl Drop for InformerRegistration {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let resource = &self.live.resource;
+            let resource = self.live.resource();
             tracing::error!(resource, "informer panicked");
         }
         let stats = self.live.stats();
         let mut informers = self.registry.informers.lock();
         informers.live.remove(&self.number);
-        *informers.ended.entry(self.live.resource.clone()).or_default() += &stats;
+        *informers.ended.entry(self.live.resource().to_owned()).or_default() += &stats;
     }
 }
 
 impl InformerState {
+    pub(crate) fn resource(&self) -> &str {
+        &self.objects.resource
+    }
+
     /// Returns the informer's counts.
     pub(crate) fn stats(&self) -> Stats {
         let undecodable = self.undecodable.load(Ordering::Relaxed);
@@ -109,11 +114,22 @@ impl InformerState {
     }
 }
 
+impl From<&Resource> for DeclaredObjects {
+    fn from(resource: &Resource) -> Self {
+        Self {
+            resource: name_of(&resource.group_version_path, &resource.plural),
+            namespaces: resource.namespace.iter().cloned().collect(),
+            labels: resource.labels.clone(),
+            fields: resource.fields.clone(),
+        }
+    }
+}
+
 /// Name of a resource type for logs and labels.
-pub(crate) fn name_of(resource: &Resource) -> String {
-    let group_version = resource.group_version_path.strip_prefix("/apis/");
+pub(crate) fn name_of(group_version_path: &str, plural: &str) -> String {
+    let group_version = group_version_path.strip_prefix("/apis/");
     match group_version.and_then(|path| path.split_once('/')) {
-        Some((group, _)) => format!("{}.{group}", resource.plural),
-        None => resource.plural.clone(),
+        Some((group, _)) => format!("{plural}.{group}"),
+        None => plural.to_owned(),
     }
 }

@@ -154,7 +154,7 @@ impl CheckpointSaver {
         now.mark_unchanged();
         let is_closed = writer.is_none();
         let mut saving = Self {
-            resource: running.resource.clone(),
+            resource: running.resource().to_owned(),
             directory,
             identity,
             state: writer.map_or(SavingState::Closed, SavingState::Idle),

@@ -47,7 +47,7 @@ async fn run_saved(
     let identity = setup.identity();
     let loaded = tokio::select! { biased;
         stopped = &mut stop => return progress.ending(reason_of(stopped)),
-        loaded = saving::load(directory.clone(), identity.clone(), sink, &progress, &running.resource) => loaded,
+        loaded = saving::load(directory.clone(), identity.clone(), sink, &progress, running.resource()) => loaded,
     };
     let is_closed = loaded.writer.is_none();
     let saving = CheckpointSaver::new(directory, identity, loaded.writer, &running);

@@ -1,10 +1,11 @@
 //! Life of an informer: its stop signal, its end and the reason, and its liveness.
 //!
-//! INVARIANT: the driver ends with the last [`KeepAlive`], or earlier by a shutdown. A shared copy goes on while others
-//! use it.
+//! INVARIANT: the driver ends with the last [`KeepAlive`], or earlier by a shutdown. A shutdown of a shared copy ends one
+//! use of it; the copy runs as long as it has users.
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use informer_core::store::Snapshot;
 use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
@@ -14,11 +15,12 @@ use tokio::{
 
 use super::Informer;
 use crate::{
+    cluster::{DeclaredObjects, Readiness},
     decode::DecodedObjects,
     ended::{EndReason, ShutdownTimeout},
-    progress::{self, Progress},
+    lifetime::Lifetime,
+    progress::Progress,
     shared::CopyUse,
-    store::Store,
     subscription::Source,
 };
 
@@ -26,11 +28,12 @@ use crate::{
 pub(crate) struct KeepAlive {
     /// `None` once it was shut down.
     hold: Mutex<Option<InformerHold>>,
-    /// True once the use of a shared copy was shut down.
-    left: watch::Sender<bool>,
+    /// The state at the shutdown of a shared copy's use.
+    last: watch::Sender<Option<Snapshot>>,
+    life: Lifetime,
+    objects: Arc<DeclaredObjects>,
     /// The driver's runtime.
     runtime: Handle,
-    progress: watch::Receiver<Progress>,
 }
 
 /// Its drop ends what it holds.
@@ -44,27 +47,30 @@ enum InformerHold {
 /// A running informer taken apart, to be shared.
 pub(crate) struct FeedingInformer<K> {
     pub(crate) source: Source,
-    pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) decoded: Arc<DecodedObjects<K>>,
     /// The informer stops when this is dropped.
     pub(crate) running: Arc<KeepAlive>,
 }
 
 impl KeepAlive {
-    fn new(hold: InformerHold, progress: watch::Receiver<Progress>) -> Self {
-        let (hold, left) = (Mutex::new(Some(hold)), watch::Sender::new(false));
-        Self { hold, left, runtime: Handle::current(), progress }
+    fn new(hold: InformerHold, progress: watch::Receiver<Progress>, objects: Arc<DeclaredObjects>) -> Self {
+        let (last, at_shutdown) = watch::channel(None);
+        let life = Lifetime::new(progress, at_shutdown);
+        Self { hold: Mutex::new(Some(hold)), last, life, objects, runtime: Handle::current() }
     }
 
     /// Must be called inside a tokio runtime.
-    pub(super) fn of_driver(stop: oneshot::Sender<()>, progress: watch::Receiver<Progress>) -> Self {
-        Self::new(InformerHold::Driver(stop), progress)
+    pub(super) fn of_driver(
+        stop: oneshot::Sender<()>,
+        progress: watch::Receiver<Progress>,
+        objects: Arc<DeclaredObjects>,
+    ) -> Self {
+        Self::new(InformerHold::Driver(stop), progress, objects)
     }
 
-    /// The reason of the end; `None` while the driver runs, or the use of a shared copy.
-    pub(crate) fn end_reason(&self) -> Option<EndReason> {
-        let reason = self.progress.borrow().ended;
-        reason.or_else(|| self.left.borrow().then_some(EndReason::ShutDown))
+    /// Read side of this life.
+    pub(crate) const fn life(&self) -> &Lifetime {
+        &self.life
     }
 
     fn shut_down(&self) {
@@ -75,19 +81,11 @@ impl KeepAlive {
                 let _ = stop.send(());
             }
             Some(InformerHold::Shared(used)) => {
+                // Subscribers see the end before the copy may stop, so that the shutdown is its reason.
+                self.last.send_modify(|last| *last = Some(used.state()));
                 drop(used);
-                self.left.send_replace(true);
             }
             None => {}
-        }
-    }
-
-    /// Waits for the end, and returns the reason. Cancel safe.
-    async fn ended(&self) -> EndReason {
-        let mut left = self.left.subscribe();
-        tokio::select! { biased;
-            reason = progress::ended(self.progress.clone()) => reason,
-            Ok(_) = left.wait_for(|left| *left) => EndReason::ShutDown,
         }
     }
 
@@ -102,7 +100,7 @@ impl KeepAlive {
 
 impl fmt::Debug for KeepAlive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeepAlive").field("end_reason", &self.end_reason()).finish_non_exhaustive()
+        f.debug_struct("KeepAlive").field("end_reason", &self.life.end_reason()).finish_non_exhaustive()
     }
 }
 
@@ -113,15 +111,15 @@ impl<K> Informer<K> {
         K: Send + Sync + 'static,
     {
         let (source, progress, decoded) = used.parts();
-        let store = Store::new(source.now.clone(), Arc::clone(&decoded), progress.clone());
-        let keep_alive = Arc::new(KeepAlive::new(InformerHold::Shared(used), progress.clone()));
-        Self { store, progress, decoded, source, keep_alive }
+        let objects = used.objects();
+        let keep_alive = KeepAlive::new(InformerHold::Shared(used), progress, objects);
+        Self::with_keep_alive(source, decoded, keep_alive)
     }
 
     /// Takes the handle apart.
     pub(crate) fn into_feeding(self) -> FeedingInformer<K> {
-        let Self { progress, decoded, source, keep_alive, .. } = self;
-        FeedingInformer { source, progress, decoded, running: keep_alive }
+        let Self { decoded, source, keep_alive, .. } = self;
+        FeedingInformer { source, decoded, running: keep_alive }
     }
 
     /// True while the informer keeps its copy in step. False once it has ended; [`end_reason`](Self::end_reason) has
@@ -134,7 +132,13 @@ impl<K> Informer<K> {
     /// Why the informer has ended; `None` while it runs.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
-        self.keep_alive.end_reason()
+        self.life().end_reason()
+    }
+
+    /// Returns the readiness of this informer without its type, to wait for several with [`ready_all`](crate::ready_all).
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        Readiness::new(Arc::clone(&self.keep_alive.objects), self.life().clone())
     }
 
     /// For a liveness probe: true if the informer runs and heard from the server within `max_age`, counted from the
@@ -146,7 +150,7 @@ impl<K> Informer<K> {
     /// probe that must not restart the program then uses [`is_running`](Self::is_running).
     #[must_use]
     pub fn is_alive(&self, max_age: Duration) -> bool {
-        self.progress.borrow().is_alive(max_age)
+        self.life().is_alive(max_age)
     }
 
     /// Stops the informer, whatever clones and subscriptions exist, and waits until it has ended or `deadline` has
@@ -157,8 +161,9 @@ impl<K> Informer<K> {
     /// processed and, with a checkpoint, for one save. Cancel safe: the informer ends even if the future is dropped
     /// after its first poll.
     ///
-    /// Of a [shared](crate::SharedBuilder) copy this ends the use by these handles, at once. The copy goes on for its
-    /// other users, and subscriptions end with the copy.
+    /// Of a [shared](crate::SharedBuilder) copy this ends the use by these handles, at once, for their stores too.
+    /// Subscriptions deliver the state of this moment, and end. The copy runs on for its other users, and snapshots of
+    /// these handles show its current state.
     ///
     /// # Errors
     /// [`ShutdownTimeout`] if the informer has not ended in time. It still ends later.
@@ -177,12 +182,12 @@ impl<K> Informer<K> {
     /// Shuts the informer down once `signal` resolves: a `CancellationToken`'s `cancelled_owned()`, `ctrl_c()`, or any
     /// other future. May be called several times; the first signal counts. [`join`](Self::join) waits for the end.
     ///
-    /// Does not keep the informer running. Cost: one task, which ends with the informer.
+    /// Does not keep the informer running. Cost: one task, which ends with the informer or with its last handle.
     pub fn shutdown_on<F>(&self, signal: F)
     where
         F: Future + Send + 'static,
     {
-        let (informer, ended) = (Arc::downgrade(&self.keep_alive), progress::ended(self.progress.clone()));
+        let (informer, life) = (Arc::downgrade(&self.keep_alive), self.life().clone());
         self.keep_alive.runtime.spawn(async move {
             tokio::select! {
                 _ = signal => {
@@ -190,7 +195,7 @@ impl<K> Informer<K> {
                         informer.shut_down();
                     }
                 }
-                _ = ended => {}
+                () = life.ended_or_dropped() => {}
             }
         });
     }
@@ -199,6 +204,6 @@ impl<K> Informer<K> {
     ///
     /// Cancel safe.
     pub async fn join(&self) -> EndReason {
-        self.keep_alive.ended().await
+        self.life().ended().await
     }
 }

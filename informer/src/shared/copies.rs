@@ -7,24 +7,35 @@ use std::{
     any::{Any, TypeId},
     collections::HashMap,
     fmt,
-    sync::{Arc, atomic::AtomicU64},
+    future::pending,
+    sync::{Arc, Weak, atomic::AtomicU64},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use informer_core::store::Snapshot;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
 
-use super::question::CopyQuestion;
-use crate::{decode::DecodedObjects, progress::Progress, subscription::Source};
+use super::{derive::DerivedCopy, question::CopyQuestion};
+use crate::{
+    cluster::{DeclaredObjects, Readiness},
+    decode::DecodedObjects,
+    ended::EndReason,
+    informer::KeepAlive,
+    lifetime::Lifetime,
+    progress::Progress,
+    subscription::Source,
+};
 
 /// The running copies of one cluster. Memory: one entry for each.
 #[derive(Default)]
 pub(crate) struct SharedCopies {
     by_question: Mutex<CopyTable>,
+    /// Copies that follow other copies, those with indexes of one user included.
+    derived: Mutex<Vec<Weak<SharedCopy>>>,
 }
 
 /// The copies by what they hold.
@@ -47,16 +58,24 @@ struct CopyUsers {
     left_at: Instant,
 }
 
-/// Where the objects of a shared copy come from.
+/// Source of a shared copy's objects.
 pub(super) enum CopyOrigin {
     /// A watch of its own.
     Watch,
-    /// Filtered out of a wider copy.
+    /// A wider copy, whose objects are filtered.
     Wider,
-    /// Merged from one copy for each of so many namespaces.
+    /// The copies of this number of namespaces, merged.
     Namespaces(usize),
-    /// This copy, with the indexes of one user.
+    /// Another copy, to which one user's indexes are added.
     Indexed(Arc<SharedCopy>),
+}
+
+/// Keeps a copy in step as long as it exists.
+pub(super) enum CopyFeed {
+    /// An informer with a task of its own, which its drop ends.
+    Watch { _running: Arc<KeepAlive> },
+    /// A store that follows other copies, in the copy's task.
+    Derived(DerivedCopy),
 }
 
 /// The caches of decoded objects of one copy, by type. Clones share them.
@@ -76,6 +95,19 @@ impl SharedCopies {
         self.by_question.lock()
     }
 
+    pub(super) fn add_derived(&self, copy: &Arc<SharedCopy>) {
+        let mut derived = self.derived.lock();
+        derived.retain(|copy| copy.strong_count() > 0);
+        derived.push(Arc::downgrade(copy));
+    }
+
+    /// Returns the readiness of the running copies that follow other copies, in the order of their start.
+    pub(crate) fn derived(&self) -> Vec<Readiness> {
+        let derived = self.derived.lock();
+        let running = derived.iter().filter_map(Weak::upgrade).filter(|copy| copy.is_running());
+        running.map(|copy| Readiness::new(copy.objects(), Lifetime::of_driver(copy.progress.clone()))).collect()
+    }
+
     /// Removes a copy that has had no users for `grace`. Returns false if it has, or had some meanwhile.
     fn remove_unused(&self, copy: &Arc<SharedCopy>, grace: Duration) -> bool {
         let mut table = self.lock();
@@ -89,12 +121,14 @@ impl SharedCopies {
         is_unused
     }
 
-    /// Runs a copy until it has had no users for `grace`, or until `feed` ends, which keeps it in step.
-    pub(super) async fn keep(self: Arc<Self>, copy: Arc<SharedCopy>, grace: Duration, feed: BoxFuture<'static, ()>) {
+    /// Runs a copy until it has had no users for `grace`, or until `feed` ends.
+    pub(super) async fn keep(self: Arc<Self>, copy: Arc<SharedCopy>, grace: Duration, mut feed: CopyFeed) {
         tokio::select! { biased;
-            () = self.unused(&copy, grace) => {}
-            () = feed => {}
+            () = self.unused(&copy, grace) => feed.ending(EndReason::Dropped),
+            () = feed.run() => {}
         }
+        // Ended before it leaves the table: the table's users see its end, and start another copy.
+        drop(feed);
         let mut table = self.lock();
         remove(&mut table, &copy);
     }
@@ -115,6 +149,24 @@ impl SharedCopies {
             if is_over && self.remove_unused(copy, grace) {
                 return;
             }
+        }
+    }
+}
+
+impl CopyFeed {
+    /// Runs until the copy can no longer be kept in step.
+    async fn run(&mut self) {
+        match self {
+            Self::Watch { .. } => pending().await,
+            Self::Derived(derived) => derived.run().await,
+        }
+    }
+
+    /// Sets the reason with which a drop ends the copy. An informer has its own.
+    const fn ending(&mut self, reason: EndReason) {
+        match self {
+            Self::Watch { .. } => {}
+            Self::Derived(derived) => derived.ending(reason),
         }
     }
 }
@@ -147,6 +199,10 @@ impl SharedCopy {
     pub(super) fn is_watching(&self) -> bool {
         let progress = self.progress.borrow();
         progress.is_synced && !progress.is_polling && progress.ended.is_none()
+    }
+
+    fn objects(&self) -> Arc<DeclaredObjects> {
+        Arc::new(DeclaredObjects::from(&self.question))
     }
 
     fn note(&self) -> String {
@@ -194,6 +250,16 @@ impl CopyUse {
     {
         let SharedCopy { source, progress, decoders, .. } = &*self.copy;
         (source.clone(), progress.clone(), decoders.get())
+    }
+
+    /// The copy's current state.
+    pub(crate) fn state(&self) -> Snapshot {
+        self.copy.source.now.borrow().clone()
+    }
+
+    /// Description of the copy's objects.
+    pub(crate) fn objects(&self) -> Arc<DeclaredObjects> {
+        self.copy.objects()
     }
 
     /// Describes the use, to be shown behind the copy's request.

@@ -12,16 +12,17 @@ use tokio::sync::watch;
 use super::copies::CopyUse;
 use crate::{
     ended::EndReason,
-    progress::{Outlet, Progress},
+    progress::{self, Outlet, Progress},
     subscription::Source,
 };
 
 /// A copy derived from others, which it uses as long as it exists.
 pub(super) struct DerivedCopy {
+    // Dropped first: the reason of the end is readable before the drop of `now` ends subscriptions.
+    progress: Outlet,
+    now: watch::Sender<Snapshot>,
     store: DerivedStore,
     sources: Vec<CopyUse>,
-    now: watch::Sender<Snapshot>,
-    progress: Outlet,
 }
 
 /// Changes of the sources: the number of a source, and false once it has ended.
@@ -39,24 +40,26 @@ impl DerivedCopy {
         let (now, state) = watch::channel(store.snapshot());
         let source = Source::derived(state, store.ring().clone());
         let (sender, progress) = watch::channel(Progress::new());
-        let mut derived = Self { store, sources, now, progress: sender.into() };
-        // Its task is dropped once it has no users.
-        derived.progress.ending(EndReason::Dropped);
+        let mut derived = Self { progress: sender.into(), now, store, sources };
         derived.show_progress();
         (derived, source, progress)
     }
 
     /// Follows the sources until one of them ends.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) {
         let mut changes = self.changes();
         while let Some((at, is_alive)) = changes.next().await {
             self.follow(at);
             if !is_alive {
-                let reason = self.sources[at].copy.progress.borrow().ended;
-                self.progress.ending(reason.unwrap_or(EndReason::RuntimeGone));
-                return;
+                let reason = progress::ended(self.sources[at].copy.progress.clone()).await;
+                return self.ending(reason);
             }
         }
+    }
+
+    /// Sets the reason that the drop publishes.
+    pub(super) const fn ending(&mut self, reason: EndReason) {
+        self.progress.ending(reason);
     }
 
     fn changes(&self) -> SourceChanges {

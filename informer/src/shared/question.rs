@@ -9,7 +9,11 @@ use informer_core::{
     store::{Entry, EntryFilter},
 };
 
-use crate::{declaration::Declaration, informer::Representation};
+use crate::{
+    cluster::{DeclaredObjects, name_of},
+    declaration::Declaration,
+    informer::Representation,
+};
 
 /// All settings that decide which objects a copy holds, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +26,16 @@ pub(crate) struct CopyQuestion {
     fields: field::Selector,
     drop_paths: BTreeSet<String>,
     object_bytes_max: usize,
+    /// Transforms in their order.
+    transforms: Vec<NamedTransform>,
     form: StoredForm,
+}
+
+/// A transform by its name and the type to which it decodes objects. Equal ones are taken for the same function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NamedTransform {
+    pub(super) name: String,
+    pub(super) of: TypeId,
 }
 
 /// The form in which objects are stored.
@@ -36,7 +49,12 @@ pub(super) struct StoredForm {
 }
 
 impl CopyQuestion {
-    pub(super) fn new(declared: &Declaration, namespaces: BTreeSet<String>, form: StoredForm) -> Self {
+    pub(super) fn new(
+        declared: &Declaration,
+        namespaces: BTreeSet<String>,
+        transforms: Vec<NamedTransform>,
+        form: StoredForm,
+    ) -> Self {
         Self {
             group_version_path: declared.of.group_version_path.clone(),
             plural: declared.of.plural.clone(),
@@ -45,6 +63,7 @@ impl CopyQuestion {
             fields: declared.fields.clone(),
             drop_paths: declared.config.drop_paths.iter().cloned().collect(),
             object_bytes_max: declared.config.object_bytes_max,
+            transforms,
             form,
         }
     }
@@ -61,6 +80,7 @@ impl CopyQuestion {
             && self.plural == wider.plural
             && self.drop_paths == wider.drop_paths
             && self.object_bytes_max == wider.object_bytes_max
+            && self.transforms == wider.transforms
             && self.form == wider.form
             && self.form.linger.is_none();
         let has_namespaces = wider.namespaces.is_empty()
@@ -82,8 +102,11 @@ impl CopyQuestion {
         })
     }
 
-    /// Returns true if objects keep this path and all below it.
+    /// Returns true if objects keep this path and all below it, as the server sent it.
     fn keeps(&self, path: &str) -> bool {
+        if !self.transforms.is_empty() {
+            return false;
+        }
         let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
         !self.drop_paths.iter().any(|cut| cut == path || is_below(cut, path) || is_below(path, cut))
     }
@@ -112,6 +135,17 @@ fn has_value(entry: &Entry, term: &field::Term) -> bool {
     match term.op {
         field::Op::Eq => is_equal,
         field::Op::NotEq => !is_equal,
+    }
+}
+
+impl From<&CopyQuestion> for DeclaredObjects {
+    fn from(question: &CopyQuestion) -> Self {
+        Self {
+            resource: name_of(&question.group_version_path, &question.plural),
+            namespaces: question.namespaces.iter().cloned().collect(),
+            labels: question.labels.to_string(),
+            fields: question.fields.to_string(),
+        }
     }
 }
 

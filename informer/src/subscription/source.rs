@@ -4,6 +4,7 @@
 
 use std::{
     fmt,
+    future::pending,
     pin::Pin,
     sync::{Arc, OnceLock, Weak},
     task::{Context, Poll, ready},
@@ -13,6 +14,7 @@ use informer_core::store::{self, ring::Ring};
 use tokio::sync::watch;
 
 use super::telling::DeliveryTarget;
+use crate::lifetime::Lifetime;
 
 /// Input from which each subscriber of one informer is created.
 #[derive(Clone)]
@@ -84,32 +86,61 @@ impl fmt::Debug for Source {
 /// A reader's wait for the next published state. Cancel safe: it keeps the version last seen.
 pub(super) struct Wait {
     now: watch::Receiver<store::Snapshot>,
+    /// Ends the wait when the use of a shared copy is shut down. `None` only before `ending_with`.
+    life: Option<Lifetime>,
+    /// True once the last state was looked at.
+    is_last: bool,
     changed: Option<StateChange>,
 }
 
-/// Resolves to true once a newer state is published; to false once the sender is dropped.
+/// Resolves to true once a newer state is published or the use is shut down; to false once the sender is dropped.
 type StateChange = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
 
 impl Wait {
     pub(super) const fn new(now: watch::Receiver<store::Snapshot>) -> Self {
-        Self { now, changed: None }
+        Self { now, life: None, is_last: false, changed: None }
+    }
+
+    pub(super) fn ending_with(self, life: Lifetime) -> Self {
+        Self { life: Some(life), ..self }
     }
 
     /// Returns the current state, and marks it as seen in one step: a state published afterwards ends the wait.
     pub(super) fn look(&mut self) -> store::Snapshot {
-        self.now.borrow_and_update().clone()
+        let mut now = || self.now.borrow_and_update().clone();
+        let (state, is_last) = match &self.life {
+            Some(life) => life.look(now),
+            None => (now(), false),
+        };
+        self.is_last = is_last;
+        state
     }
 
     /// Ready with true once there may be a state newer than the last [`look`](Self::look); with false once the informer
-    /// has stopped, so that none will follow.
+    /// has ended, so that none will follow.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.is_last {
+            return Poll::Ready(false);
+        }
         let changed = self.changed.get_or_insert_with(|| {
             // A clone keeps the version last seen, so a state published since the last `look` resolves at once.
-            let mut now = self.now.clone();
-            Box::pin(async move { now.changed().await.is_ok() })
+            let (mut now, life) = (self.now.clone(), self.life.clone());
+            Box::pin(async move {
+                tokio::select! { biased;
+                    () = shut_down(life) => true,
+                    changed = now.changed() => changed.is_ok(),
+                }
+            })
         });
         let has_changed = ready!(changed.as_mut().poll(cx));
         self.changed = None;
         Poll::Ready(has_changed)
+    }
+}
+
+async fn shut_down(life: Option<Lifetime>) {
+    match life {
+        Some(life) => life.shut_down().await,
+        None => pending().await,
     }
 }

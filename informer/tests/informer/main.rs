@@ -29,6 +29,7 @@ mod runtime;
 mod runtime_corners;
 mod runtime_delays;
 mod sharing;
+mod sharing_ends;
 mod skipping;
 mod sockets;
 mod storms;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use informer::{
     Cause, Cluster, ConfigError, EndReason, Event, Index, Informer, ListSemantic, Ready, Representation, SHARED_GRACE,
-    index,
+    index, ready_all,
     testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -12,12 +12,13 @@ use kube::{
     core::{ApiResource, DynamicObject},
     discovery::Scope,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::fixture::{SOON, contents, next, until};
 
-fn pod(namespace: &str, name: &str, app: &str) -> Value {
+pub(crate) fn pod(namespace: &str, name: &str, app: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
@@ -26,7 +27,7 @@ fn pod(namespace: &str, name: &str, app: &str) -> Value {
 }
 
 /// Two namespaces with two pods each, from version 42 on.
-fn server() -> FakeApiServer {
+pub(crate) fn server() -> FakeApiServer {
     let server = FakeApiServer::new().at(41);
     for (namespace, name, app) in [("a", "x", "web"), ("a", "y", "api"), ("b", "x", "web"), ("b", "y", "api")] {
         server.put(pod(namespace, name, app));
@@ -34,9 +35,9 @@ fn server() -> FakeApiServer {
     server
 }
 
-const ALL: &str = "a/x@42 a/y@43 b/x@44 b/y@45";
+pub(crate) const ALL: &str = "a/x@42 a/y@43 b/x@44 b/y@45";
 
-async fn ready<K>(pods: &Informer<K>) {
+pub(crate) async fn ready<K>(pods: &Informer<K>) {
     assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Watching);
 }
 
@@ -337,6 +338,68 @@ async fn several_namespaces_are_ready_together() {
     ready(&both).await;
 }
 
+/// A pod reduced to the field that a program reads.
+#[derive(Clone, Deserialize, Serialize)]
+struct PodNode {
+    spec: NodeOfPod,
+}
+
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeOfPod {
+    node_name: String,
+}
+
+/// Goal: declarations whose transforms have equal names share one copy, of changed objects; others do not. Narrower ones
+/// are filtered only where the transform cannot have changed the answer.
+#[tokio::test(start_paused = true)]
+async fn equal_names_of_transforms_share_a_copy() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let relabelled = |name: &str| {
+        cluster.shared::<Pod>().transform(name, |pod| {
+            pod.metadata.labels = Some([("app".to_owned(), "changed".to_owned())].into());
+        })
+    };
+    let (first, second) = (relabelled("relabel").start().unwrap(), relabelled("relabel").start().unwrap());
+    ready(&first).await;
+    ready(&second).await;
+    assert_eq!(asked(&server), 1);
+    for pods in [&first, &second] {
+        let now = pods.store().snapshot();
+        assert!(now.len() == 4 && now.iter().all(|pod| pod.label("app").as_deref() == Some("changed")));
+    }
+    let inside = relabelled("relabel").namespace("a").start().unwrap();
+    ready(&inside).await;
+    assert_eq!((asked(&server), contents(&inside).as_str()), (1, "a/x@42 a/y@43"));
+
+    let selected = relabelled("relabel").labels("app=web").start().unwrap();
+    ready(&selected).await;
+    assert_eq!((asked(&server), selected.store().snapshot().len()), (2, 2), "the server knows the labels before");
+    for other in [relabelled("other"), cluster.shared::<Pod>()] {
+        let (before, other) = (asked(&server), other.start().unwrap());
+        ready(&other).await;
+        assert_eq!(asked(&server), before + 1);
+    }
+}
+
+/// Goal: equal projections share one copy of the few fields, whatever type they come from by their name.
+#[tokio::test(start_paused = true)]
+async fn equal_projections_share_a_copy() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let first = cluster.shared::<Pod>().project::<PodNode>().start().unwrap();
+    let second = cluster.shared::<Pod>().project::<PodNode>().start().unwrap();
+    let whole = cluster.shared::<Pod>().store(Representation::Typed).start().unwrap();
+    for pods in [&first, &second] {
+        pods.ready(SOON).await.unwrap();
+        let now = pods.store().snapshot();
+        assert_eq!(now.get("a/x").unwrap().typed().unwrap().spec.node_name, "node-x");
+    }
+    ready(&whole).await;
+    assert_eq!(asked(&server), 2, "one for the projections, one for whole pods");
+}
+
 /// Goal: one wait for a program, and an error that names each informer that is not ready, and why.
 #[tokio::test(start_paused = true)]
 async fn ready_all_names_the_informers_that_are_not_ready() {
@@ -353,16 +416,45 @@ async fn ready_all_names_the_informers_that_are_not_ready() {
     let denied = cluster.informer::<Pod>().namespace("b").labels("app=web").start().unwrap();
     let error = cluster.ready_all(Duration::from_secs(2)).await.unwrap_err();
     assert_eq!((error.unready.len(), error.started), (2, 4));
-    assert_eq!((error.unready[0].resource.as_str(), error.unready[0].namespace.as_deref()), ("nodes", None));
+    assert_eq!((error.unready[0].resource.as_str(), error.unready[0].namespaces.len()), ("nodes", 0));
     let other = &error.unready[1];
-    assert_eq!((other.resource.as_str(), other.namespace.as_deref()), ("pods", Some("b")));
+    assert_eq!((other.resource.as_str(), other.namespaces.as_slice()), ("pods", ["b".to_owned()].as_slice()));
     assert_eq!((other.labels.as_str(), other.fields.as_str()), ("app=web", ""));
     assert!(matches!(&other.reason.cause, Cause::Failed(error) if error.is_forbidden()), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("2 of 4 informers are not ready; nodes: not ready after "), "{text}");
     assert!(text.contains("; pods in namespace b with labels app=web: not ready after "), "{text}");
     assert!(text.contains("403"), "{text}");
-    drop((nodes, denied));
+
+    let some = |deadline| ready_all([pods.readiness(), denied.readiness()], deadline);
+    let error = some(Duration::from_secs(2)).await.unwrap_err();
+    assert_eq!((error.unready.len(), error.started), (1, 2));
+    ready_all([pods.readiness(), all.readiness()], Duration::ZERO).await.expect("the others do not matter");
+    pods.shutdown(SOON).await.unwrap();
+    let error = timeout(SOON, some(Duration::MAX)).await.expect("waiting is useless").unwrap_err();
+    assert!(matches!(error.unready[0].reason.cause, Cause::Ended(EndReason::ShutDown)), "{error}");
+    drop((nodes, all));
+}
+
+/// Goal: after the wait for all, every handle has its objects, those that follow another copy included.
+#[tokio::test(start_paused = true)]
+async fn ready_all_waits_for_derived_copies() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let mut declared = cluster.shared::<Pod>();
+    let by_app = declared.index(index::label("app"));
+    let indexed = declared.start().unwrap();
+    let both = cluster.shared::<Pod>().namespaces(["a", "b"]).from_wider(false).start().unwrap();
+    cluster.ready_all(SOON).await.unwrap();
+    assert_eq!(indexed.store().snapshot().by(&by_app, "web").count(), 2);
+    assert_eq!(contents(&both), ALL);
+
+    server.fail_next(usize::MAX, 403);
+    let denied = cluster.shared::<Pod>().namespaces(["c", "d"]).from_wider(false).start().unwrap();
+    let error = cluster.ready_all(Duration::from_secs(2)).await.unwrap_err();
+    assert_eq!(error.unready.len(), 2, "each namespace once: {error}");
+    let error = ready_all([denied.readiness()], Duration::ZERO).await.unwrap_err().to_string();
+    assert!(error.contains("; pods in namespace c or d: not ready after "), "{error}");
 }
 
 /// Goal: waiting for the impossible ends at once.
@@ -435,25 +527,4 @@ async fn delays_polls_and_probes_of_streams_are_settings() {
 
     let zero = Cluster::new(polled.client()).informer::<Pod>().config(|config| config.backoff.max = Duration::ZERO);
     assert_eq!(zero.start().unwrap_err(), ConfigError::Zero("backoff.max"));
-}
-
-/// Goal: a copy that ended with its runtime is not handed out. kube's client does not outlive the runtime either, so a
-/// running task is all that the new copy can show.
-#[test]
-fn a_copy_that_ended_with_its_runtime_is_replaced() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let server = server();
-    let first = runtime();
-    let (cluster, ended) = first.block_on(async {
-        let cluster = Cluster::new(server.client());
-        let pods = cluster.shared::<Pod>().start().unwrap();
-        ready(&pods).await;
-        (cluster, pods)
-    });
-    drop(first);
-    assert!(!ended.is_running());
-    runtime().block_on(async {
-        assert!(cluster.shared::<Pod>().start().unwrap().is_running());
-    });
-    drop(ended);
 }

@@ -17,6 +17,7 @@ fn pods(namespaces: &[&str], labels: &str, fields: &str) -> CopyQuestion {
         fields: field::Selector::parse(fields).unwrap(),
         drop_paths: BTreeSet::from(["metadata.managedFields".to_owned()]),
         object_bytes_max: 1 << 20,
+        transforms: Vec::new(),
         form: StoredForm::default(),
     }
 }
@@ -75,6 +76,11 @@ fn a_copy_without_the_field_answers_no_question_about_it() {
     assert!(!with(&metadata, "", "spec.nodeName=n"));
     let typed = |question: &mut CopyQuestion| question.form.decoded_to = Some(TypeId::of::<u8>());
     assert!(with(&typed, "app=web", "") && !with(&typed, "", "spec.nodeName=n"));
+    let transformed = |question: &mut CopyQuestion| {
+        question.transforms.push(NamedTransform { name: "cut".into(), of: TypeId::of::<u8>() });
+    };
+    assert!(with(&transformed, "", "metadata.name=x"));
+    assert!(!with(&transformed, "app=web", "") && !with(&transformed, "", "spec.nodeName=n"));
     let lingering = |question: &mut CopyQuestion| question.form.linger = Some(Duration::from_secs(1));
     assert!(!with(&lingering, "", ""));
     let other = |change: &dyn Fn(&mut CopyQuestion)| {
@@ -85,7 +91,7 @@ fn a_copy_without_the_field_answers_no_question_about_it() {
     assert!(other(&|question| question.plural = "services".into()));
     assert!(other(&|question| question.group_version_path = "/api/v2".into()));
     assert!(other(&|question| question.object_bytes_max = 1));
-    assert!(other(&metadata) && other(&typed) && other(&cut("status")));
+    assert!(other(&transformed) && other(&metadata) && other(&typed) && other(&cut("status")));
 }
 
 /// Goal: the filter passes the objects that the server would send.

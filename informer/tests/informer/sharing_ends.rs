@@ -1,0 +1,154 @@
+//! Ends of single uses of a shared copy, and of copies: every reader of an ended use learns that and why, while the
+//! other users read on.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use informer::{Cause, Cluster, EndReason, Informer, ResourceVersion};
+use k8s_openapi::api::core::v1::Pod;
+use tokio::time::timeout;
+
+use crate::{
+    fixture::{SOON, contents, next, until},
+    sharing::{ALL, pod, ready, server},
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Goal: nothing that belongs to a use outlives its shutdown, and nothing of another use ends with it. Method: each kind
+/// of reader waits when the use is shut down.
+#[tokio::test(start_paused = true)]
+async fn readers_of_a_use_end_with_its_shutdown() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let (first, other) = (cluster.shared::<Pod>().start().unwrap(), cluster.shared::<Pod>().start().unwrap());
+    ready(&first).await;
+    let (mut latest, mut each, mut others) = (first.subscribe(), first.subscribe_all(8), other.subscribe());
+    for events in [&mut latest, &mut others] {
+        next(events, 5).await;
+    }
+    next(&mut each, 5).await;
+    let mut store = first.store().clone();
+    store.changed().await.unwrap();
+    let (waiting, later) = (first.clone(), ResourceVersion::from(99));
+    let waits = tokio::spawn(async move {
+        tokio::join!(
+            latest.next(),
+            each.next(),
+            store.changed(),
+            waiting.wait_until(|_| false),
+            waiting.wait_for(&later, DAY),
+            waiting.join(),
+        )
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(first.shutdown(Duration::ZERO).await, Ok(EndReason::ShutDown));
+    let ended = timeout(SOON, waits).await.expect("no reader waits any longer").unwrap();
+    assert!(ended.0.is_none() && ended.1.is_none() && ended.4.is_err());
+    let reasons = (ended.2.unwrap_err(), ended.3.unwrap_err(), ended.5);
+    assert_eq!(reasons, (EndReason::ShutDown, EndReason::ShutDown, EndReason::ShutDown));
+
+    let not_ready = first.ready(DAY).await.unwrap_err();
+    assert!(matches!(not_ready.cause, Cause::Ended(EndReason::ShutDown)), "{not_ready}");
+    assert!(!first.is_alive(DAY) && !first.store().is_live() && !first.store().is_alive(DAY));
+    assert_eq!(
+        (first.store().join().await, first.store().end_reason()),
+        (EndReason::ShutDown, Some(EndReason::ShutDown))
+    );
+
+    server.put(pod("c", "z", "web"));
+    assert_eq!(next(&mut others, 1).await, ["+c/z@46"]);
+    assert!(other.is_running() && other.is_alive(DAY) && other.store().is_live());
+}
+
+/// Goal: a subscription ends with a whole state, the one at the shutdown, however slow it is and however busy the copy.
+#[tokio::test(start_paused = true)]
+async fn a_slow_subscription_ends_with_the_state_at_the_shutdown() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let (first, other) = (cluster.shared::<Pod>().start().unwrap(), cluster.shared::<Pod>().start().unwrap());
+    for number in 0..200 {
+        server.put(pod("c", &format!("n{number:03}"), "web"));
+    }
+    ready(&first).await;
+    other.wait_for(&server.resource_version().into(), SOON).await.unwrap();
+    let mut subscriptions = [first.subscribe(), first.subscribe()];
+    let mut each = first.subscribe_all(1_000);
+    next(&mut subscriptions[0], 70).await;
+    next(&mut each, 70).await;
+    first.shutdown(SOON).await.unwrap();
+    for events in &mut subscriptions[..1] {
+        next(events, 1).await;
+    }
+    // Later changes are no business of this use.
+    for number in 0..200 {
+        server.delete(pod("c", &format!("n{number:03}"), "web"));
+    }
+    other.wait_for(&server.resource_version().into(), SOON).await.unwrap();
+    let [mut seen, mut unseen] = subscriptions;
+    let (mut rest, mut all, mut rest_of_each) = (0, 0, 0);
+    timeout(SOON, async {
+        while seen.next().await.is_some() {
+            rest += 1;
+        }
+        while each.next().await.is_some() {
+            rest_of_each += 1;
+        }
+        while unseen.next().await.is_some() {
+            all += 1;
+        }
+    })
+    .await
+    .expect("they end");
+    assert_eq!((71 + rest, 70 + rest_of_each, all), (205, 205, 205), "every object, and the end of initial state");
+    assert_eq!((seen.end_reason(), each.end_reason()), (Some(EndReason::ShutDown), Some(EndReason::ShutDown)));
+    assert_eq!(contents(&other), ALL);
+}
+
+/// Goal: a component that restarts often leaves no task behind in a copy that lives as long as the program. Method: the
+/// signal's future owns a value that is counted.
+#[tokio::test(start_paused = true)]
+async fn a_signal_to_come_is_dropped_with_the_use() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let kept = cluster.shared::<Pod>().start().unwrap();
+    ready(&kept).await;
+    let signal = Arc::new(());
+    for is_shut_down in [true, false] {
+        let brief = cluster.shared::<Pod>().start().unwrap();
+        let held = Arc::clone(&signal);
+        brief.shutdown_on(async move {
+            pending::<()>().await;
+            drop(held);
+        });
+        if is_shut_down {
+            brief.shutdown(SOON).await.unwrap();
+        }
+        drop(brief);
+        until("the end of the signal's task", || Arc::strong_count(&signal) == 1).await;
+    }
+    assert!(kept.is_running());
+}
+
+/// Goal: a copy that ended with its runtime is not handed out. kube's client does not outlive the runtime either, so a
+/// running task is all that the new copy can show.
+#[test]
+fn a_copy_that_ended_with_its_runtime_is_replaced() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let server = server();
+    let first = runtime();
+    let (cluster, ended) = first.block_on(async {
+        let cluster = Cluster::new(server.client());
+        let pods: [Informer<Pod>; 2] =
+            [cluster.shared(), cluster.shared().namespaces(["a", "b"])].map(|declared| declared.start().unwrap());
+        for pods in &pods {
+            ready(pods).await;
+        }
+        (cluster, pods)
+    });
+    drop(first);
+    assert_eq!(ended.each_ref().map(Informer::end_reason), [Some(EndReason::RuntimeGone); 2]);
+    runtime().block_on(async {
+        assert!(cluster.shared::<Pod>().start().unwrap().is_running());
+    });
+    drop(ended);
+}
