@@ -18,7 +18,7 @@ use crate::{
 /// Label of the copies; its value is the name of their Bundle.
 pub(crate) const COPY_OF: &str = "copies.example.dev/bundle";
 
-/// Everything the controller reads. Cheap to clone; followers run it too, so that a new leader starts with warm copies.
+/// The informers of the controller. Cheap to clone. Followers run them too, so that a new leader starts with warm caches.
 #[derive(Clone)]
 pub(crate) struct Informers {
     pub(crate) bundles: Informer<Bundle>,

@@ -1,4 +1,4 @@
-//! Kills the controller before and after each of its requests, and the leader at work.
+//! Tests that abort the controller before and after each of its requests, and the leader while it works.
 
 use std::{
     sync::{
@@ -24,10 +24,10 @@ use crate::{
     stage::{PATIENCE, Stage, TRUST},
 };
 
-/// Point at which the process dies: before or after one of its requests. A reconcile awaits nothing else that changes
-/// the cluster, so these are all the states in which a death can leave it.
+/// Point at which the controller is aborted: before or after one of its requests. Only requests change the cluster, so
+/// these points cover every state in which a crash can leave it.
 struct CrashPoint {
-    /// Points left before the death.
+    /// Points left before the crash.
     left: AtomicUsize,
     died: Notify,
 }
@@ -44,7 +44,7 @@ impl CrashPoint {
         }
     }
 
-    /// A client that dies here.
+    /// A client whose requests stop at this point.
     fn client(self: &Arc<Self>, client: &Client) -> Client {
         let (point, client) = (Arc::clone(self), client.clone());
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -60,7 +60,7 @@ impl CrashPoint {
     }
 }
 
-/// A process of the controller. Its requests go through `client`, its watches do not.
+/// Starts the controller in a task. Its writes go through `client`; its watches do not.
 fn life(stage: &Stage, client: Client, term: i32) -> JoinHandle<()> {
     let reads = stage.client.clone();
     tokio::spawn(async move {
@@ -71,7 +71,7 @@ fn life(stage: &Stage, client: Client, term: i32) -> JoinHandle<()> {
     })
 }
 
-/// Everything that users do with a Bundle, with the copies expected after each step.
+/// The life of a Bundle from creation to deletion, with the copies expected after each step.
 async fn use_bundle(stage: &Stage, name: &str) -> Result<(), Failure> {
     stage.set(TRUST, name, "first").await?;
     stage.create_bundle(name).await?;
@@ -83,9 +83,9 @@ async fn use_bundle(stage: &Stage, name: &str) -> Result<(), Failure> {
     stage.delete_bundle(name).await
 }
 
-/// Goal: the copies are right, and gone after a deletion, wherever a controller was killed. Method: for each request of
-/// a whole life of a Bundle, a controller that dies before it is sent and one that dies before its response is read,
-/// then a new controller.
+/// Goal: after a crash at any point, a new controller makes the copies equal to the original, and deletes them with
+/// their Bundle. Method: for each request in the life of a Bundle, abort one controller before the request is sent and
+/// another before its response is read; then start a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_copies_are_right_wherever_the_controller_was_killed() {
     let stage = Stage::start().await.expect("a server");
@@ -125,8 +125,9 @@ fn candidate(stage: &Stage, identity: &str) -> Candidate {
     Candidate { leases, name: "election".to_owned(), identity: identity.to_owned(), timing: TIMING }
 }
 
-/// Goal: one leader at a time, with a larger term each, whether its predecessor released the lease or died. Method: two
-/// candidates for each term, and a deposed leader that goes on.
+/// Goal: one replica leads at a time, and each term is larger than the term before it, whether the last leader released
+/// the lease or crashed. Method: two candidates compete for the second term; its leader stops renewing, and tries to
+/// renew again after a third replica has taken the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_term_has_one_leader_and_terms_grow() {
     let stage = Stage::start().await.expect("a server");
@@ -153,8 +154,8 @@ async fn each_term_has_one_leader_and_terms_grow() {
     stage.close().await.expect("a clean end");
 }
 
-/// Goal: a replica takes over from one that was killed, with warm copies and a larger term. Method: two replicas; the
-/// leader's task is aborted, which releases nothing.
+/// Goal: a follower takes over from a leader that crashed, with a larger term. Method: two replicas; the leader's task
+/// is aborted, so it does not release the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_takes_over_from_a_killed_leader() {
     let stage = Stage::start().await.expect("a server");

@@ -1,10 +1,11 @@
-//! Leader election by a Lease, with the rules of client-go: one replica leads, and the others wait with warm caches.
+//! Leader election by a Lease, with the rules of client-go: one replica leads, and the followers keep warm caches.
 //!
-//! INVARIANT: every write of the Lease is conditional on the version read, so that of two candidates one wins. INVARIANT:
-//! time is measured here, from when a version of the Lease was first seen: clocks of machines are never compared.
+//! INVARIANT: every write of the Lease is conditional on the version read, so that one of two candidates wins. INVARIANT:
+//! a Lease expires by this machine's clock, counted from when its version was first seen here. Clocks of different
+//! machines are never compared.
 //!
-//! kube-runtime has no leader election. Of the crates that have one, none for kube 5 takes an expired Lease over by a
-//! conditional write, which two candidates at once need.
+//! kube-runtime has no leader election. No crate for kube 5 takes an expired Lease over by a conditional write, without
+//! which two candidates can both believe that they lead.
 
 use std::time::Duration;
 
@@ -22,9 +23,9 @@ use tokio::time::{Instant, sleep, timeout};
 /// Times of an election.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// Time after which others take over a Lease that was not renewed. Whole seconds.
+    /// Time after which a follower takes over a Lease that was not renewed. Whole seconds.
     pub(crate) lease: Duration,
-    /// Time after which a leader that could not renew stops. Shorter than `lease`, so that two never lead.
+    /// Time after which a leader that could not renew stops. Shorter than `lease`, so that two replicas never lead.
     pub(crate) renew_deadline: Duration,
     /// Pause between attempts.
     pub(crate) retry: Duration,
@@ -70,7 +71,8 @@ impl Candidate {
         }
     }
 
-    /// Takes the Lease if it is free or has expired. `seen` is its last version and when that was first seen.
+    /// Takes the Lease if it is free or has expired. `seen` is its last version, with the time at which this replica
+    /// first saw it.
     async fn take(&self, seen: &mut Option<(Option<String>, Instant)>) -> Result<Option<Lease>, kube::Error> {
         let Some(found) = self.leases.get_opt(&self.name).await? else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
@@ -108,13 +110,13 @@ impl Candidate {
 }
 
 impl Leader {
-    /// The number of this leadership: larger than that of every earlier one.
+    /// Number of this leadership. Each new leader has a larger number than all leaders before it.
     pub(crate) fn term(&self) -> i32 {
         self.lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default()
     }
 
-    /// Renews the Lease, and returns once this replica must not write any more: the Lease could not be renewed in time,
-    /// or has a version that this replica did not see, as after a renewal whose response was lost.
+    /// Renews the Lease. Returns once this replica must stop writing: the Lease could not be renewed in time, or has a
+    /// version that this replica did not see, as after a renewal whose response was lost.
     pub(crate) async fn hold(&mut self) {
         let Timing { renew_deadline, retry, .. } = self.candidate.timing;
         loop {
@@ -136,8 +138,7 @@ impl Leader {
         won(leases.replace(name, &PostParams::default(), &lease).await)
     }
 
-    /// Gives the Lease up, so that the next candidate need not wait until it expires. Call it when nothing writes any
-    /// more.
+    /// Gives the Lease up, so that the next candidate need not wait until it expires. Call it after the last write.
     pub(crate) async fn release(self) -> Result<(), kube::Error> {
         let Candidate { leases, name, identity, .. } = &self.candidate;
         // Read again: a renewal may have been cut off before its response.

@@ -1,13 +1,13 @@
-//! How do I write a controller on an informer's store? This one keeps copies of a ConfigMap, such as the certificates a
-//! company trusts, in all namespaces that a `Bundle` selects. It has all that a controller in production needs: a
-//! custom resource, owned objects, a finalizer, status conditions, events, and leader election between replicas.
+//! A controller on an informer's store. It keeps copies of a ConfigMap, such as the certificates a company trusts, in
+//! all namespaces that a `Bundle` selects, and has the parts of a controller in production: a custom resource, owned
+//! objects, a finalizer, status conditions, events, and leader election between replicas.
 //!
-//! `cargo run --example controller -- --demo` needs no cluster: it starts a server and two replicas, acts like users,
-//! prints the controller's effects, and ends. `cargo run --example controller -- --print-crd | kubectl apply -f -` and
+//! `cargo run --example controller -- --demo` needs no cluster: it starts a server and two replicas, changes Bundles as
+//! users do, prints the controller's effects, and ends. `cargo run --example controller -- --print-crd | kubectl apply -f -` and
 //! `cargo run --example controller` work on the cluster of your kubeconfig.
 //!
-//! Read `control` first: four informers, and their triggers, which are all that connects the controller to a server.
-//! `reconcile` follows a Bundle, `leader` is the election, and `kills` kills the controller at each request.
+//! Read `control` first: it has the four informers and their triggers. `reconcile` makes the copies of one Bundle,
+//! `leader` is the election, and the tests in `kills` abort the controller at each of its requests.
 
 #![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
 
@@ -120,11 +120,11 @@ struct Replica {
 }
 
 impl Replica {
-    /// Fills its caches, waits until it leads, and controls until `stop` resolves. Then hands the leadership over, once
-    /// nothing writes any more.
+    /// Starts the informers, waits until this replica leads, and runs the controller until `stop` resolves. Releases the
+    /// lease after the last write.
     ///
     /// # Errors
-    /// Also if the leadership was lost. Then the process must end, and its successor starts as a follower.
+    /// Also if the leadership was lost. The process must end then; when it is started again, it is a follower.
     async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Failure> {
         let Self { client, trust_namespace, lease_namespace, identity, timing } = self;
         let informers = Informers::start(client.clone(), &trust_namespace)?;

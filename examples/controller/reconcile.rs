@@ -1,7 +1,7 @@
 //! Reconciles one Bundle. Reads the informers' stores; requests to the server are writes, and the list of a cleanup.
 //!
-//! INVARIANT: may be cut off at every await and started again, in this process or another one. INVARIANT: every write is
-//! conditional on the version read, so that a leader that was deposed and does not know it overwrites nothing.
+//! INVARIANT: a reconcile may be aborted at any await and repeated, in this process or another one. INVARIANT: every write
+//! is conditional on the version read, so a replica that lost its leadership without noticing overwrites no later write.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
-//! Three components of one program that share one copy of the pods: one watch, whatever each of them asks.
+//! Three components of one program that share one copy of the pods, and so one watch.
 //!
-//! `cargo run --example shared-copy` starts an API server with pods, and prints every request that the program sends to
-//! it to read. It fails if there is more than one.
+//! `cargo run --example shared-copy` starts an API server with pods, and prints every read request that the components
+//! send. It fails if there is more than one.
 
 #![expect(clippy::print_stdout, reason = "the requests are the product")]
 
