@@ -223,11 +223,12 @@ pub use crate::{
 #[cfg(feature = "runtime")]
 pub use crate::runtime::{Watcher, watcher};
 
-#[cfg(any(doc, doctest))]
+// Examples of both pages need the feature `controller`.
+#[cfg(all(doc, any(not(doctest), feature = "controller")))]
 #[doc = include_str!("../docs/migrating-from-client-go.md")]
 pub mod migrating_from_client_go {}
 
-#[cfg(all(any(doc, doctest), feature = "runtime"))]
+#[cfg(all(doc, feature = "runtime", any(not(doctest), feature = "controller")))]
 #[doc = include_str!("../docs/migrating-from-kube-runtime.md")]
 pub mod migrating_from_kube_runtime {}
 
