@@ -164,12 +164,7 @@ impl Stage<'_> {
 
     /// Starts all agents at once.
     fn gather(&self) -> Result<Crowd, Failure> {
-        // The agents stand for other machines, whose processors are not the server's.
-        let least = || {
-            let _ = rustix::process::nice(19);
-        };
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).on_thread_start(least).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let Production { files, places, .. } = self.production;
         let fleet = if self.host.act == Act::Streams {
             let guard = runtime.enter();

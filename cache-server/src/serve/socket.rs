@@ -1,5 +1,6 @@
 //! Streams on which connections are served, and the guard that resets a connection once its client makes no progress.
 //!
+//! INVARIANT: a connection that always has bytes to read lets others run after [`READ_TURN_BYTES`] of them.
 //! INVARIANT: a client that reads at least one byte within `Config::socket_stuck` is never disconnected, and the client of
 //! a tunnel never for that. The kernel's own `TCP_USER_TIMEOUT` does not guarantee that: it counts from the first full
 //! window and stops only once the window opens for all waiting data, so it ends readers that are merely slow. It is set
@@ -13,7 +14,7 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
     time::{Sleep, sleep},
 };
@@ -22,7 +23,7 @@ use super::{
     tap::{Tap, TappedStream},
     tls::TlsStream,
 };
-use crate::limits::UNCONFIRMED_MAX;
+use crate::limits::{READ_TURN_BYTES, UNCONFIRMED_MAX};
 
 /// Makes writes fail once the client has read none of them for `patience`.
 pub(super) struct StallGuard<S> {
@@ -37,6 +38,8 @@ pub(super) struct StallGuard<S> {
     limits_unconfirmed: bool,
     /// Runs while a write is blocked. Memory: one timer, and only then.
     stuck: Option<Pin<Box<Sleep>>>,
+    /// Bytes read since others could run.
+    read: usize,
 }
 
 /// A stream on which a connection is served.
@@ -81,19 +84,22 @@ impl<S: Socket> Socket for TlsStream<S> {
     }
 }
 
+impl<S> StallGuard<S> {
+    const fn new(abort: fn(&S), limit_unconfirmed: fn(&S, Option<Duration>), patience: Duration) -> Self {
+        Self { abort, patience, limit_unconfirmed, limits_unconfirmed: false, stuck: None, read: 0 }
+    }
+}
+
 impl StallGuard<TcpStream> {
     pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> TappedStream<TcpStream, Self> {
-        let tap = Self { abort: reset_on_close, patience, limit_unconfirmed, limits_unconfirmed: false, stuck: None };
-        TappedStream { stream, tap }
+        TappedStream { stream, tap: Self::new(reset_on_close, limit_unconfirmed, patience) }
     }
 }
 
 impl StallGuard<UnixStream> {
     /// The guard of a Unix socket, which knows no reset: the framing of a response shows that it was cut.
     pub(super) const fn unix(stream: UnixStream, patience: Duration) -> TappedStream<UnixStream, Self> {
-        let tap =
-            Self { abort: |_| {}, patience, limit_unconfirmed: |_, _| {}, limits_unconfirmed: false, stuck: None };
-        TappedStream { stream, tap }
+        TappedStream { stream, tap: Self::new(|_| {}, |_, _| {}, patience) }
     }
 }
 
@@ -114,6 +120,22 @@ fn limit_unconfirmed(stream: &TcpStream, limit: Option<Duration>) {
 const fn limit_unconfirmed(_: &TcpStream, _: Option<Duration>) {}
 
 impl<S> Tap<S> for StallGuard<S> {
+    /// Reads, but after [`READ_TURN_BYTES`] without a pause lets others run first.
+    fn poll_read(&mut self, stream: Pin<&mut S>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncRead,
+    {
+        if self.read >= READ_TURN_BYTES {
+            self.read = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = into.filled().len();
+        let polled = stream.poll_read(cx, into);
+        self.read = if polled.is_ready() { self.read + into.filled().len() - before } else { 0 };
+        polled
+    }
+
     /// Passes `written` on, unless writes have been blocked for too long.
     fn written(
         &mut self,
@@ -159,7 +181,14 @@ mod tests {
             ABORTS.fetch_add(1, Ordering::Relaxed);
         };
         let limit_unconfirmed = |_: &DuplexStream, _: Option<Duration>| {};
-        let tap = StallGuard { abort, patience: PATIENCE, limit_unconfirmed, limits_unconfirmed: false, stuck: None };
+        let tap = StallGuard {
+            abort,
+            patience: PATIENCE,
+            limit_unconfirmed,
+            limits_unconfirmed: false,
+            stuck: None,
+            read: 0,
+        };
         TappedStream { stream, tap }
     }
 
@@ -189,6 +218,24 @@ mod tests {
         ours.write_all(&[7]).await.expect("is read");
         assert_eq!(limit(&ours), Some(UNCONFIRMED_MAX));
         reading.await.expect("no panic").expect("arrives");
+    }
+
+    /// Goal: a long body delays others by a part of it only. Method: count the times at which the reader lets others run.
+    #[tokio::test]
+    async fn a_reader_with_many_bytes_lets_others_run() {
+        const TURNS: usize = 8;
+        let (ours, mut theirs) = duplex(TURNS * READ_TURN_BYTES);
+        theirs.write_all(&vec![7; TURNS * READ_TURN_BYTES]).await.expect("has room");
+        drop(theirs);
+        let mut ours = guarded(ours);
+        let mut body = Vec::new();
+        let mut reading = std::pin::pin!(ours.read_to_end(&mut body));
+        let mut turns = 1;
+        while futures::poll!(&mut reading).is_pending() {
+            turns += 1;
+        }
+        assert_eq!(body.len(), TURNS * READ_TURN_BYTES);
+        assert!(turns >= TURNS / 2, "{turns} turns");
     }
 
     /// Goal: a slow reader is served to the end, and one that stops is not. Method: a byte every 59 s for an hour,
