@@ -94,6 +94,10 @@ fn errors_name_the_object_and_the_field() {
     ] {
         assert_eq!(level("v1", &limited, false), Err(format!("{object}{error}")));
     }
+    for (queues, hand_size) in [(1, 1), (10_000, 1), (1_024, 6)] {
+        let largest = queue(json!({"queues": queues, "handSize": hand_size}));
+        assert!(level("v1", &largest, false).is_ok(), "{largest}");
+    }
 }
 
 #[test]

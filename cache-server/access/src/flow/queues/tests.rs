@@ -247,7 +247,15 @@ fn without_queues_requests_without_seats_are_refused() {
     }
     assert_eq!(queues.arrive(SECOND, 2, 1, never), Arrival::Refused(RefusalReason::ConcurrencyLimit));
     queues.finish(SECOND, grants.pop().unwrap(), never);
+    assert!(!queues.is_idle());
     assert!(matches!(queues.arrive(SECOND, 2, 1, never), Arrival::Dispatched(_)));
+}
+
+#[test]
+fn a_level_without_seats_refuses_all() {
+    let mut queues = FairQueues::new(Duration::ZERO, None, 0);
+    let refused = queues.arrive(SECOND, 1, 1, |_, _| panic!("none waits"));
+    assert_eq!(refused, Arrival::Refused(RefusalReason::ConcurrencyLimit));
 }
 
 #[test]
