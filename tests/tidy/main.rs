@@ -1,6 +1,7 @@
 //! Checks the rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`: arrows between crates, pure cores, one unsafe block,
 //! short files, and the words of comments and pages.
 
+mod api;
 mod cargo;
 mod generated;
 mod limits;

@@ -56,6 +56,7 @@ enum BodyKind {
 
 /// The body cannot be completed. The connection is reset so that the client does not take the part for the whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BodyError {
     /// A LIST or an initial state was read so slowly that keeping its state became too expensive.
     #[error("the state was read too slowly")]

@@ -1,0 +1,80 @@
+//! Checks the files of the public API in `docs/api` against the promises of `docs/semver.md`. `.ci/api` compares the files
+//! with the code.
+
+use std::{collections::BTreeSet, fs};
+
+use super::cargo::root;
+
+/// The crates whose API has a file: those that programs use.
+const CRATES: &[&str] = &["cache-server", "informer", "informer-core", "informer-testing", "watch-cache"];
+
+/// The standard library, and the primitive type whose name begins a path.
+const STANDARD: &[&str] = &["alloc", "core", "std", "str"];
+
+/// Crates that define the items which another crate re-exports under its own name.
+const FACADES: &[(&str, &str)] = &[
+    ("clap_builder", "clap"),
+    ("futures_core", "futures"),
+    ("kube_client", "kube"),
+    ("kube_core", "kube"),
+    ("kube_runtime", "kube"),
+    ("serde_core", "serde"),
+];
+
+/// The API of a crate: a line for each item.
+fn api(name: &str) -> String {
+    let path = root().join(format!("docs/api/{name}.txt"));
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}: run UPDATE=1 .ci/api"))
+}
+
+/// A section of `docs/semver.md`.
+fn section(heading: &str) -> String {
+    let page = fs::read_to_string(root().join("docs/semver.md")).expect("the page");
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("the section");
+    section.split("\n## ").next().expect("a first part").to_owned()
+}
+
+/// Goal: a program that upgrades another crate knows whether it has to upgrade ours. Method: the first part of each path
+/// in a signature is a crate of ours, of the standard library, or of the table.
+#[test]
+fn foreign_types_in_signatures_are_justified() {
+    let justified = section("Types of others").replace('_', "-");
+    let mut seen = BTreeSet::new();
+    for name in CRATES {
+        let api = api(name);
+        assert!(api.lines().count() > 50, "{name}: {} lines", api.lines().count());
+        for line in api.lines() {
+            for foreign in crates_of(line).filter(|root| !CRATES.iter().any(|ours| ours.replace('-', "_") == *root)) {
+                let facade = FACADES.iter().find(|(defining, _)| *defining == foreign);
+                let foreign = facade.map_or(foreign, |(_, facade)| facade).replace('_', "-");
+                assert!(justified.contains(&format!("`{foreign}` ")), "docs/semver.md justifies no {foreign} in: {line}");
+                seen.insert(foreign);
+            }
+        }
+    }
+    assert!(seen.contains("kube"), "{seen:?}");
+}
+
+/// Goal: a new value of an enum breaks no program, unless the page says so. Method: each enum without `#[non_exhaustive]`
+/// is named there.
+#[test]
+fn exhaustive_enums_are_listed() {
+    let listed = section("Enums");
+    let mut unlisted = Vec::new();
+    for name in CRATES {
+        let api = api(name);
+        let enums = api.lines().filter_map(|line| line.strip_prefix("pub enum "));
+        let paths = enums.filter_map(|path| path.split(['<', ' ']).next());
+        let is_listed = |path: &str| path.rsplit("::").next().is_some_and(|item| listed.contains(&format!("`{item}`")));
+        unlisted.extend(paths.filter(|path| !is_listed(path)).map(str::to_owned));
+    }
+    assert!(unlisted.is_empty(), "docs/semver.md does not list these exhaustive enums: {unlisted:#?}");
+}
+
+/// The crates whose paths are in a line, without the standard library.
+fn crates_of(line: &str) -> impl Iterator<Item = &str> {
+    let paths = line.split(|letter: char| !letter.is_alphanumeric() && !"_:".contains(letter));
+    let crates = paths.filter_map(|path| path.split_once("::")).map(|(root, _)| root);
+    // Generic parameters and `Self` begin with a capital.
+    crates.filter(|root| root.starts_with(char::is_lowercase) && !STANDARD.contains(root))
+}
