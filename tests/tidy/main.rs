@@ -3,6 +3,7 @@
 
 mod api;
 mod cargo;
+mod features;
 mod generated;
 mod limits;
 mod published;
