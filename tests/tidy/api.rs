@@ -47,7 +47,10 @@ fn foreign_types_in_signatures_are_justified() {
             for foreign in crates_of(line).filter(|root| !CRATES.iter().any(|ours| ours.replace('-', "_") == *root)) {
                 let facade = FACADES.iter().find(|(defining, _)| *defining == foreign);
                 let foreign = facade.map_or(foreign, |(_, facade)| facade).replace('_', "-");
-                assert!(justified.contains(&format!("`{foreign}` ")), "docs/semver.md justifies no {foreign} in: {line}");
+                assert!(
+                    justified.contains(&format!("`{foreign}` ")),
+                    "docs/semver.md justifies no {foreign} in: {line}"
+                );
                 seen.insert(foreign);
             }
         }

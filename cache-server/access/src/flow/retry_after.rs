@@ -55,11 +55,18 @@ impl RetryAfter {
 mod tests {
     use super::*;
 
-    /// Steps of kube-apiserver's own test: the second, its refusals, and the seconds to wait afterwards.
-    #[test]
-    fn the_wait_follows_the_refusals_as_in_kube_apiserver() {
+    /// Steps: the second, its refusals, and the seconds to wait afterwards.
+    fn play(steps: &[(u64, u32, u64)]) {
         let mut retry = RetryAfter::default();
-        for (second, refusals, seconds) in [
+        for &(second, refusals, seconds) in steps {
+            let last = (0..refusals).map(|_| retry.refused(second)).last();
+            assert_eq!(last, Some(seconds), "{second}");
+        }
+    }
+
+    #[test]
+    fn the_wait_follows_the_refusals_as_in_kube_apiservers_test() {
+        play(&[
             (1_000, 5, 1),
             (1_001, 11, 2),
             (1_002, 1, 2),
@@ -71,9 +78,11 @@ mod tests {
             (1_017, 1, 6),
             (1_021, 14, 5),
             (1_022, 1, 10),
-        ] {
-            let last = (0..refusals).map(|_| retry.refused(second)).last();
-            assert_eq!(last, Some(seconds), "{second}");
-        }
+        ]);
+    }
+
+    #[test]
+    fn the_wait_stays_at_one_refusal_a_second() {
+        play(&[(1_000, 5, 1), (1_001, 2, 2), (1_003, 1, 2)]);
     }
 }
