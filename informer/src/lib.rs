@@ -186,6 +186,8 @@ mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transport;
+#[cfg(all(test, feature = "testing"))]
+mod world;
 
 pub use informer_core::{
     InitialList, ListSemantic, Request, ResourceVersion,

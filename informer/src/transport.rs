@@ -5,6 +5,8 @@ mod client;
 mod connections;
 mod connector;
 mod credentials;
+#[cfg(test)]
+mod pipe;
 
 use std::{
     convert::Infallible,
@@ -25,6 +27,8 @@ use kube::client::Body;
 
 pub use self::client::client_from;
 pub(crate) use self::credentials::with_authority_file;
+#[cfg(all(test, feature = "testing"))]
+pub(crate) use self::pipe::piped_client;
 use crate::error::{Error, Kind};
 
 /// Connection to one endpoint. Cheap to clone.

@@ -67,6 +67,12 @@ impl RunningInformers {
         self.informers.lock().live.values().map(readiness).collect()
     }
 
+    /// Returns the running informers, in the order of their start.
+    #[cfg(all(test, feature = "testing"))]
+    pub(crate) fn live(&self) -> Vec<Arc<InformerState>> {
+        self.informers.lock().live.values().cloned().collect()
+    }
+
     /// Returns the running informers and the summed counts of the ended ones by type, both as of one moment.
     #[cfg(feature = "metrics")]
     pub(crate) fn read(&self) -> (Vec<Arc<InformerState>>, BTreeMap<String, Stats>) {

@@ -1,63 +1,24 @@
 //! A pool over pipes in memory, under paused time: pings, connections that fill up, failures that are shared.
 
-use std::{
-    convert::Infallible,
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::{convert::Infallible, io};
 
 use futures::stream;
 use http_body_util::StreamBody;
-use hyper::{
-    body::Frame,
-    rt::{Read, ReadBufCursor, Write},
-};
-use hyper_util::{
-    client::legacy::connect::{Connected, Connection},
-    rt::TokioIo,
-};
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{DuplexStream, copy_bidirectional, duplex},
+    io::{copy_bidirectional, duplex},
     sync::{Notify, watch},
     time::{Instant, timeout},
 };
 use tower::util::BoxCloneSyncService;
 
 use super::*;
+use crate::transport::{connector::BoxedSocket, pipe::NegotiatedPipe};
 
 const URL: &str = "https://server";
 /// Bytes that a pipe holds.
 const PIPE_BYTES: usize = 64 << 10;
-
-/// The client's end of a pipe, on which TLS would have negotiated HTTP/2.
-struct Negotiated(TokioIo<DuplexStream>);
-
-impl Connection for Negotiated {
-    fn connected(&self) -> Connected {
-        Connected::new().negotiated_h2()
-    }
-}
-
-impl Read for Negotiated {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl Write for Negotiated {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
 
 /// An HTTP/2 server whose responses begin and do not end, behind a network that can fall silent.
 #[derive(Clone, Default)]
@@ -100,7 +61,7 @@ impl PipeServer {
         });
         let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         tokio::spawn(server.serve_connection(TokioIo::new(far), service));
-        Ok(Box::new(Negotiated(TokioIo::new(near))))
+        Ok(NegotiatedPipe::boxed(near))
     }
 
     fn opened(&self) -> usize {

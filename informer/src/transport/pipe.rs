@@ -1,0 +1,73 @@
+//! Connections in memory, for tests: pipes on which TLS would have negotiated HTTP/2.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use kube::client::ConfigExt as _;
+use tokio::io::DuplexStream;
+use tower::{BoxError, ServiceBuilder, util::BoxCloneSyncService};
+
+use super::{connections::ConnectionPool, connector::BoxedSocket};
+
+/// The client's end of a pipe.
+pub(super) struct NegotiatedPipe(TokioIo<DuplexStream>);
+
+impl NegotiatedPipe {
+    pub(super) fn boxed(stream: DuplexStream) -> BoxedSocket {
+        Box::new(Self(TokioIo::new(stream)))
+    }
+}
+
+impl Connection for NegotiatedPipe {
+    fn connected(&self) -> Connected {
+        Connected::new().negotiated_h2()
+    }
+}
+
+impl Read for NegotiatedPipe {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl Write for NegotiatedPipe {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A client with the connections of [`client_from`](super::client_from). `open` opens one.
+#[cfg(feature = "testing")]
+pub(crate) fn piped_client<O, F>(open: O) -> kube::Client
+where
+    O: Fn() -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = io::Result<DuplexStream>> + Send + 'static,
+{
+    let connector = BoxCloneSyncService::new(tower::service_fn(move |_: Uri| {
+        let opening = open();
+        async move { Ok::<_, BoxError>(NegotiatedPipe::boxed(opening.await?)) }
+    }));
+    let url = Uri::from_static("https://server");
+    let pool = ConnectionPool::new(url.clone(), connector);
+    let service = ServiceBuilder::new()
+        .layer(kube::Config::new(url).base_uri_layer())
+        .service(tower::service_fn(move |request| pool.clone().send(request)));
+    kube::Client::new(service, "default")
+}
