@@ -307,7 +307,9 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
 
     /// Returns a use of a copy that answers `question`, running or new.
     fn find(&self, question: CopyQuestion, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
-        if let Some(equal) = table.get(&question).filter(|copy| copy.is_running()) {
+        let equal = table.get(&question).filter(|copy| copy.is_running());
+        // A watch of its own takes the place of a filtered copy, which its users keep.
+        if let Some(equal) = equal.filter(|copy| self.from_wider || !copy.is_filtered()) {
             return Ok(CopyUse::new(equal));
         }
         let wider = table.values().filter(|copy| self.from_wider && !matches!(copy.origin, CopyOrigin::Wider));
@@ -332,7 +334,8 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
                 if is_shared { self.find(part, table) } else { self.open(part, table) }
             };
             let parts = question.namespaces.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-            let origin = CopyOrigin::Namespaces(parts.len());
+            let has_filtered = parts.iter().any(|part| part.copy.is_filtered());
+            let origin = CopyOrigin::Namespaces { count: parts.len(), has_filtered };
             let (derived, source, progress) = DerivedCopy::new(parts, Box::new(|_| true), Vec::new());
             let copy = SharedCopy::new(question, origin, source, progress, Decoders::default());
             return Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), table));

@@ -64,8 +64,8 @@ pub(super) enum CopyOrigin {
     Watch,
     /// A wider copy, whose objects are filtered.
     Wider,
-    /// The copies of this number of namespaces, merged.
-    Namespaces(usize),
+    /// The copies of `count` namespaces, merged; some of them may be filtered out of wider ones.
+    Namespaces { count: usize, has_filtered: bool },
     /// Another copy, to which one user's indexes are added.
     Indexed(Arc<SharedCopy>),
 }
@@ -205,12 +205,22 @@ impl SharedCopy {
         Arc::new(DeclaredObjects::from(&self.question))
     }
 
+    /// Returns true if a wider copy that others declared supplies some of the objects.
+    pub(super) fn is_filtered(&self) -> bool {
+        match &self.origin {
+            CopyOrigin::Watch => false,
+            CopyOrigin::Wider => true,
+            CopyOrigin::Namespaces { has_filtered, .. } => *has_filtered,
+            CopyOrigin::Indexed(copy) => copy.is_filtered(),
+        }
+    }
+
     fn note(&self) -> String {
         let users = self.users.borrow().count;
         match &self.origin {
             CopyOrigin::Watch => format!("shared by {users}"),
             CopyOrigin::Wider => format!("shared by {users}, filtered here: {}", self.question),
-            CopyOrigin::Namespaces(count) => format!("shared by {users}, one of {count} namespaces"),
+            CopyOrigin::Namespaces { count, .. } => format!("shared by {users}, one of {count} namespaces"),
             CopyOrigin::Indexed(copy) => copy.note(),
         }
     }

@@ -241,6 +241,13 @@ async fn a_wider_copy_is_not_used_where_it_may_be_wrong() {
     let own = cluster.shared::<Pod>().namespace("a").from_wider(false).start().unwrap();
     ready(&own).await;
     assert_eq!(asked(&server), 3);
+    let filtered = cluster.shared::<Pod>().namespace("b").start().unwrap();
+    ready(&filtered).await;
+    let own = cluster.shared::<Pod>().namespace("b").from_wider(false).start().unwrap();
+    ready(&own).await;
+    assert!(own.explain().ends_with(" (shared by 1)"), "{}", own.explain());
+    assert!(filtered.explain().contains("filtered here"), "{}", filtered.explain());
+    assert_eq!(asked(&server), 4, "an equal copy that is filtered is none of its own");
     for semantic in
         [ListSemantic::MostRecent, ListSemantic::NotOlderThan(45_u64.into()), ListSemantic::Exact(45_u64.into())]
     {
