@@ -4,30 +4,17 @@
 //! that large. A task checks the process's size once a second and trims once it is quiet after a rise.
 //!
 //! `malloc_trim` does not reach the free end of a thread's arena, which glibc returns when it exceeds a threshold. By
-//! default that threshold follows the largest block freed, up to 64 MiB for each arena; here it is fixed.
+//! default that threshold follows the largest block freed, up to 64 MiB for each arena; here it is fixed, from the start
+//! of the program on.
 //!
 //! `MALLOC_ARENA_MAX=2` in the environment bounds the number of arenas as well; the runtime has one worker per core,
 //! so there are few arenas in any case.
 
 use crate::{
     cacher::Caches,
-    limits::{ARENA_FREE_END_MAX, TRIM_BYTES, TRIM_EVERY},
+    limits::{self, TRIM_BYTES, TRIM_EVERY},
     metrics::{Metrics, resident_bytes},
 };
-
-/// Fixes the size above which the free end of an arena is returned to the system when a block is freed. With it, blocks of
-/// 128 KiB and more always have a mapping of their own. To be called before any such block is freed.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(crate) fn bound_arenas() {
-    let bytes = ARENA_FREE_END_MAX.try_into().expect("a small number");
-    #[expect(unsafe_code, reason = "glibc's call to set a parameter; takes no pointer and is safe at any time")]
-    // SAFETY: `mallopt` only sets fields of the allocator's own state, under its own lock.
-    let _ = unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, bytes) };
-}
-
-/// Other allocators have no such parameter.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn bound_arenas() {}
 
 /// Trims after bursts, for ever. Cost at rest: one read of `/proc` per second.
 pub(crate) async fn trim_after_bursts(metrics: &Metrics, caches: &Caches) {
@@ -104,12 +91,14 @@ impl TrimPolicy {
     }
 }
 
-/// Returns the free memory of all arenas to the system. Cost: milliseconds, walks the free lists.
+/// Returns the free memory of all arenas to the system, and fixes the threshold of their free ends. Cost: milliseconds,
+/// walks the free lists. After the first call, blocks of 128 KiB and more have a mapping of their own.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn trim() {
-    #[expect(unsafe_code, reason = "glibc's call to give memory back; takes no pointer and is safe at any time")]
-    // SAFETY: `malloc_trim` only touches the allocator's own state, under its own locks.
-    let _ = unsafe { libc::malloc_trim(0) };
+    let free_end = limits::ARENA_FREE_END_MAX.try_into().expect("a small number");
+    #[expect(unsafe_code, reason = "glibc's calls to give memory back; they take no pointer and are safe at any time")]
+    // SAFETY: both only touch the allocator's own state, under its own locks.
+    let _ = unsafe { (libc::mallopt(libc::M_TRIM_THRESHOLD, free_end), libc::malloc_trim(0)) };
 }
 
 /// Other allocators return memory on their own.

@@ -72,7 +72,8 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Ok(Arguments { command }) => command,
         Err(error) => return explain(&error),
     };
-    allocator::bound_arenas();
+    // Before any large block is freed, which would change the allocator's thresholds.
+    allocator::trim();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail_input(&format!("cannot start: {error}")),

@@ -47,6 +47,7 @@ const INTERNAL: &[&str] = &[
     "VERDICTS_KEPT",
     "WEIGHT_UNREAD",
     // Files, tasks and memory of the process.
+    "ARENA_FREE_END_MAX",
     "DISK_CACHE_BYTES",
     "DURABLE_BATCH_BYTES_MAX",
     "DURABLE_BATCH_MAX",
