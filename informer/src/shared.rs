@@ -295,7 +295,12 @@ impl<K> SharedBuilder<K> {
         let (derived, source, progress) = DerivedCopy::new(vec![used], Box::new(|_| true), keeping.indexes);
         // Its decoder belongs to the index handles. Functions do not compare, so it is no other user's.
         let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, Decoders::of(decoded));
-        Ok(Informer::using(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), &mut CopyTable::new())))
+        Ok(Informer::using(self.keep(
+            copy,
+            Duration::ZERO,
+            CopyFeed::Derived(Box::new(derived)),
+            &mut CopyTable::new(),
+        )))
     }
 }
 
@@ -322,7 +327,7 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
         let (derived, source, progress) = DerivedCopy::new(vec![CopyUse::new(wider)], filter, Vec::new());
         let copy = SharedCopy::new(question, CopyOrigin::Wider, source, progress, decoders);
         // The wider copy has a grace period of its own, and filtering it again costs no request.
-        Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), table))
+        Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(Box::new(derived)), table))
     }
 
     /// Starts a copy of what `question` asks, and adds it to the table.
@@ -338,7 +343,7 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
             let origin = CopyOrigin::Namespaces { count: parts.len(), has_filtered };
             let (derived, source, progress) = DerivedCopy::new(parts, Box::new(|_| true), Vec::new());
             let copy = SharedCopy::new(question, origin, source, progress, Decoders::default());
-            return Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(derived), table));
+            return Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(Box::new(derived)), table));
         }
         let mut feeding = (self.feeding)(self.declared.within(question.namespaces.first()));
         if let Some(time) = self.form.linger {

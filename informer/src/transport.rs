@@ -7,6 +7,8 @@ mod connector;
 mod credentials;
 #[cfg(test)]
 mod pipe;
+#[cfg(all(test, feature = "testing"))]
+mod piped;
 
 use std::{
     convert::Infallible,
@@ -28,7 +30,7 @@ use kube::client::Body;
 pub use self::client::client_from;
 pub(crate) use self::credentials::with_authority_file;
 #[cfg(all(test, feature = "testing"))]
-pub(crate) use self::pipe::piped_client;
+pub(crate) use self::piped::piped_client;
 use crate::error::{Error, Kind};
 
 /// Connection to one endpoint. Cheap to clone.

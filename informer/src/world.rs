@@ -195,7 +195,7 @@ impl ProgramWorld {
             return Ok(());
         }
         let is_long_lived = self.is_long_lived;
-        let mut declared = self.cluster.shared::<Pod>().labels(question.labels).fields(&question.fields());
+        let mut declared = self.cluster.shared::<Pod>().labels(question.labels).fields(question.fields());
         if !question.namespaces.is_empty() {
             declared = declared.namespaces(question.namespaces.iter().copied());
         }

@@ -265,7 +265,7 @@ mod tests {
     fn the_index_by_uid_is_recognised() {
         let mut keep = Keep::<Pod>::default();
         keep.index(index::node);
-        keep.index(|pod| index::uid(pod));
+        keep.index(index::uid);
         assert_eq!(keep.decoded.uid_index(), None, "a closure may return anything");
         keep.index(index::uid);
         keep.index(index::uid);

@@ -75,7 +75,7 @@ pub(super) enum CopyFeed {
     /// An informer with a task of its own, which its drop ends.
     Watch { _running: Arc<KeepAlive> },
     /// A store that follows other copies, in the copy's task.
-    Derived(DerivedCopy),
+    Derived(Box<DerivedCopy>),
 }
 
 /// The caches of decoded objects of one copy, by type. Clones share them.

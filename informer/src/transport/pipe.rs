@@ -6,17 +6,14 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::{
     client::legacy::connect::{Connected, Connection},
     rt::TokioIo,
 };
-use kube::client::ConfigExt as _;
 use tokio::io::DuplexStream;
-use tower::{BoxError, ServiceBuilder, util::BoxCloneSyncService};
 
-use super::{connections::ConnectionPool, connector::BoxedSocket};
+use super::connector::BoxedSocket;
 
 /// The client's end of a pipe.
 pub(super) struct NegotiatedPipe(TokioIo<DuplexStream>);
@@ -51,23 +48,4 @@ impl Write for NegotiatedPipe {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
     }
-}
-
-/// A client with the connections of [`client_from`](super::client_from). `open` opens one.
-#[cfg(feature = "testing")]
-pub(crate) fn piped_client<O, F>(open: O) -> kube::Client
-where
-    O: Fn() -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = io::Result<DuplexStream>> + Send + 'static,
-{
-    let connector = BoxCloneSyncService::new(tower::service_fn(move |_: Uri| {
-        let opening = open();
-        async move { Ok::<_, BoxError>(NegotiatedPipe::boxed(opening.await?)) }
-    }));
-    let url = Uri::from_static("https://server");
-    let pool = ConnectionPool::new(url.clone(), connector);
-    let service = ServiceBuilder::new()
-        .layer(kube::Config::new(url).base_uri_layer())
-        .service(tower::service_fn(move |request| pool.clone().send(request)));
-    kube::Client::new(service, "default")
 }
