@@ -71,6 +71,7 @@ impl<S: DriverSink> Driver<S> {
         let wanted = RequestedParts {
             metadata_only: setup.metadata_only,
             without_managed_fields: setup.config.drops_managed_fields(),
+            gzip: setup.config.gzip(),
         };
         let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, wanted);
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();

@@ -42,8 +42,8 @@ pub(crate) enum Kind {
     Refused { code: u16, status: Option<Box<Status>>, retry_after: Option<Duration> },
     /// The headers accepted the request, but a Status came in place of objects.
     InAnswer(Box<Status>),
-    /// The body broke off.
-    Body(kube::Error),
+    /// The body broke off, or its compression is broken.
+    Body(Box<dyn StdError + Send + Sync>),
     /// The body violates the protocol.
     Frame(FrameError),
     /// One object of the body was skipped; the response continues after it.
@@ -246,7 +246,8 @@ impl fmt::Display for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.kind {
-            Kind::Connect(error) | Kind::Body(error) => Some(error),
+            Kind::Connect(error) => Some(error),
+            Kind::Body(error) => Some(&**error),
             Kind::Refused { status, .. } => status.as_deref().map(|status| status as _),
             Kind::InAnswer(status) => Some(&**status),
             Kind::Frame(error) => Some(error),

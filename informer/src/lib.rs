@@ -125,7 +125,8 @@
 //! - shutdown with a deadline or by a signal ([`Informer::shutdown`], [`Informer::shutdown_on`]), the reason of an end
 //!   ([`EndReason`]), and one call for liveness probes ([`Informer::is_alive`]);
 //! - one HTTP/2 connection for all watches of a process, with pings, and credentials that are renewed while watches run
-//!   ([`client_from`]); detection of silent dead connections ([`Config::idle_timeout`]);
+//!   ([`client_from`]); detection of silent dead connections ([`Config::idle_timeout`]); compressed lists for slow links
+//!   (feature `gzip`: `Config::gzip_lists`);
 //! - a raw stream of changes as bytes, in order, without a store and without a task of its own ([`raw`]);
 //! - a `tracing` root span for each session and a debug event for each request, never with a body; metrics for
 //!   Prometheus (feature `metrics`);
@@ -136,7 +137,7 @@
 //!
 //! # Not supported yet
 //!
-//! Compressed responses; load balancing over several servers of one history.
+//! Compressed watches; load balancing over several servers of one history.
 //!
 //! Not planned: protobuf, subresources, writes (use `kube::Api`).
 //!
@@ -221,6 +222,9 @@ pub use crate::{
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
     transport::client_from,
 };
+
+#[cfg(feature = "gzip")]
+pub use crate::transport::GzipError;
 
 #[cfg(feature = "runtime")]
 pub use crate::runtime::{Watcher, watcher};

@@ -1,10 +1,13 @@
 //! Sends requests through kube's client and returns responses as bytes.
 //! INVARIANT: one `send` is one request; the layers below do not retry. No body is buffered whole.
 
+mod body;
 mod client;
 mod connections;
 mod connector;
 mod credentials;
+#[cfg(feature = "gzip")]
+mod gzip;
 #[cfg(test)]
 mod pipe;
 #[cfg(all(test, feature = "testing"))]
@@ -27,8 +30,11 @@ use informer_core::{
 };
 use kube::client::Body;
 
+use self::body::DecodedBody;
 pub use self::client::client_from;
 pub(crate) use self::credentials::with_authority_file;
+#[cfg(feature = "gzip")]
+pub use self::gzip::GzipError;
 #[cfg(all(test, feature = "testing"))]
 pub(crate) use self::piped::piped_client;
 use crate::error::{Error, Kind};
@@ -52,6 +58,8 @@ pub(crate) struct RequestedParts {
     pub(crate) metadata_only: bool,
     /// Not `metadata.managedFields`, almost half of a generated pod. They are cut here in any case.
     pub(crate) without_managed_fields: bool,
+    /// True if lists may be compressed.
+    pub(crate) gzip: bool,
 }
 
 /// Form of a response.
@@ -70,7 +78,7 @@ pub(crate) struct Answer {
     request: Request,
     form: ResponseForm,
     marks: Option<MarksReply>,
-    body: Body,
+    body: DecodedBody,
 }
 
 impl Transport {
@@ -95,13 +103,14 @@ impl Transport {
         }
     }
 
-    async fn exchange(&self, request: &Request, form: ResponseForm) -> Result<(Body, Option<MarksReply>), Kind> {
+    async fn exchange(&self, request: &Request, form: ResponseForm) -> Result<(DecodedBody, Option<MarksReply>), Kind> {
         let body = self.empty_body().await?;
+        let accepts_gzip = self.accepts_gzip(form);
         let mut sent = http::Request::get(request.uri())
             .header(header::ACCEPT, self.accept(form))
             // Explicit, because a kube client built with gzip would otherwise request it, hold a 32 KiB window for
             // every watch, and see events only when the server's compressor flushes.
-            .header(header::ACCEPT_ENCODING, "identity")
+            .header(header::ACCEPT_ENCODING, if accepts_gzip { "gzip" } else { "identity" })
             .body(body)
             .map_err(|error| Kind::Connect(kube::Error::HttpError(error)))?;
         if let Some(asked) = request.marks().and_then(|asked| HeaderValue::from_str(asked).ok()) {
@@ -110,7 +119,7 @@ impl Transport {
         let (parts, body) = self.client.send(sent).await.map_err(Kind::Connect)?.into_parts();
         if parts.status == http::StatusCode::OK {
             let marks = parts.headers.get(MARKS).and_then(|value| MarksReply::parse(value.as_bytes()));
-            return Ok((body, marks));
+            return Ok((DecodedBody::new(body, &parts.headers, accepts_gzip), marks));
         }
         // Do not lose the status code because the error body is slow.
         let body = tokio::time::timeout(ERROR_BODY_TIME_MAX, read_at_most(body, limits::ERROR_BODY_BYTES_MAX)).await;
@@ -122,12 +131,19 @@ impl Transport {
         })
     }
 
+    /// Returns true if the response may be compressed.
+    const fn accepts_gzip(&self, form: ResponseForm) -> bool {
+        self.wanted.gzip && matches!(form, ResponseForm::List)
+    }
+
     /// The `Accept` header. Metadata-only lists and single objects have different names, and each name is a 406 for the
     /// other form. Plain JSON follows for servers that know neither. kube-apiserver ignores parameters it does not know
     /// (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that refuse them, the type
     /// is repeated without parameters.
     const fn accept(&self, form: ResponseForm) -> &'static str {
-        let RequestedParts { metadata_only, without_managed_fields } = self.wanted;
+        let RequestedParts { metadata_only, without_managed_fields, gzip: _ } = self.wanted;
+        // cache-server compresses whole objects only.
+        let without_managed_fields = without_managed_fields && !self.accepts_gzip(form);
         match (metadata_only, without_managed_fields, form) {
             (false, false, ResponseForm::Watch | ResponseForm::List | ResponseForm::Object) => "application/json",
             (false, true, ResponseForm::Watch | ResponseForm::List | ResponseForm::Object) => {
@@ -159,17 +175,7 @@ impl Transport {
 impl Answer {
     /// The next bytes; `None` once the response has ended. Cancel safe.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        loop {
-            match self.body.frame().await {
-                None => return Ok(None),
-                Some(Ok(frame)) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Ok(Some(bytes));
-                    }
-                }
-                Some(Err(error)) => return Err(Error::new(Kind::Body(error), Some(&self.request))),
-            }
-        }
+        self.body.chunk().await.map_err(|error| Error::new(Kind::Body(error), Some(&self.request)))
     }
 
     /// Reads the last bytes after a list's end, so that its connection can be reused. Gives up after `DRAIN_TIME_MAX`:

@@ -10,6 +10,7 @@ mod checkpoint;
 mod controllers;
 mod endpoints;
 mod fake;
+mod gzip;
 mod histories;
 mod indexes;
 mod lifecycle;

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod components;
+mod gzip;
 mod history;
 mod hostile;
 mod informers;
