@@ -2,6 +2,7 @@
 
 use std::{
     io::BufRead as _,
+    path::PathBuf,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -15,23 +16,49 @@ use informer::{Cluster, InitialList, ListSemantic, Representation};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt as _,
+    core::ApiResource,
     runtime::{WatchStreamExt as _, reflector, watcher},
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::{Failure, HEAP, controllers, gate::Gate, memory};
+use crate::{Failure, HEAP, components, controllers, gate::Gate, memory, types};
 
 /// Client to measure and address of the server.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    #[arg(long)]
-    address: String,
+    #[command(flatten)]
+    server: ServerAddress,
     #[arg(long)]
     kind: Kind,
-    /// Pods on the server.
+}
+
+/// Address of the server.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerAddress {
     #[arg(long)]
-    pods: usize,
+    pub(crate) url: String,
+    /// Certificate of the server, in DER.
+    #[arg(long)]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl ServerAddress {
+    pub(crate) fn config(&self) -> Result<kube::Config, Failure> {
+        let mut config = kube::Config::new(self.url.parse()?);
+        config.root_cert = self.ca.as_ref().map(|ca| Ok::<_, Failure>(vec![std::fs::read(ca)?])).transpose()?;
+        Ok(config)
+    }
+
+    /// kube's own client.
+    pub(crate) fn client(&self) -> Result<kube::Client, Failure> {
+        Ok(kube::Client::try_from(self.config()?)?)
+    }
+
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let ca = self.ca.iter().map(|ca| format!("--ca={}", ca.display()));
+        [format!("--url={}", self.url)].into_iter().chain(ca).collect()
+    }
 }
 
 /// The client under measurement.
@@ -55,9 +82,65 @@ pub(crate) enum Kind {
     KubeController,
     /// The controller on an informer's store.
     InformerController,
+    /// Components of one program, each with a reflector of its own.
+    KubeComponents,
+    /// Components of one program as subscribers of one shared reflector (feature `unstable-runtime`).
+    KubeComponentsShared,
+    /// Components of one program that declare a shared informer.
+    InformerComponents,
+    /// The same components, with decoded objects in the store.
+    InformerComponentsTyped,
+    /// A reflector for each of many types.
+    KubeTypes,
+    /// An informer for each of many types, over kube's client, which speaks HTTP/1.1.
+    InformerTypesHttp1,
+    /// An informer for each of many types, over HTTP/2.
+    InformerTypes,
+    /// The informer by one list.
+    InformerList,
+    /// The informer by one compressed list.
+    InformerListGzip,
+}
+
+/// Section of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// One copy of all pods, or a controller over it, at each size.
+    Copies,
+    /// Components of one program on one type.
+    Components,
+    /// One program on many types.
+    Types,
+    /// One list, plain and compressed.
+    Lists,
+    /// Framing and storing without sockets.
+    Frames,
+    /// Requests to a failing server.
+    Refusals,
 }
 
 impl Kind {
+    /// The section that measures this client.
+    pub(crate) const fn section(self) -> Section {
+        match self {
+            Self::KubePages
+            | Self::KubeStream
+            | Self::KubeStreamTrimmed
+            | Self::Informer
+            | Self::InformerPages
+            | Self::InformerTyped
+            | Self::InformerPacked
+            | Self::KubeController
+            | Self::InformerController => Section::Copies,
+            Self::KubeComponents
+            | Self::KubeComponentsShared
+            | Self::InformerComponents
+            | Self::InformerComponentsTyped => Section::Components,
+            Self::KubeTypes | Self::InformerTypesHttp1 | Self::InformerTypes => Section::Types,
+            Self::InformerList | Self::InformerListGzip => Section::Lists,
+        }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::KubePages => "kube reflector, pages",
@@ -69,6 +152,15 @@ impl Kind {
             Self::InformerPacked => "informer, Packed",
             Self::KubeController => "kube controller",
             Self::InformerController => "informer, controller",
+            Self::KubeComponents => "kube, a reflector each",
+            Self::KubeComponentsShared => "kube, one shared reflector (unstable)",
+            Self::InformerComponents => "informer, shared",
+            Self::InformerComponentsTyped => "informer, shared, Typed",
+            Self::KubeTypes => "kube reflectors, HTTP/1.1",
+            Self::InformerTypesHttp1 => "informers, HTTP/1.1",
+            Self::InformerTypes => "informers, HTTP/2",
+            Self::InformerList => "informer, one list",
+            Self::InformerListGzip => "informer, one list, gzip",
         }
     }
 }
@@ -89,6 +181,12 @@ pub(crate) struct Report {
     pub(crate) cpu_s: f64,
     /// Live changes received so far; reconciles, for a controller.
     pub(crate) events: u64,
+    /// Requests sent so far.
+    pub(crate) requests: u64,
+    /// Bytes of response bodies received so far, as sent.
+    pub(crate) body_bytes: u64,
+    /// Connections that are open.
+    pub(crate) connections: usize,
 }
 
 /// Pause before the resident size is measured.
@@ -118,7 +216,16 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
     });
     runtime.block_on(async {
         let gate = Gate::new();
-        let client = kube::Client::try_from(kube::Config::new(format!("http://{}", arguments.address).parse()?))?;
+        let types = if arguments.kind.section() == Section::Types {
+            types::all(arguments.server.client()?).await?
+        } else {
+            Vec::new()
+        };
+        let client = if arguments.kind == Kind::InformerTypes {
+            informer::client_from(arguments.server.config()?)?
+        } else {
+            arguments.server.client()?
+        };
         let client = gate.client(client);
         println!("ready");
         let mut copy = None;
@@ -126,7 +233,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
             let report = match command.as_str() {
                 "sync" => {
                     let mut measure = Measure::begin()?;
-                    let started = copy.insert(start(arguments, client.clone())?);
+                    let started = copy.insert(start(arguments.kind, &types, client.clone())?);
                     measure.until_synced(started, 1).await?;
                     measure.report(started).await?
                 }
@@ -144,6 +251,12 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
                 }
                 "now" => now(copy.as_ref().ok_or("nothing is synced")?),
                 other => return Err(format!("no such command: {other}").into()),
+            };
+            let report = Report {
+                requests: gate.passed.requests.load(Ordering::Relaxed),
+                body_bytes: gate.passed.body_bytes.load(Ordering::Relaxed),
+                connections: memory::connections(&arguments.server.url)?,
+                ..report
             };
             println!("{}", serde_json::to_string(&report)?);
         }
@@ -195,22 +308,31 @@ impl Measure {
             live_peak,
             cpu_s,
             events: (copy.events)(),
+            ..Report::default()
         })
     }
 }
 
-fn start(arguments: &Arguments, client: kube::Client) -> Result<Copy, Failure> {
+fn start(kind: Kind, types: &[ApiResource], client: kube::Client) -> Result<Copy, Failure> {
     let stream = watcher::Config::default().streaming_lists();
-    match arguments.kind {
+    match kind {
         Kind::KubePages => Ok(kube_reflector(client, watcher::Config::default(), false)),
         Kind::KubeStream => Ok(kube_reflector(client, stream, false)),
         Kind::KubeStreamTrimmed => Ok(kube_reflector(client, stream, true)),
-        Kind::Informer => informer(client, InitialList::Stream, Representation::Json),
-        Kind::InformerPages => informer(client, InitialList::Paged, Representation::Json),
-        Kind::InformerTyped => informer(client, InitialList::Stream, Representation::Typed),
-        Kind::InformerPacked => informer(client, InitialList::Stream, Representation::Packed),
-        Kind::KubeController => Ok(controllers::kube(client, arguments.pods)),
-        Kind::InformerController => controllers::informer(client, arguments.pods),
+        Kind::Informer => informer(client, InitialList::Stream, Representation::Json, false),
+        Kind::InformerPages => informer(client, InitialList::Paged, Representation::Json, false),
+        Kind::InformerTyped => informer(client, InitialList::Stream, Representation::Typed, false),
+        Kind::InformerPacked => informer(client, InitialList::Stream, Representation::Packed, false),
+        Kind::InformerList => informer(client, InitialList::Unpaged, Representation::Json, false),
+        Kind::InformerListGzip => informer(client, InitialList::Unpaged, Representation::Json, true),
+        Kind::KubeController => Ok(controllers::kube(client)),
+        Kind::InformerController => controllers::informer(client),
+        Kind::KubeComponents => Ok(components::kube(&client)),
+        Kind::KubeComponentsShared => components::kube_shared(client),
+        Kind::InformerComponents => components::informer(client, Representation::Json),
+        Kind::InformerComponentsTyped => components::informer(client, Representation::Typed),
+        Kind::KubeTypes => Ok(types::kube(&client, types)),
+        Kind::InformerTypesHttp1 | Kind::InformerTypes => types::informer(client, types),
     }
 }
 
@@ -253,14 +375,19 @@ struct Counted {
     first: OnceLock<Duration>,
 }
 
-fn informer(client: kube::Client, initial: InitialList, representation: Representation) -> Result<Copy, Failure> {
+fn informer(
+    client: kube::Client,
+    initial: InitialList,
+    representation: Representation,
+    gzip: bool,
+) -> Result<Copy, Failure> {
     let semantic = match initial {
         // With resourceVersion 0 a stock server would ignore the limit.
         InitialList::Paged => ListSemantic::MostRecent,
         InitialList::Auto | InitialList::Stream | InitialList::Unpaged | _ => ListSemantic::Any,
     };
     let builder = Cluster::new(client).informer::<Pod>().initial_list(initial).list_semantic(semantic);
-    let pods = builder.store(representation).start()?;
+    let pods = builder.config(|config| config.gzip_lists = gzip).store(representation).start()?;
     let (syncs, events, first) = (pods.clone(), pods.clone(), pods.clone());
     Ok(Copy {
         syncs: Box::new(move || syncs.stats().reflector.syncs),

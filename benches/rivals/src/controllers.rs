@@ -40,7 +40,7 @@ impl Reconciles {
 }
 
 /// kube's controller. Its initial states are counted by reconciles: each reconciles every object.
-pub(crate) fn kube(client: kube::Client, pods: usize) -> Copy {
+pub(crate) fn kube(client: kube::Client) -> Copy {
     let (reconciles, start) = (Arc::<Reconciles>::default(), Instant::now());
     let config = || watcher::Config::default().streaming_lists();
     let controller = Controller::new(Api::<Pod>::all(client.clone()), config())
@@ -57,8 +57,10 @@ pub(crate) fn kube(client: kube::Client, pods: usize) -> Copy {
     );
     tokio::spawn(run.for_each(|_| async {}));
     let (syncs, events, first) = (Arc::clone(&reconciles), Arc::clone(&reconciles), reconciles);
+    let pods = store.clone();
     Copy {
-        syncs: Box::new(move || syncs.count.load(Ordering::SeqCst) / pods.max(1) as u64),
+        // The store is empty until its initial state is complete.
+        syncs: Box::new(move || syncs.count.load(Ordering::SeqCst).checked_div(pods.len() as u64).unwrap_or_default()),
         events: Box::new(move || events.count.load(Ordering::SeqCst)),
         first: Box::new(move || first.first.get().copied().unwrap_or_default()),
         objects: Box::new(move || store.len()),
@@ -66,7 +68,7 @@ pub(crate) fn kube(client: kube::Client, pods: usize) -> Copy {
 }
 
 /// The controller on the informer's store. The first sync is complete once every object was reconciled.
-pub(crate) fn informer(client: kube::Client, pods: usize) -> Result<Copy, Failure> {
+pub(crate) fn informer(client: kube::Client) -> Result<Copy, Failure> {
     let (reconciles, start) = (Arc::<Reconciles>::default(), Instant::now());
     let cluster = Cluster::new(client);
     let primary = cluster.informer::<Pod>().start()?;
@@ -84,7 +86,7 @@ pub(crate) fn informer(client: kube::Client, pods: usize) -> Result<Copy, Failur
     let informer = primary.clone();
     Ok(Copy {
         syncs: Box::new(move || {
-            let is_reconciled = syncs.count.load(Ordering::SeqCst) >= pods as u64;
+            let is_reconciled = syncs.count.load(Ordering::SeqCst) >= informer.store().snapshot().len() as u64;
             if is_reconciled { informer.stats().reflector.syncs } else { 0 }
         }),
         events: Box::new(move || events.count.load(Ordering::SeqCst)),

@@ -2,11 +2,15 @@
 //!
 //! INVARIANT: every client goes through the same kind of gate; while open, the gate only forwards.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _};
 use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
 use kube::client::Body;
 use tokio::sync::watch;
 
@@ -25,11 +29,20 @@ enum State {
 #[derive(Clone)]
 pub(crate) struct Gate {
     state: Arc<watch::Sender<State>>,
+    pub(crate) passed: Arc<Passed>,
+}
+
+/// Counts of what passed the gate.
+#[derive(Default)]
+pub(crate) struct Passed {
+    pub(crate) requests: AtomicU64,
+    /// Bytes of response bodies, as sent by the server.
+    pub(crate) body_bytes: AtomicU64,
 }
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self { state: Arc::new(watch::Sender::new(State::Open)) }
+        Self { state: Arc::new(watch::Sender::new(State::Open)), passed: Arc::default() }
     }
 
     /// Ends every open response and holds all requests from now on.
@@ -66,10 +79,17 @@ impl Gate {
             let body = http_body_util::Full::new(Bytes::from_static(EXPIRED)).map_err(Into::into).boxed_unsync();
             return Ok(http::Response::new(body));
         }
+        self.passed.requests.fetch_add(1, Ordering::Relaxed);
         let (parts, body) = inner.send(request).await?.into_parts();
         let mut cut = self.state.subscribe();
         let cut = async move { drop(cut.wait_for(|state| *state == State::Held).await) };
-        let body = StreamBody::new(BodyStream::new(body).take_until(cut.boxed())).map_err(Into::into).boxed_unsync();
+        let passed = Arc::clone(&self.passed);
+        let count = move |frame: &Result<Frame<Bytes>, _>| {
+            let bytes = frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+            passed.body_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        };
+        let body = BodyStream::new(body).inspect(count).take_until(cut.boxed());
+        let body = StreamBody::new(body).map_err(Into::into).boxed_unsync();
         Ok(http::Response::from_parts(parts, body))
     }
 }

@@ -6,15 +6,18 @@
 #![expect(clippy::print_stdout, reason = "tables and the lines between its processes are its output")]
 
 mod client;
+mod components;
 mod controllers;
 mod frames;
 mod gate;
 mod memory;
 mod parts;
+mod programs;
 mod refusals;
 mod report;
 mod run;
 mod targets;
+mod types;
 
 use std::process::ExitCode;
 

@@ -27,11 +27,29 @@ pub(crate) fn reset_peak() -> io::Result<()> {
 
 /// User and system time of this process in seconds; the kernel's resolution is 10 ms.
 pub(crate) fn cpu_seconds() -> io::Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
+    cpu_seconds_of("self")
+}
+
+/// User and system time of the process with this id in seconds.
+pub(crate) fn cpu_seconds_of(process: &str) -> io::Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = |field: usize| behind_name.split_whitespace().nth(field).and_then(|text| text.parse::<f64>().ok());
     match (ticks(11), ticks(12)) {
         (Some(user), Some(system)) => Ok((user + system) / 100.0),
         _ => Err(io::Error::other("procfs has no times")),
     }
+}
+
+/// Number of open connections to the server at `url`, of all processes on this machine: the measured one is its only
+/// client then.
+pub(crate) fn connections(url: &str) -> io::Result<usize> {
+    let port: u16 = url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or_default();
+    let (remote, open) = (format!(":{port:04X}"), "01");
+    let table = fs::read_to_string("/proc/self/net/tcp")?;
+    let is_counted = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        fields.next().is_some_and(|address| address.ends_with(&remote)) && fields.next() == Some(open)
+    };
+    Ok(table.lines().filter(is_counted).count())
 }

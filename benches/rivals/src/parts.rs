@@ -1,13 +1,16 @@
 //! Child processes of this program: the server, churn, and one measured client each.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Write as _},
+    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
 };
 
 use crate::{
     Failure,
-    client::{Kind, Report},
+    client::{Kind, Report, ServerAddress},
+    memory,
 };
 
 /// A child process, killed on drop.
@@ -37,27 +40,55 @@ impl Part {
     }
 
     /// Starts a server with `pods` pods. Returns it with its address.
-    pub(crate) fn server(pods: usize) -> Result<(Self, String), Failure> {
+    pub(crate) fn server(pods: usize) -> Result<(Self, ServerAddress), Failure> {
+        Self::server_with(pods, Vec::new(), None)
+    }
+
+    /// Starts a server like [`server`](Self::server) that speaks TLS, with its certificate in `folder`.
+    pub(crate) fn server_over_tls(pods: usize, folder: &Path) -> Result<(Self, ServerAddress), Failure> {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+        let [certificate, key, ca] = ["tls.crt", "tls.key", "ca.der"].map(|name| folder.join(name));
+        fs::write(&certificate, made.cert.pem())?;
+        fs::write(&key, made.signing_key.serialize_pem())?;
+        fs::write(&ca, made.cert.der())?;
+        let flags = vec![format!("--tls-cert={}", certificate.display()), format!("--tls-key={}", key.display())];
+        Self::server_with(pods, flags, Some(&ca))
+    }
+
+    fn server_with(pods: usize, flags: Vec<String>, ca: Option<&Path>) -> Result<(Self, ServerAddress), Failure> {
         let nodes = (pods / 89).max(1);
         let arguments =
             ["serve".to_owned(), "--listen=127.0.0.1:0".into(), format!("--populate=pods={pods},nodes={nodes}")];
-        let mut part = Self::spawn("server", &arguments)?;
+        let mut part = Self::spawn("server", &[&arguments[..], &flags].concat())?;
         let line = part.line()?;
-        let address = line.strip_prefix("listening on http://").ok_or_else(|| format!("the server said {line:?}"))?;
-        Ok((part, address.to_owned()))
+        let url = line.strip_prefix("listening on ").ok_or_else(|| format!("the server said {line:?}"))?;
+        let address = ServerAddress { url: url.to_owned(), ca: ca.map(Path::to_owned) };
+        Ok((part, address))
     }
 
-    /// Runs churn at a steady rate until its end.
-    pub(crate) fn churn(address: &str, rate: u32, seconds: u32) -> Result<(), Failure> {
-        let server = format!("--server=http://{address}");
+    /// CPU seconds of the process so far.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64, Failure> {
+        Ok(memory::cpu_seconds_of(&self.child.id().to_string())?)
+    }
+
+    /// Runs churn of pods at a steady rate until its end. Returns the number of changes.
+    pub(crate) fn churn(server: &ServerAddress, rate: u32, seconds: u32) -> Result<u64, Failure> {
+        let server = format!("--server={}", server.url);
         let arguments = ["churn".to_owned(), server, format!("--rate={rate}/s"), format!("--seconds={seconds}")];
         let mut part = Self::spawn("server", &arguments)?;
-        if part.child.wait()?.success() { Ok(()) } else { Err("churn failed".into()) }
+        let summary = part.line()?;
+        if !part.child.wait()?.success() {
+            return Err("churn failed".into());
+        }
+        let count =
+            |name: &str| summary.split(", ").find_map(|part| part.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let counts = ["updated", "created", "deleted"].map(count);
+        counts.into_iter().sum::<Option<u64>>().ok_or_else(|| format!("churn said {summary:?}").into())
     }
 
-    pub(crate) fn client(kind: Kind, pods: usize, address: &str) -> Result<Self, Failure> {
+    pub(crate) fn client(kind: Kind, server: &ServerAddress) -> Result<Self, Failure> {
         let kind = clap::ValueEnum::to_possible_value(&kind).ok_or("no name")?.get_name().to_owned();
-        let arguments = [format!("--kind={kind}"), format!("--pods={pods}"), format!("--address={address}")];
+        let arguments = [vec![format!("--kind={kind}")], server.flags()].concat();
         let mut part = Self::spawn("client", &arguments)?;
         match part.line()?.as_str() {
             "ready" => Ok(part),

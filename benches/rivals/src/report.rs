@@ -2,10 +2,13 @@
 
 use crate::{
     client::Kind,
+    components::COMPONENTS,
     frames::Cost,
+    programs::{FEW_PODS, ListRead, PODS, Program},
     refusals::Counted,
     run::{ASKING, Refused, Row, Wire},
     targets::Target,
+    types::TYPES,
 };
 
 /// Memory, time and CPU of each client.
@@ -38,6 +41,67 @@ pub(crate) fn controllers(rows: &[Row]) {
     println!("\n| controller | reconciles at the start | after a relist |\n| --- | ---: | ---: |");
     for row in rows.iter().filter(|row| matches!(row.kind, Kind::KubeController | Kind::InformerController)) {
         println!("| {} | {} | {} |", row.kind.name(), row.sync.events, row.relist_reconciles());
+    }
+}
+
+/// Memory, CPU and requests of programs with several components.
+pub(crate) fn components(programs: &[Program]) {
+    println!("\nOne program with {COMPONENTS} components that follow the same {PODS} pods\n");
+    println!("| program | requests | resident MiB | live MiB | peak MiB | synced ms | sync CPU ms | CPU a change µs |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for Program { kind, sync, steady_us, .. } in programs {
+        println!(
+            "| {} | {} | {} | {} | {} | {:.0} | {:.0} | {:.0} |",
+            kind.name(),
+            sync.requests,
+            mib(sync.resident),
+            mib(sync.live),
+            mib(sync.resident_peak),
+            sync.synced_ms,
+            sync.cpu_s * 1e3,
+            steady_us,
+        );
+    }
+}
+
+/// Connections, memory and CPU of programs with many types.
+pub(crate) fn types(programs: &[Program]) {
+    println!("\nOne program that follows {TYPES} types over TLS, {FEW_PODS} pods among them\n");
+    println!(
+        "| program | connections | requests | resident MiB | live MiB | synced ms | sync CPU ms | CPU a change µs | server CPU a change µs |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for Program { kind, sync, steady_us, server_us } in programs {
+        println!(
+            "| {} | {} | {} | {} | {} | {:.0} | {:.0} | {:.0} | {:.0} |",
+            kind.name(),
+            sync.connections,
+            sync.requests,
+            mib(sync.resident),
+            mib(sync.live),
+            sync.synced_ms,
+            sync.cpu_s * 1e3,
+            steady_us,
+            server_us,
+        );
+    }
+}
+
+/// Bytes and CPU of lists.
+pub(crate) fn lists(lists: &[ListRead]) {
+    println!("\nOne list of {PODS} pods, plain and compressed, by two clients one after the other\n");
+    println!("| client | read | MiB received | synced ms | client CPU ms | server CPU ms | peak MiB |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for ListRead { kind, read, sync, server_cpu_s } in lists {
+        println!(
+            "| {} | {read} | {} | {:.0} | {:.0} | {:.0} | {} |",
+            kind.name(),
+            mib(usize::try_from(sync.body_bytes).unwrap_or(usize::MAX)),
+            sync.synced_ms,
+            sync.cpu_s * 1e3,
+            server_cpu_s * 1e3,
+            mib(sync.resident_peak),
+        );
     }
 }
 

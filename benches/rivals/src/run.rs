@@ -16,11 +16,13 @@ use serde_json::json;
 
 use crate::{
     Failure,
-    client::{Kind, Report},
+    client::{Kind, Report, Section, ServerAddress},
     frames,
     parts::Part,
+    programs,
     refusals::{self, Counted, Trouble, Who},
-    report, targets,
+    report,
+    targets::{self, Target},
 };
 
 /// Settings of a run.
@@ -32,15 +34,31 @@ pub(crate) struct Options {
     /// Only these clients.
     #[arg(long, value_delimiter = ',', value_name = "KIND,…")]
     kinds: Vec<Kind>,
+    /// Only these sections.
+    #[arg(long, value_delimiter = ',', value_name = "SECTION,…")]
+    sections: Vec<Section>,
     /// Seconds of steady updates.
     #[arg(long, default_value_t = 10, value_name = "N")]
-    steady_seconds: u32,
+    pub(crate) steady_seconds: u32,
     /// Updates per second meanwhile.
     #[arg(long, default_value_t = 500, value_name = "N")]
-    steady_rate: u32,
+    pub(crate) steady_rate: u32,
     /// File for the raw numbers.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+impl Options {
+    /// The clients that a section measures.
+    pub(crate) fn kinds(&self, section: Section) -> Vec<Kind> {
+        let is_wanted =
+            |kind: &&Kind| kind.section() == section && (self.kinds.is_empty() || self.kinds.contains(kind));
+        if self.has(section) { Kind::value_variants().iter().filter(is_wanted).copied().collect() } else { Vec::new() }
+    }
+
+    fn has(&self, section: Section) -> bool {
+        self.sections.is_empty() || self.sections.contains(&section)
+    }
 }
 
 /// Results of a client at one size.
@@ -80,29 +98,22 @@ pub(crate) const ASKING: [(&str, Who); 5] = [
 
 /// Runs all measurements and prints the tables.
 pub(crate) fn all(options: &Options) -> Result<(), Failure> {
-    let kinds = if options.kinds.is_empty() { Kind::value_variants() } else { &options.kinds };
-    let (mut rows, mut promised) = (Vec::new(), Vec::new());
-    for &pods in &options.pods {
-        let (server, address) = Part::server(pods)?;
-        let wire = wire(&address)?;
-        let from = rows.len();
-        for &kind in kinds {
-            eprintln!("{pods} pods: {}", kind.name());
-            rows.push(one(options, pods, kind, &address)?);
-        }
-        report::copies(pods, wire, &rows[from..]);
-        report::controllers(&rows[from..]);
-        promised.extend(targets::of_copies(pods, wire, &rows[from..]));
-        drop(server);
+    let (rows, mut promised) = copies(options)?;
+    promised.extend(programs::components(options)?);
+    promised.extend(programs::types(options)?);
+    programs::lists(options)?;
+    if options.has(Section::Frames) {
+        eprintln!("framing and storing");
+        let cost = frames::measure()?;
+        report::frames(cost);
+        promised.extend(targets::of_frames(cost));
     }
-    eprintln!("framing and storing");
-    let cost = frames::measure()?;
-    report::frames(cost);
-    promised.extend(targets::of_frames(cost));
-    eprintln!("refusals");
-    let refused = refused()?;
-    report::refusals(&refused);
-    promised.extend(targets::of_refusals(&refused));
+    if options.has(Section::Refusals) {
+        eprintln!("refusals");
+        let refused = refused()?;
+        report::refusals(&refused);
+        promised.extend(targets::of_refusals(&refused));
+    }
     report::targets(&promised);
     if let Some(path) = &options.json {
         std::fs::write(path, serde_json::to_vec_pretty(&rows)?)?;
@@ -113,18 +124,36 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     }
 }
 
-fn one(options: &Options, pods: usize, kind: Kind, address: &str) -> Result<Row, Failure> {
-    let mut client = Part::client(kind, pods, address)?;
+/// Measures one copy of all pods by each client, at each size.
+fn copies(options: &Options) -> Result<(Vec<Row>, Vec<Target>), Failure> {
+    let (mut rows, mut promised) = (Vec::new(), Vec::new());
+    let kinds = options.kinds(Section::Copies);
+    for &pods in options.pods.iter().filter(|_| !kinds.is_empty()) {
+        let (_server, address) = Part::server(pods)?;
+        let wire = wire(&address)?;
+        let from = rows.len();
+        for &kind in &kinds {
+            eprintln!("{pods} pods: {}", kind.name());
+            rows.push(one(options, pods, kind, &address)?);
+        }
+        report::copies(pods, wire, &rows[from..]);
+        report::controllers(&rows[from..]);
+        promised.extend(targets::of_copies(pods, wire, &rows[from..]));
+    }
+    Ok((rows, promised))
+}
+
+fn one(options: &Options, pods: usize, kind: Kind, address: &ServerAddress) -> Result<Row, Failure> {
+    let mut client = Part::client(kind, address)?;
     let sync = client.ask("sync")?;
     client.ask("cut")?;
     change(address, pods / 100)?;
     let relist = client.ask("relist")?;
     let before = client.ask("now")?;
-    Part::churn(address, options.steady_rate, options.steady_seconds)?;
+    let changes = Part::churn(address, options.steady_rate, options.steady_seconds)?;
     let after = client.ask("now")?;
-    let steady_events = after.events - before.events;
-    let steady_us = (after.cpu_s - before.cpu_s) * 1e6 / steady_events.max(1) as f64;
-    Ok(Row { pods, kind, sync, relist, steady_us, steady_events })
+    let steady_us = (after.cpu_s - before.cpu_s) * 1e6 / changes.max(1) as f64;
+    Ok(Row { pods, kind, sync, relist, steady_us, steady_events: after.events - before.events })
 }
 
 /// Total bytes of the objects, as sent and without managedFields.
@@ -134,9 +163,9 @@ pub(crate) struct Wire {
     pub(crate) trimmed: usize,
 }
 
-fn wire(address: &str) -> Result<Wire, Failure> {
+fn wire(address: &ServerAddress) -> Result<Wire, Failure> {
     runtime()?.block_on(async {
-        let api = api(address)?;
+        let api = Api::<Pod>::all(address.client()?);
         let mut wire = Wire { sent: 0, trimmed: 0 };
         let mut page = ListParams::default().limit(500);
         loop {
@@ -155,10 +184,10 @@ fn wire(address: &str) -> Result<Wire, Failure> {
 }
 
 /// Changes a label of the first `count` pods.
-fn change(address: &str, count: usize) -> Result<(), Failure> {
+fn change(address: &ServerAddress, count: usize) -> Result<(), Failure> {
     runtime()?.block_on(async {
-        let all = api(address)?;
-        let client = all.clone().into_client();
+        let client = address.client()?;
+        let all = Api::<Pod>::all(client.clone());
         let some = all.list(&ListParams::default().limit(u32::try_from(count)?)).await?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         // A new value each time, because a no-op patch makes no new version.
@@ -193,10 +222,7 @@ fn refused() -> Result<Vec<Refused>, Failure> {
     Ok(all)
 }
 
-fn api(address: &str) -> Result<Api<Pod>, Failure> {
-    Ok(Api::all(kube::Client::try_from(kube::Config::new(format!("http://{address}").parse()?))?))
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+/// A runtime of one thread, for requests of this process.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

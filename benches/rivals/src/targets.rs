@@ -2,8 +2,11 @@
 
 use crate::{
     client::Kind,
+    components::COMPONENTS,
     frames::Cost,
+    programs::Program,
     run::{ASKING, Refused, Row, Wire},
+    types::TYPES,
 };
 
 /// A target.
@@ -35,6 +38,16 @@ pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
         let peak = row.relist.live_peak as f64 / row.sync.live as f64;
         match row.kind {
             Kind::KubePages | Kind::KubeStream | Kind::KubeStreamTrimmed | Kind::KubeController => continue,
+            // Programs of other sections.
+            Kind::KubeComponents
+            | Kind::KubeComponentsShared
+            | Kind::InformerComponents
+            | Kind::InformerComponentsTyped
+            | Kind::KubeTypes
+            | Kind::InformerTypesHttp1
+            | Kind::InformerTypes
+            | Kind::InformerList
+            | Kind::InformerListGzip => continue,
             Kind::Informer | Kind::InformerPages => {
                 let resident = row.sync.resident as f64 / MIB;
                 all.push(Target::new(format!("{name}: resident"), resident, 1.3 * trimmed + 12.0, "MiB"));
@@ -62,6 +75,42 @@ fn of_controllers(pods: usize, row: &Row, rows: &[Row]) -> Vec<Target> {
         all.push(Target::new(format!("{name}: peak ÷ kube's"), memory, 0.2, ""));
         let cpu = row.steady_us / kube.steady_us;
         all.push(Target::new(format!("{name}: CPU a change ÷ kube's"), cpu, 1.0, ""));
+    }
+    all
+}
+
+/// Targets of components that share a copy: one request, a fifth of the memory of a reflector each, and no more CPU.
+pub(crate) fn of_components(programs: &[Program]) -> Vec<Target> {
+    let mut all = Vec::new();
+    let kube = programs.iter().find(|program| program.kind == Kind::KubeComponents);
+    for ours in programs.iter().filter(|program| program.kind == Kind::InformerComponents) {
+        let name = ours.kind.name();
+        all.push(Target::new(
+            format!("{name}: for {COMPONENTS} components"),
+            ours.sync.requests as f64,
+            1.0,
+            "requests",
+        ));
+        if let Some(kube) = kube {
+            let memory = ours.sync.resident as f64 / kube.sync.resident as f64;
+            all.push(Target::new(format!("{name}: resident ÷ kube's"), memory, 0.2, ""));
+            all.push(Target::new(format!("{name}: CPU a change ÷ kube's"), ours.steady_us / kube.steady_us, 1.0, ""));
+        }
+    }
+    all
+}
+
+/// Targets of a program with many types: one connection, and no more memory than over HTTP/1.1.
+pub(crate) fn of_types(programs: &[Program]) -> Vec<Target> {
+    let mut all = Vec::new();
+    let http1 = programs.iter().find(|program| program.kind == Kind::InformerTypesHttp1);
+    for ours in programs.iter().filter(|program| program.kind == Kind::InformerTypes) {
+        let name = ours.kind.name();
+        all.push(Target::new(format!("{name}: for {TYPES} types"), ours.sync.connections as f64, 1.0, "connections"));
+        if let Some(http1) = http1 {
+            let memory = ours.sync.resident as f64 / http1.sync.resident as f64;
+            all.push(Target::new(format!("{name}: resident ÷ HTTP/1.1"), memory, 1.0, ""));
+        }
     }
     all
 }
