@@ -1,7 +1,7 @@
 //! Controllers on the store of an informer: one copy of the objects, one decoded value for each running reconcile.
 //!
 //! A [`Controller`] calls your reconciler for the objects of its primary informer: once for each object at the start,
-//! and again for each that was changed, or that a related object's change concerns. Like kube's `Controller`, it never
+//! and again when the object or a related one changes. Like kube's `Controller`, it never
 //! runs two reconciles of an object at a time, and a hundred changes during a run make one more run.
 //!
 //! ```no_run
@@ -72,7 +72,9 @@ use self::{
     runner::Runner,
     trigger::{PendingTriggers, Trigger, UpdatePredicate},
 };
-use crate::{decode::DecodeError, error::NotReady, informer::Informer, object::Object};
+use crate::{
+    decode::DecodeError, ended::EndReason, error::NotReady, informer::Informer, object::Object, object_ref::key_of,
+};
 
 /// Reconciles that run at once by default. Each holds one decoded object and the requests it sends.
 pub const RECONCILES_AT_ONCE: usize = 16;
@@ -174,14 +176,14 @@ where
         C: Send + Sync + 'static,
         I: IntoIterator<Item = ObjectRef<K>>,
     {
-        let map = move |object: &Object<C>| map(object).into_iter().map(|to| Trigger::Object(key_of(&to))).collect();
+        let map = move |object: &Object<C>| map(object).into_iter().map(|to| trigger_of(&to)).collect();
         self.related.push(trigger::of_related(related.clone(), Box::new(predicate), map));
         self
     }
 
     /// Reconciles each object that `references` yields, if it exists. The end of the stream ends nothing.
     pub fn reconcile_on(mut self, references: impl Stream<Item = ObjectRef<K>> + Send + 'static) -> Self {
-        self.related.push(trigger::of_stream(references.map(|to| Trigger::Object(key_of(&to)))));
+        self.related.push(trigger::of_stream(references.map(|to| trigger_of(&to))));
         self
     }
 
@@ -248,12 +250,9 @@ impl<K> fmt::Debug for Controller<K> {
     }
 }
 
-/// The key under which the store has the referenced object.
-fn key_of<K: Lookup>(to: &ObjectRef<K>) -> String {
-    match to.namespace.as_deref() {
-        Some(namespace) if !namespace.is_empty() => format!("{namespace}/{}", to.name),
-        Some(_) | None => to.name.clone(),
-    }
+/// The trigger of a referenced object.
+fn trigger_of<K: Lookup>(to: &ObjectRef<K>) -> Trigger {
+    Trigger::Object(key_of(to.namespace.as_deref().unwrap_or_default(), &to.name))
 }
 
 /// When to reconcile an object again if nothing triggers it earlier. Like kube's `Action`.
@@ -287,7 +286,7 @@ impl Requeue {
 pub struct ReconcileFailure<'a, E> {
     /// The object: `namespace/name`, or `name`.
     pub key: &'a str,
-    /// Failures of this object in a row, including this one.
+    /// Failures of this object in a row, including this one. A policy that returns [`Requeue::await_change`] ends the row.
     pub failures: u32,
     /// The reason.
     pub error: &'a ReconcileError<E>,
@@ -342,6 +341,9 @@ pub enum ControllerError {
     InformerEnded {
         /// Its last request; see [`Informer::explain`].
         request: String,
+        /// The reason of its end.
+        #[source]
+        reason: EndReason,
     },
     /// Reconciles still ran at the end of the grace period, and were aborted.
     #[error("{reconciles} reconciles were aborted: they ran for longer than the grace period")]

@@ -64,7 +64,7 @@ pub enum Event<K> {
 ///
 /// Memory: the state last delivered, which shares all unchanged objects with the store, and at most [`EVENTS_AT_ONCE`]
 /// queued differences.
-#[must_use = "a subscriber is told nothing unless it asks"]
+#[must_use = "a subscription yields events only when polled"]
 pub struct Subscription<K> {
     wait: Wait,
     // A saved state, delivered first. Filled, or dropped empty, before the informer is ready.

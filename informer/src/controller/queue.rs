@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Keys that are ready, delayed or running.
 ///
-/// Memory: about 100 bytes and one text for each such key. Keys that wait for nothing and have not failed take none.
+/// Memory: about 100 bytes and one text for each such key. Other keys take none.
 #[derive(Debug, Default)]
 pub(super) struct WorkQueue {
     keys: HashMap<Arc<str>, KeyState>,

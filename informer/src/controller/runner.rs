@@ -121,7 +121,9 @@ where
             }
             Trigger::All => snapshot.iter().for_each(|object| self.queue.add(object.key())),
             Trigger::Deleted(key) => self.queue.forget(&key),
-            Trigger::InformerEnded { request } => return Err(ControllerError::InformerEnded { request }),
+            Trigger::InformerEnded { request, reason } => {
+                return Err(ControllerError::InformerEnded { request, reason });
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use futures::{
 
 use crate::{
     controller::{changed, metadata},
+    ended::EndReason,
     error::NotReady,
     informer::Informer,
     object::Object,
@@ -30,8 +31,8 @@ pub(super) enum Trigger {
     All,
     /// The object with this key was deleted.
     Deleted(String),
-    /// An informer has ended, which this request describes.
-    InformerEnded { request: String },
+    /// The informer with this last request has ended.
+    InformerEnded { request: String, reason: EndReason },
 }
 
 /// Triggers of one source.
@@ -128,18 +129,6 @@ where
     C: Send + Sync + 'static,
     M: FnMut(Event<C>) -> Vec<Trigger> + Send + 'static,
 {
-    let events = subscription.map(Some).chain(stream::once(async { None }));
-    let mut informer = Some(informer);
-    events
-        .flat_map(move |event| {
-            let found = match event {
-                Some(event) => map(event),
-                None => {
-                    let request = informer.take().map(|informer| informer.explain()).unwrap_or_default();
-                    vec![Trigger::InformerEnded { request }]
-                }
-            };
-            stream::iter(found)
-        })
-        .boxed()
+    let ended = async move { Trigger::InformerEnded { request: informer.explain(), reason: informer.join().await } };
+    subscription.flat_map(move |event| stream::iter(map(event))).chain(stream::once(ended)).boxed()
 }

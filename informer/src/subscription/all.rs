@@ -35,7 +35,7 @@ use crate::{decode::DecodedObjects, ended::EndReason, informer::KeepAlive};
 /// Memory: the ring, shared by all subscribers of an informer (see [`subscribe_all`](crate::Informer::subscribe_all)).
 /// In addition each subscriber keeps at most [`EVENTS_AT_ONCE`] events and, while it is behind, the state last
 /// delivered, which shares all unchanged objects with the store.
-#[must_use = "a subscriber is told nothing unless it asks"]
+#[must_use = "a subscription yields events only when polled"]
 pub struct SubscriptionAll<K> {
     wait: Wait,
     listener: Listener,

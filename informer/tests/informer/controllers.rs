@@ -13,7 +13,7 @@ use std::{
 
 use futures::{StreamExt as _, stream};
 use informer::{
-    Cluster, Informer,
+    Cluster, EndReason, Informer,
     controller::{Controller, ControllerError, ReconcileError, ReconcileFailure, Requeue, changed},
     testing::FakeApiServer,
 };
@@ -430,5 +430,8 @@ async fn a_controller_ends_with_its_informers_and_keeps_them_running() {
     assert!(store.is_live());
     sets.stop().await;
     let error = running.await.unwrap().expect_err("without an informer it is blind");
-    assert!(matches!(&error, ControllerError::InformerEnded { request } if request.contains("replicasets")), "{error}");
+    assert!(
+        matches!(&error, ControllerError::InformerEnded { request, reason: EndReason::ShutDown } if request.contains("replicasets")),
+        "{error}"
+    );
 }
