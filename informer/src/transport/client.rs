@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
 use kube::client::{Body, ConfigExt as _};
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    task::{JoinHandle, spawn_blocking},
+    time::Instant,
+};
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
 use super::{
@@ -14,8 +18,8 @@ use super::{
 };
 use crate::error::{Chain, Error, Kind};
 
-/// Least time between two looks at the files of a client certificate. They are read when a request is sent, so the cost
-/// is two small files in each round of watches.
+/// Least time between two reads of the files of the client certificate and the CA. A request that is sent reads them, so
+/// the cost is three small files in each round of watches.
 const FILES_READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Least time between two renewals after the server answered 401. A renewal reads token files and runs exec plugins.
@@ -30,8 +34,8 @@ const RENEWED_EVERY: Duration = Duration::from_secs(5);
 /// with GOAWAY keeps its watches and gets no further requests. Servers that choose HTTP/1.1, and `http` URLs, get one
 /// connection for each watch, with TCP keepalive.
 ///
-/// Requests use the current credentials: token files are read again within a minute, changed client certificates at
-/// the next request, and both, like exec plugins, after a 401. Running watches keep their connection.
+/// Requests use the current credentials: token files are read again within a minute, changed client certificates and CA
+/// files at the next request, and all of them, like exec plugins, after a 401. Running watches keep their connection.
 ///
 /// Unlike kube's client it has neither retries nor compression, and `read_timeout` and `write_timeout` have no effect:
 /// pings and [`idle_timeout`](crate::Config::idle_timeout) take their place.
@@ -69,13 +73,20 @@ struct CurrentClient {
     files_read: Instant,
     /// True if the server answered 401 to this generation.
     is_rejected: bool,
+    /// True if the last renewal to start was because of a 401.
+    is_handling_rejection: bool,
     /// Time of the last renewal after a 401.
     rejection_handled: Option<Instant>,
+    /// The renewal in progress. It outlives the request that started it: a plugin that hangs is not started again.
+    renewal: Option<Renewal>,
 }
+
+/// A renewal in a task of its own, because files and plugins block.
+type Renewal = JoinHandle<Result<Option<(RequestService, CredentialFiles)>, kube::Error>>;
 
 impl RenewingClient {
     fn new(config: kube::Config, url: http::Uri) -> Result<Self, kube::Error> {
-        let files = CredentialFiles::read(&config.auth_info);
+        let files = CredentialFiles::read(&config);
         let service = authenticated(&config, &url)?;
         let auth = &config.auth_info;
         let is_renewable =
@@ -86,7 +97,9 @@ impl RenewingClient {
             files,
             files_read: Instant::now(),
             is_rejected: false,
+            is_handling_rejection: false,
             rejection_handled: None,
+            renewal: None,
         };
         Ok(Self { config, url, is_renewable, current: Mutex::new(current) })
     }
@@ -107,15 +120,20 @@ impl RenewingClient {
         let mut current = self.current.lock().await;
         let is_rejected =
             current.is_rejected && current.rejection_handled.is_none_or(|handled| handled.elapsed() >= RENEWED_EVERY);
-        if self.is_renewable && (is_rejected || current.files_read.elapsed() >= FILES_READ_EVERY) {
+        let is_due = is_rejected || current.files_read.elapsed() >= FILES_READ_EVERY;
+        if self.is_renewable && is_due && current.renewal.is_none() {
             let (client, files) = (Arc::clone(&self), current.files);
-            // Files and plugins block.
-            let renewal = tokio::task::spawn_blocking(move || client.renewal(files, is_rejected)).await;
+            current.renewal = Some(spawn_blocking(move || client.renewal(files, is_rejected)));
+            current.is_handling_rejection = is_rejected;
+        }
+        if let Some(renewal) = &mut current.renewal {
+            let renewed = renewal.await;
+            current.renewal = None;
             current.files_read = Instant::now();
-            if is_rejected {
+            if current.is_handling_rejection {
                 current.rejection_handled = Some(current.files_read);
             }
-            match renewal {
+            match renewed {
                 Ok(Ok(Some((service, files)))) => current.replace(service, files),
                 Ok(Ok(None)) => {}
                 // Half of a new pair may be written so far: the next request tries again.
@@ -132,7 +150,7 @@ impl RenewingClient {
         known: CredentialFiles,
         is_rejected: bool,
     ) -> Result<Option<(RequestService, CredentialFiles)>, kube::Error> {
-        let files = CredentialFiles::read(&self.config.auth_info);
+        let files = CredentialFiles::read(&self.config);
         if files == known && !is_rejected {
             return Ok(None);
         }
@@ -197,5 +215,40 @@ mod tests {
         write(&path("tls.key"), key.serialize_pem());
         let (_, files) = client.renewal(known, false).expect("a whole pair").expect("a new client");
         assert!(client.renewal(files, false).expect("unchanged").is_none());
+    }
+
+    /// Goal: a plugin that hangs runs once, however many requests give up waiting for it, and its result is used. Method:
+    /// a plugin that counts its runs and, after the first ones, waits for a file.
+    #[tokio::test]
+    async fn a_renewal_outlives_the_request_that_started_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = r#"echo run >> runs; while [ -e hang ]; do sleep 0.02; done
+            echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
+        let script = format!("cd '{}'; {script}", folder.path().display());
+        let plugin = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+            "interactiveMode": "Never",
+        });
+        let url = http::Uri::from_static("http://server");
+        let mut config = kube::Config::new(url.clone());
+        config.auth_info = serde_json::from_value(serde_json::json!({"exec": plugin})).expect("an exec plugin");
+        let client = Arc::new(RenewingClient::new(config, url).expect("a client"));
+        let runs = || fs::read_to_string(folder.path().join("runs")).expect("a file").lines().count();
+        let before = runs();
+
+        fs::write(folder.path().join("hang"), "").expect("a file");
+        client.current.lock().await.is_rejected = true;
+        for _ in 0..3 {
+            let waiting = Arc::clone(&client).current();
+            tokio::time::timeout(Duration::from_millis(300), waiting).await.err().expect("the plugin hangs");
+        }
+        while runs() == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(runs(), before + 1);
+        fs::remove_file(folder.path().join("hang")).expect("it goes on");
+        let renewed = tokio::time::timeout(Duration::from_secs(20), Arc::clone(&client).current()).await;
+        assert_eq!(renewed.expect("it is renewed").1, 1);
+        assert!(runs() <= 2 * before, "one renewal");
     }
 }

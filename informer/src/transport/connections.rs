@@ -1,7 +1,7 @@
 //! Connections to one server: one over HTTP/2 for all requests, or HTTP/1.1 if the server prefers it.
 //!
-//! INVARIANT: one connection is opened at a time, and the requests that come meanwhile wait for it and share its
-//! failure. A connection that ended or announced its end (GOAWAY) gets no further request; the streams on it go on.
+//! INVARIANT: one connection is opened at a time. Requests that arrive meanwhile wait for it, and share its failure.
+//! INVARIANT: a connection that has ended, or whose server sent GOAWAY, gets no new request. Its open streams continue.
 
 use std::{
     error::Error as StdError,
@@ -50,7 +50,8 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 /// Longest wait for the answer to a PING. A peer that vanished is noticed within 45 s.
 const PONG_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Most connections that one request tries. A connection may end, or fill up, between its opening and the request.
+/// Most connections that one request tries. A connection may end, or fill up, between its opening and the request. At
+/// most `ATTEMPTS_MAX * STREAMS_MAX` requests can start at once; more fail and are repeated by their informers.
 const ATTEMPTS_MAX: usize = 8;
 
 /// Body of a response. Its stream counts for the connection until the body is dropped.
@@ -69,7 +70,7 @@ struct ConnectionPoolState {
 
 #[derive(Default)]
 struct Connections {
-    /// In the order of their opening: later ones are used when earlier ones are full.
+    /// In the order of their opening. A request takes the first one that is not full.
     http2: Vec<SharedConnection>,
     pending: Option<PendingConnection>,
     /// True once the server chose HTTP/1.1, or if its URL has no TLS to choose a protocol in.
@@ -88,14 +89,14 @@ type StreamPermit = Arc<()>;
 /// A connection that is being opened, with its failure.
 type PendingConnection = Shared<BoxFuture<'static, Result<(), ConnectError>>>;
 
-/// Way of one request to the server.
+/// Connection that one request takes.
 enum RequestRoute {
     Http2(http2::SendRequest<Body>, StreamPermit),
     Http1,
     Pending(PendingConnection),
 }
 
-/// Why there is no connection, for all requests that waited for it.
+/// Failure to open a connection, for all requests that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no connection")]
 pub(super) struct ConnectError(#[source] Arc<dyn StdError + Send + Sync>);
@@ -140,7 +141,7 @@ impl ConnectionPool {
                 },
             }
         }
-        Err(failure.map_or_else(|| "the server closes connections at once".into(), BoxError::from))
+        Err(failure.map_or_else(|| "every new connection was closed or full at once".into(), BoxError::from))
     }
 
     fn route(&self) -> RequestRoute {

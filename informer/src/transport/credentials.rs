@@ -1,22 +1,26 @@
-//! Files with credentials: detects changed client certificates, and finds the CA file that kube forgets.
+//! Files with credentials and trust: detects changed ones, and finds the CA file that kube forgets.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use kube::config::{AuthInfo, Kubeconfig};
+use kube::config::Kubeconfig;
 
 use crate::checkpoint::digest;
 
-/// Digest of the files of a client certificate; `None` if there are none, or if one cannot be read.
+/// Digest of the files of the client certificate and of the CA; `None` if there are none, or if one cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct CredentialFiles(Option<u64>);
 
 impl CredentialFiles {
     /// Reads the files. Blocks.
-    pub(super) fn read(auth: &AuthInfo) -> Self {
-        let read = |path: &String| fs::read(path).ok();
+    pub(super) fn read(config: &kube::Config) -> Self {
+        let auth = &config.auth_info;
+        let certificate = [&auth.client_certificate, &auth.client_key].into_iter().flatten().map(Path::new);
         let mut contents = Vec::new();
-        for path in [&auth.client_certificate, &auth.client_key].into_iter().flatten() {
-            let Some(bytes) = read(path) else { return Self(None) };
+        for path in certificate.chain(config.root_cert_file.as_deref()) {
+            let Ok(bytes) = fs::read(path) else { return Self(None) };
             contents.extend(bytes);
         }
         Self((!contents.is_empty()).then(|| digest(&contents)))

@@ -1,6 +1,7 @@
 //! The client that `Cluster::try_from` makes, over sockets with TLS: shared connections, their end, and credentials that
 //! change.
 
+mod environment;
 mod server;
 
 use std::{
@@ -20,9 +21,9 @@ use kube::{
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use self::server::{SecureServer, TunnelProxy};
+use self::server::{Authority, SecureServer, TunnelProxy};
 use crate::fixture::{SOON, until};
 
 /// Types in tests of many informers.
@@ -262,7 +263,7 @@ async fn a_rotated_token_is_used_after_a_401() {
     }
 }
 
-/// Goal: a client certificate that is replaced in its files is used by the next request, and running watches go on.
+/// Goal: a client certificate that is replaced in its files is used by the next request, and running watches stay open.
 /// Method: one informer runs, and others start until one of them uses a new connection.
 #[tokio::test]
 async fn a_rotated_client_certificate_is_used_by_the_next_request() {
@@ -293,4 +294,54 @@ async fn a_rotated_client_certificate_is_used_by_the_next_request() {
     fake.put(object(&ApiResource::erase::<ConfigMap>(&()), "one"));
     until("the object", || maps.store().snapshot().len() == 1).await;
     assert_eq!(fake.count(RequestKind::Watch), 0);
+}
+
+/// Goal: a CA that is replaced in its file is trusted by the next connection, and watches resume. Method: the server
+/// shows a certificate of another CA; connections fail until the file has that CA.
+#[tokio::test]
+async fn a_rotated_authority_is_trusted_by_the_next_connection() {
+    let fake = FakeApiServer::new();
+    let server = SecureServer::start(&fake).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    std::fs::write(&file, server.authority.pem()).unwrap();
+    let mut config = server.config();
+    config.root_cert_file = Some(file.clone());
+    let maps = Cluster::try_from(config).unwrap().informer::<ConfigMap>().start().unwrap();
+    maps.ready(SOON).await.unwrap();
+
+    let successor = Authority::new();
+    server.recertify(&successor);
+    server.cut();
+    fake.put(object(&ApiResource::erase::<ConfigMap>(&()), "one"));
+    until("refused certificates", || maps.stats().reflector.unhealthy_ends > 1).await;
+    assert_eq!(
+        (server.log.connections().len(), maps.store().snapshot().len()),
+        (1, 0),
+        "the new CA is not trusted yet"
+    );
+    std::fs::write(&file, successor.pem()).unwrap();
+    until("the object", || maps.store().snapshot().len() == 1).await;
+    assert_eq!((fake.initial_reads(), server.log.connections().len()), (1, 2));
+}
+
+/// Goal: a peer that vanished without closing its connection is noticed within 45 s, and watches resume. Method: a proxy
+/// that stops passing bytes and keeps its sockets open; this takes the 45 s.
+#[tokio::test]
+async fn a_peer_that_stops_answering_is_noticed_within_45_seconds() {
+    let fake = FakeApiServer::new();
+    let (server, proxy) = (SecureServer::start(&fake).await, TunnelProxy::start().await);
+    let mut config = server.config();
+    config.proxy_url = Some(format!("http://{}", proxy.address).parse().unwrap());
+    let maps = Cluster::try_from(config).unwrap().informer::<ConfigMap>().start().unwrap();
+    maps.ready(SOON).await.unwrap();
+    let since = Instant::now();
+    proxy.silence();
+    fake.put(object(&ApiResource::erase::<ConfigMap>(&()), "one"));
+    let resumed = timeout(Duration::from_secs(50), async {
+        maps.wait_until(|now| now.len() == 1).await.unwrap();
+    });
+    resumed.await.expect("it is noticed");
+    assert!(since.elapsed() < Duration::from_secs(48), "{:?}, with the delay before the next request", since.elapsed());
+    assert_eq!((fake.initial_reads(), server.log.connections().len()), (1, 2));
 }

@@ -80,7 +80,7 @@ async fn a_silent_peer_is_noticed_within_45_seconds() {
     let server = PipeServer::default();
     let pool = server.pool();
     let mut body = pool.clone().send(request()).await.expect("headers").into_body();
-    timeout(Duration::from_secs(600), body.frame()).await.expect_err("a quiet stream goes on");
+    timeout(Duration::from_secs(600), body.frame()).await.expect_err("a quiet stream stays open");
 
     let since = Instant::now();
     server.silence.notify_one();

@@ -37,6 +37,10 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
     pub(crate) fn der(&self) -> Vec<u8> {
         self.0.der().to_vec()
     }
@@ -61,6 +65,9 @@ impl Authority {
 pub(crate) struct SecureServer {
     pub(crate) address: SocketAddr,
     pub(crate) authority: Arc<Authority>,
+    /// TLS of the connections to come.
+    acceptor: Arc<Mutex<TlsAcceptor>>,
+    alpn: Vec<Vec<u8>>,
     pub(crate) log: Arc<ConnectionLog>,
     network: watch::Sender<ConnectionOrder>,
 }
@@ -132,18 +139,23 @@ impl SecureServer {
     pub(crate) async fn with(fake: &FakeApiServer, address: IpAddr, alpn: &[&[u8]]) -> io::Result<Self> {
         let listener = TcpListener::bind((address, 0)).await?;
         let authority = Arc::new(Authority::new());
+        let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&authority, &address.to_string(), alpn.clone())));
         let server = Self {
             address: listener.local_addr()?,
+            acceptor: Arc::new(Mutex::new(acceptor)),
+            alpn,
             log: Arc::default(),
             network: watch::Sender::default(),
             authority: Arc::clone(&authority),
         };
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&authority, &address.to_string(), alpn)));
         let (log, network, fake) = (Arc::clone(&server.log), server.network.clone(), fake.clone());
+        let acceptor = Arc::clone(&server.acceptor);
         tokio::spawn(async move {
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
-                let (acceptor, log, fake) = (acceptor.clone(), Arc::clone(&log), fake.clone());
+                let acceptor = acceptor.lock().unwrap().clone();
+                let (log, fake) = (Arc::clone(&log), fake.clone());
                 let mut orders = network.subscribe();
                 tokio::spawn(async move {
                     let cuts = orders.borrow_and_update().cut;
@@ -165,6 +177,12 @@ impl SecureServer {
         config
     }
 
+    /// Replaces the certificate of later connections by one that `authority` signed.
+    pub(crate) fn recertify(&self, authority: &Authority) {
+        let tls = tls(authority, &self.address.ip().to_string(), self.alpn.clone());
+        *self.acceptor.lock().unwrap() = TlsAcceptor::from(Arc::new(tls));
+    }
+
     /// Sends GOAWAY on all connections, and lets their streams go on.
     pub(crate) fn goaway(&self) {
         self.network.send_modify(|order| order.goaway += 1);
@@ -176,7 +194,7 @@ impl SecureServer {
     }
 }
 
-fn tls(authority: &Authority, address: &str, alpn: &[&[u8]]) -> ServerConfig {
+fn tls(authority: &Authority, address: &str, alpn: Vec<Vec<u8>>) -> ServerConfig {
     let (certificate, key) = authority.sign(&[address, "api.internal"]);
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
@@ -187,7 +205,7 @@ fn tls(authority: &Authority, address: &str, alpn: &[&[u8]]) -> ServerConfig {
     let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = versions.with_client_cert_verifier(clients);
     let mut config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    config.alpn_protocols = alpn;
     config
 }
 
@@ -253,17 +271,19 @@ fn facts_of(stream: &TlsStream<TcpStream>) -> ConnectionFacts {
 pub(crate) struct TunnelProxy {
     pub(crate) address: SocketAddr,
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
+    silence: watch::Sender<usize>,
 }
 
 impl TunnelProxy {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let proxy = Self { address: listener.local_addr().unwrap(), heads: Arc::default() };
-        let heads = Arc::clone(&proxy.heads);
+        let proxy =
+            Self { address: listener.local_addr().unwrap(), heads: Arc::default(), silence: watch::Sender::new(0) };
+        let (heads, silence) = (Arc::clone(&proxy.heads), proxy.silence.clone());
         tokio::spawn(async move {
             loop {
                 let (near, _) = listener.accept().await.unwrap();
-                let heads = Arc::clone(&heads);
+                let (heads, mut silence) = (Arc::clone(&heads), silence.subscribe());
                 tokio::spawn(async move {
                     let mut near = BufReader::new(near);
                     let mut head = String::new();
@@ -274,10 +294,19 @@ impl TunnelProxy {
                     heads.lock().unwrap().push(head);
                     let mut far = TcpStream::connect(target).await.unwrap();
                     near.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
-                    let _ = copy_bidirectional(&mut near, &mut far).await;
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut near, &mut far) => {}
+                        // Both sockets stay open.
+                        _ = silence.changed() => std::future::pending().await,
+                    }
                 });
             }
         });
         proxy
+    }
+
+    /// Lets the open tunnels pass no more bytes, and keeps them open. Later tunnels work.
+    pub(crate) fn silence(&self) {
+        self.silence.send_modify(|silences| *silences += 1);
     }
 }
