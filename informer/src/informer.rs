@@ -42,7 +42,7 @@ pub struct Informer<K> {
 impl<K> Informer<K> {
     /// Starts the task. Must be called inside a tokio runtime.
     fn start(setup: Setup, keep: Keep<K>) -> Self {
-        let Keep { keeping, decoded } = keep;
+        let (keeping, decoded) = keep.config();
         let (stopper, stop) = oneshot::channel();
         let (sink, source) = StoreSink::new(keeping);
         let (sender, progress) = watch::channel(Progress::new());

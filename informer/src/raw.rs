@@ -49,7 +49,7 @@ use tokio::sync::watch;
 use crate::{
     cluster::Cluster,
     config::Config,
-    declaration::{Declaration, DeclaredType, declaration_setters, single_stream_setters},
+    declaration::{Declaration, DeclaredType, declaration_setters, delays_setter, namespace_setter},
     driver::{Driver, DriverSink},
     error::{ConfigError, Error},
     progress::Progress,
@@ -155,7 +155,9 @@ impl Builder {
             the store have no effect here.",
     }
 
-    single_stream_setters! {}
+    namespace_setter! {}
+
+    delays_setter! {}
 
     /// Starts with the changes after `version` instead of initial state. The caller vouches that it still holds the
     /// state at `version`, of this server's history and these selectors. If the version has left the history window,

@@ -125,7 +125,7 @@ impl<K: Resource> Watcher<K> {
         let mut raw = raw::Builder::new(cluster, of);
         let declared = &mut raw.declared;
         if let Some(namespace) = api.namespace() {
-            declared.namespace(namespace.to_owned());
+            declared.namespaces([namespace.to_owned()]);
         }
         declared.labels(asked.label_selector.as_deref().unwrap_or_default());
         declared.fields(asked.field_selector.as_deref().unwrap_or_default());

@@ -6,7 +6,7 @@ mod copies;
 mod derive;
 mod question;
 
-use std::{any::TypeId, borrow::Cow, collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{any::TypeId, borrow::Cow, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::core::PartialObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
@@ -21,7 +21,9 @@ use crate::{
     ListSemantic,
     cluster::Cluster,
     config::Config,
-    declaration::{Declaration, DeclaredType, declaration_setters, storage_setters},
+    declaration::{
+        Declaration, DeclaredType, declaration_setters, namespace_setter, namespaces_setter, storage_setters,
+    },
     error::ConfigError,
     index::Index,
     informer::{Informer, InformerBuilder, Keep, Representation},
@@ -91,10 +93,11 @@ pub const SHARED_GRACE: Duration = Duration::from_secs(30);
 #[must_use = "nothing happens before start"]
 pub struct SharedBuilder<K> {
     declared: Declaration,
-    namespaces: BTreeSet<String>,
     transforms: Vec<NamedTransform>,
     form: StoredForm,
     from_wider: bool,
+    /// True if no other declaration may use the copy.
+    is_own: bool,
     /// Indexes over the copy, for this user only.
     indexing: Keep<K>,
     feeding: FeedingDeclaration<K>,
@@ -110,13 +113,24 @@ impl<K> SharedBuilder<K> {
     {
         Self {
             declared: Declaration::new(cluster, of, Config::default()),
-            namespaces: BTreeSet::new(),
             transforms: Vec::new(),
             form: StoredForm::default(),
             from_wider: true,
+            is_own: false,
             indexing: Keep::default(),
             feeding: Arc::new(InformerBuilder::declared),
         }
+    }
+
+    /// Declares one copy over several namespaces, for one handle only; `part` declares the informer of each.
+    pub(crate) fn merged(
+        declared: Declaration,
+        indexing: Keep<K>,
+        part: impl Fn(Declaration) -> InformerBuilder<K> + Send + Sync + 'static,
+    ) -> Self {
+        let form = StoredForm { linger: indexing.keeping.linger, ..StoredForm::default() };
+        let feeding = Arc::new(part);
+        Self { declared, transforms: Vec::new(), form, from_wider: false, is_own: true, indexing, feeding }
     }
 
     declaration_setters! {
@@ -127,30 +141,11 @@ impl<K> SharedBuilder<K> {
 
     storage_setters! {}
 
-    /// Reads only the objects of one namespace. Default: all namespaces.
-    pub fn namespace(self, namespace: impl Into<String>) -> Self {
-        self.namespaces([namespace])
-    }
+    namespace_setter! {}
 
-    /// Reads only the objects of these namespaces, as one informer: one store, ready once all of them are. Replaces
-    /// namespaces set before.
-    ///
-    /// Requests: a watch for each namespace, unless a wider copy runs; reading all namespaces is one watch, and cheaper
-    /// for the server than many. Memory: the objects once, and about 60 bytes for each in the maps of its namespace and
-    /// of the whole.
-    ///
-    /// The version of a snapshot is the lowest of the namespaces' versions: it contains every change up to this version
-    /// and, of some namespaces, later ones. A quiet namespace moves on with bookmarks only, about once a minute;
-    /// [`wait_for`](Informer::wait_for) takes as long.
-    pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
-        self.namespaces = namespaces.into_iter().map(Into::into).collect();
-        if self.namespaces.is_empty() {
-            self.declared.mistake(ConfigError::Namespace(String::new()));
-        }
-        for namespace in &self.namespaces {
-            self.declared.namespace(namespace.clone());
-        }
-        self
+    namespaces_setter! {
+        "Requests: a watch for each namespace, unless a wider copy runs; reading all namespaces is one watch, and cheaper \
+        for the server than many."
     }
 
     /// Sets the form in which objects are stored. Default [`Representation::Json`].
@@ -199,10 +194,10 @@ impl<K> SharedBuilder<K> {
         let feeding = self.feeding;
         SharedBuilder {
             declared: self.declared,
-            namespaces: self.namespaces,
             transforms: self.transforms,
             form: StoredForm { representation, decoded_to: Some(TypeId::of::<T>()), ..self.form },
             from_wider: self.from_wider,
+            is_own: self.is_own,
             indexing: Keep::default(),
             feeding: Arc::new(move |declared| feeding(declared).project::<T>()),
         }
@@ -217,10 +212,10 @@ impl<K> SharedBuilder<K> {
         self.declared.metadata_only = true;
         SharedBuilder {
             declared: self.declared,
-            namespaces: self.namespaces,
             transforms: Vec::new(),
             form: StoredForm { is_metadata: true, linger: self.form.linger, ..StoredForm::default() },
             from_wider: self.from_wider,
+            is_own: self.is_own,
             indexing: Keep::default(),
             feeding: Arc::new(|declared| InformerBuilder::<K>::declared(declared).metadata_only()),
         }
@@ -276,25 +271,25 @@ impl<K> SharedBuilder<K> {
         K: Send + Sync + 'static,
     {
         self.declared.check()?;
-        let Keep { keeping, decoded } = std::mem::take(&mut self.indexing);
-        let is_derived = self.namespaces.len() > 1 || !keeping.indexes.is_empty();
+        let indexes = std::mem::take(&mut self.indexing.keeping.indexes);
+        let is_derived = self.declared.namespaces.len() > 1 || !indexes.is_empty();
         if is_derived && self.form.linger.is_some() {
             return Err(ConfigError::LingerDerived);
         }
-        let question = CopyQuestion::new(&self.declared, self.namespaces.clone(), self.transforms.clone(), self.form);
+        let question = CopyQuestion::new(&self.declared, self.transforms.clone(), self.form);
         let copies = Arc::clone(self.declared.cluster.copies());
         let used = if self.is_shared() {
             self.find(question, &mut copies.lock())
         } else {
             self.open(question, &mut CopyTable::new())
         }?;
-        if keeping.indexes.is_empty() {
+        if indexes.is_empty() {
             return Ok(Informer::using(used));
         }
         let (question, base) = (used.copy.question.clone(), Arc::clone(&used.copy));
-        let (derived, source, progress) = DerivedCopy::new(vec![used], Box::new(|_| true), keeping.indexes);
+        let (derived, source, progress) = DerivedCopy::new(vec![used], Box::new(|_| true), indexes);
         // Its decoder belongs to the index handles. Functions do not compare, so it is no other user's.
-        let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, Decoders::of(decoded));
+        let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, self.decoders());
         Ok(Informer::using(self.keep(
             copy,
             Duration::ZERO,
@@ -305,9 +300,14 @@ impl<K> SharedBuilder<K> {
 }
 
 impl<K: Send + Sync + 'static> SharedBuilder<K> {
-    /// True unless the declaration promises more than a running copy can.
+    /// True unless the declaration promises more than a running copy can, or wants one of its own.
     const fn is_shared(&self) -> bool {
-        matches!(self.declared.config.list_semantic, ListSemantic::Any)
+        !self.is_own && matches!(self.declared.config.list_semantic, ListSemantic::Any)
+    }
+
+    /// The caches of a copy with the one that belongs to this declaration's index handles.
+    fn decoders(&self) -> Decoders {
+        Decoders::of(Arc::clone(&self.indexing.decoded))
     }
 
     /// Returns a use of a copy that answers `question`, running or new.
@@ -342,7 +342,8 @@ impl<K: Send + Sync + 'static> SharedBuilder<K> {
             let has_filtered = parts.iter().any(|part| part.copy.is_filtered());
             let origin = CopyOrigin::Namespaces { count: parts.len(), has_filtered };
             let (derived, source, progress) = DerivedCopy::new(parts, Box::new(|_| true), Vec::new());
-            let copy = SharedCopy::new(question, origin, source, progress, Decoders::default());
+            let decoders = if self.is_own { self.decoders() } else { Decoders::default() };
+            let copy = SharedCopy::new(question, origin, source, progress, decoders);
             return Ok(self.keep(copy, Duration::ZERO, CopyFeed::Derived(Box::new(derived)), table));
         }
         let mut feeding = (self.feeding)(self.declared.within(question.namespaces.first()));
@@ -392,7 +393,6 @@ impl<K> fmt::Debug for SharedBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedBuilder")
             .field("declared", &self.declared)
-            .field("namespaces", &self.namespaces)
             .field("form", &self.form)
             .field("from_wider", &self.from_wider)
             .finish_non_exhaustive()

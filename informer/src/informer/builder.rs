@@ -6,8 +6,12 @@ use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
     config::Config,
-    declaration::{Declaration, DeclaredType, declaration_setters, single_stream_setters, storage_setters},
+    declaration::{
+        Declaration, DeclaredType, declaration_setters, delays_setter, namespace_setter, namespaces_setter,
+        storage_setters,
+    },
     error::ConfigError,
+    shared::SharedBuilder,
 };
 
 /// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start).
@@ -31,7 +35,16 @@ impl<K> InformerBuilder<K> {
         config: "Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`.",
     }
 
-    single_stream_setters! {}
+    namespace_setter! {}
+
+    namespaces_setter! {
+        "Requests: a watch for each namespace; reading all namespaces is one watch, and cheaper for the server than many. \
+        Each namespace has a checkpoint of its own, and [`shutdown`](Informer::shutdown) does not wait for their last \
+        save. [`Cluster::shared`] shares the watches. [`linger`](Self::linger) and [`delays`](Self::delays) are an error \
+        at [`start`](Self::start) then."
+    }
+
+    delays_setter! {}
 
     storage_setters! {}
 
@@ -39,8 +52,26 @@ impl<K> InformerBuilder<K> {
     ///
     /// # Errors
     /// The first wrong setting. Failures at the server are not returned here but by [`Informer::ready`].
-    pub fn start(self) -> Result<Informer<K>, ConfigError> {
+    pub fn start(self) -> Result<Informer<K>, ConfigError>
+    where
+        K: Send + Sync + 'static,
+    {
+        if self.declared.namespaces.len() > 1 {
+            return self.start_merged();
+        }
         Ok(Informer::start(self.declared.into_setup()?, self.keep))
+    }
+}
+
+impl<K: Send + Sync + 'static> InformerBuilder<K> {
+    /// Starts one informer for each of several namespaces, and merges their copies into one.
+    fn start_merged(mut self) -> Result<Informer<K>, ConfigError> {
+        if self.declared.delays.is_some() {
+            return Err(ConfigError::DelaysMerged);
+        }
+        let keep_of_part = self.keep.of_parts();
+        let part = move |declared| Self { declared, keep: keep_of_part() };
+        SharedBuilder::merged(self.declared, self.keep, part).start()
     }
 }
 

@@ -10,10 +10,11 @@ use std::{
 };
 
 use informer_core::{
-    store::{IndexFn, Json, Represent, StoreConfig, TransformedObject},
+    store::{IndexFn, Json, Represent, StoreConfig, TransformFn, TransformedObject},
     wire::json,
 };
 use kube::core::PartialObjectMeta;
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::InformerBuilder;
@@ -53,13 +54,19 @@ pub enum Representation {
 
 /// Storage settings of a builder, and the cache of decoded objects.
 pub(crate) struct Keep<K> {
+    /// Its stored form is set by [`config`](Self::config).
     pub(crate) keeping: StoreConfig,
     pub(crate) decoded: Arc<DecodedObjects<K>>,
+    /// Creates the stored form; `None` for JSON.
+    represent: Option<RepresentFn>,
 }
+
+/// Creates the stored form of one store. A form learns from the objects of its store.
+type RepresentFn = Arc<dyn Fn() -> Box<dyn Represent> + Send + Sync>;
 
 impl<K> Default for Keep<K> {
     fn default() -> Self {
-        Self { keeping: StoreConfig::default(), decoded: Arc::default() }
+        Self { keeping: StoreConfig::default(), decoded: Arc::default(), represent: None }
     }
 }
 
@@ -69,7 +76,7 @@ impl<K> InformerBuilder<K> {
     where
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        self.keep.keeping.represent = self.keep.represent(representation);
+        self.keep.represent(representation);
         self.declared.kept_as.decoded_to = matches!(representation, Representation::Typed).then(type_name::<K>);
         self
     }
@@ -111,10 +118,10 @@ impl<K> InformerBuilder<K> {
     {
         // The inherited transforms count undecodable objects there.
         let decoded = DecodedObjects::<T>::counting(self.keep.decoded.undecodable_count());
-        let mut keep = Keep { keeping: StoreConfig::default(), decoded: Arc::new(decoded) };
+        let mut keep = Keep { decoded: Arc::new(decoded), ..Keep::default() };
         keep.keeping.transforms = self.keep.keeping.transforms;
         keep.keeping.linger = self.keep.keeping.linger;
-        keep.keeping.represent = keep.represent(Representation::Typed);
+        keep.represent(Representation::Typed);
         self.declared.kept_as.decoded_to = Some(type_name::<T>());
         InformerBuilder { declared: self.declared, keep }
     }
@@ -185,15 +192,45 @@ impl<K> InformerBuilder<K> {
 }
 
 impl<K> Keep<K> {
-    fn represent(&self, representation: Representation) -> Box<dyn Represent>
+    fn represent(&mut self, representation: Representation)
     where
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        match representation {
-            Representation::Json => Box::new(Json),
-            Representation::Typed => Box::new(DecodedForm::new(Arc::clone(&self.decoded))),
-            #[cfg(feature = "packed")]
-            Representation::Packed => Box::new(crate::compression::Packer::new()),
+        let decoded = Arc::clone(&self.decoded);
+        self.represent = Some(Arc::new(move || -> Box<dyn Represent> {
+            match representation {
+                Representation::Json => Box::new(Json),
+                Representation::Typed => Box::new(DecodedForm::new(Arc::clone(&decoded))),
+                #[cfg(feature = "packed")]
+                Representation::Packed => Box::new(crate::compression::Packer::new()),
+            }
+        }));
+    }
+
+    /// The settings of one store, and the cache of its decoded objects.
+    pub(super) fn config(mut self) -> (StoreConfig, Arc<DecodedObjects<K>>) {
+        if let Some(represent) = self.represent {
+            self.keeping.represent = represent();
+        }
+        (self.keeping, self.decoded)
+    }
+
+    /// Returns the settings of each of several stores, for any number of them. They share the transforms, and have
+    /// neither indexes nor lingering objects.
+    pub(crate) fn of_parts(&mut self) -> impl Fn() -> Self + Send + Sync + use<K>
+    where
+        K: Send + Sync,
+    {
+        let (decoded, represent) = (Arc::clone(&self.decoded), self.represent.clone());
+        let transforms = std::mem::take(&mut self.keeping.transforms).into_iter();
+        let transforms: Vec<_> = transforms.map(|transform| Arc::new(Mutex::new(transform))).collect();
+        move || {
+            let shared = |transform: &Arc<Mutex<TransformFn>>| -> TransformFn {
+                let transform = Arc::clone(transform);
+                Box::new(move |json| (transform.lock())(json))
+            };
+            let keeping = StoreConfig { transforms: transforms.iter().map(shared).collect(), ..StoreConfig::default() };
+            Self { keeping, decoded: Arc::clone(&decoded), represent: represent.clone() }
         }
     }
 

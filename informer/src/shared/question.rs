@@ -49,16 +49,11 @@ pub(super) struct StoredForm {
 }
 
 impl CopyQuestion {
-    pub(super) fn new(
-        declared: &Declaration,
-        namespaces: BTreeSet<String>,
-        transforms: Vec<NamedTransform>,
-        form: StoredForm,
-    ) -> Self {
+    pub(super) fn new(declared: &Declaration, transforms: Vec<NamedTransform>, form: StoredForm) -> Self {
         Self {
             group_version_path: declared.of.group_version_path.clone(),
             plural: declared.of.plural.clone(),
-            namespaces,
+            namespaces: declared.namespaces.clone(),
             labels: declared.labels.clone(),
             fields: declared.fields.clone(),
             drop_paths: declared.config.drop_paths.iter().cloned().collect(),

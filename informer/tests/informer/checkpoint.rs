@@ -37,7 +37,7 @@ fn declared(server: &FakeApiServer, directory: &TempDir) -> InformerBuilder<Pod>
     cluster(server).informer::<Pod>().checkpoint(directory.path())
 }
 
-async fn started<K>(declared: InformerBuilder<K>) -> Informer<K> {
+async fn started<K: Send + Sync + 'static>(declared: InformerBuilder<K>) -> Informer<K> {
     let informer = declared.start().unwrap();
     informer.ready(SOON).await.unwrap();
     informer

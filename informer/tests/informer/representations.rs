@@ -27,7 +27,7 @@ fn declare(items: Vec<String>, live: &Live) -> InformerBuilder<Pod> {
     cluster.informer::<Pod>().initial_list(InitialList::Unpaged)
 }
 
-async fn ready<K>(declared: InformerBuilder<K>) -> Informer<K> {
+async fn ready<K: Send + Sync + 'static>(declared: InformerBuilder<K>) -> Informer<K> {
     let informer = declared.start().unwrap();
     informer.ready(SOON).await.unwrap();
     informer

@@ -535,3 +535,76 @@ async fn delays_polls_and_probes_of_streams_are_settings() {
     let zero = Cluster::new(polled.client()).informer::<Pod>().config(|config| config.backoff.max = Duration::ZERO);
     assert_eq!(zero.start().unwrap_err(), ConfigError::Zero("backoff.max"));
 }
+
+/// Goal: an informer of its own over several namespaces has all that an informer of one has: transforms, indexes, stored
+/// form and counts. Method: a transform that counts, over two namespaces of three.
+#[tokio::test(start_paused = true)]
+async fn an_unshared_informer_merges_several_namespaces() {
+    let server = server().put(pod("c", "x", "web"));
+    let cluster = Cluster::new(server.client());
+    let mut count = 0;
+    let declared = cluster.informer::<Pod>().namespaces(["b", "a"]).transform(move |pod| {
+        count += 1;
+        pod.metadata.annotations = Some([("number".to_owned(), count.to_string())].into());
+    });
+    let mut declared = declared.store(Representation::Typed);
+    let by_app = declared.index(index::label("app"));
+    let pods = declared.start().unwrap();
+    ready(&pods).await;
+    assert_eq!(contents(&pods), ALL);
+    let now = pods.store().snapshot();
+    let mut numbers: Vec<&str> =
+        now.iter().map(|pod| pod.typed().unwrap().metadata.annotations.as_ref().unwrap()["number"].as_str()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, ["1", "2", "3", "4"], "one transform for all");
+    assert_eq!(now.by(&by_app, "web").count(), 2);
+
+    // A pod that does not decode is kept as JSON and counted, once.
+    let mut broken = pod("b", "broken", "web");
+    broken["spec"]["containers"] = json!("none");
+    server.put(broken);
+    pods.wait_until(|now| now.get("b/broken").is_some()).await.unwrap();
+    assert!(pods.stats().undecodable > 0);
+    let shared = cluster.shared::<Pod>().namespaces(["a", "b"]).start().unwrap();
+    ready(&shared).await;
+    assert_eq!(asked(&server), 4, "nothing of it is shared");
+    let failed = cluster.informer::<Pod>().namespaces(["a", "b"]).linger(SOON).start().unwrap_err();
+    assert_eq!(failed, ConfigError::LingerDerived);
+    let delays = informer::delays::from_fn(|| std::iter::repeat(SOON));
+    let failed = cluster.informer::<Pod>().namespaces(["a", "b"]).delays(delays).start().unwrap_err();
+    assert_eq!(failed, ConfigError::DelaysMerged);
+    let one = cluster.informer::<Pod>().namespaces(["a"]).start().unwrap();
+    ready(&one).await;
+    assert_eq!(contents(&one), "a/x@42 a/y@43");
+}
+
+/// Goal: several namespaces resume from checkpoints, one for each. Method: a restart.
+#[tokio::test]
+async fn several_namespaces_have_checkpoints_of_their_own() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        Cluster::new(server.client())
+            .informer::<Pod>()
+            .namespaces(["a", "b"])
+            .checkpoint(folder.path())
+            .start()
+            .unwrap()
+    };
+    let pods = start();
+    ready(&pods).await;
+    pods.shutdown(SOON).await.unwrap();
+    drop(pods);
+    let saved = || {
+        std::fs::read_dir(folder.path())
+            .unwrap()
+            .filter(|file| file.as_ref().is_ok_and(|file| file.metadata().is_ok_and(|file| file.len() > 0)))
+            .count()
+    };
+    until("two checkpoints", || saved() >= 2).await;
+    server.put(pod("a", "z", "web"));
+    let again = start();
+    ready(&again).await;
+    again.wait_until(|now| now.len() == 5).await.unwrap();
+    assert_eq!(server.initial_reads(), 2, "the restart resumed both");
+}
