@@ -61,11 +61,12 @@ impl<K> InformerBuilder<K> {
         }
         Ok(Informer::start(self.declared.into_setup()?, self.keep))
     }
-}
 
-impl<K: Send + Sync + 'static> InformerBuilder<K> {
     /// Starts one informer for each of several namespaces, and merges their copies into one.
-    fn start_merged(mut self) -> Result<Informer<K>, ConfigError> {
+    fn start_merged(mut self) -> Result<Informer<K>, ConfigError>
+    where
+        K: Send + Sync + 'static,
+    {
         if self.declared.delays.is_some() {
             return Err(ConfigError::DelaysMerged);
         }
