@@ -174,8 +174,11 @@ impl ProgramWorld {
         self.disturbances += self.endpoints.len();
         sleep(Duration::from_secs(3)).await;
         let initial = self.requests().initial - before.initial;
-        let expected = copies.min(self.relists_at_once);
-        ensure(initial == expected, "Stampede", || format!("{initial} initial reads of {copies} copies at once"))?;
+        // Fewer if a copy first asks the preferred endpoint, which may have its position.
+        let most = copies.min(self.relists_at_once);
+        ensure((1..=most).contains(&initial), "Stampede", || {
+            format!("{initial} initial reads of {copies} copies at once")
+        })?;
         self.check_states()
     }
 

@@ -99,9 +99,10 @@ impl ProgramWorld {
         let (users, derived) = note.split_once(", ").unwrap_or((note, ""));
         let users: usize =
             users.strip_prefix("shared by ").and_then(|users| users.parse().ok()).ok_or_else(|| lies("users"))?;
-        // Handles with one text use one copy, unless a watch of its own took the place of another one. Derived copies
-        // are users as well.
-        let equal = self.components.iter().filter(|other| other.pods.explain() == text).count();
+        // Equal questions with one text use one copy, unless a watch of its own took the place of another one. Derived
+        // copies are users as well.
+        let is_equal = |other: &&Component| other.question.equals(question) && other.pods.explain() == text;
+        let equal = self.components.iter().filter(is_equal).count();
         let was_replaced = self.on_their_own.iter().any(|other| other.equals(question));
         let most = if self.components.iter().any(Component::is_derived) { usize::MAX } else { equal };
         let least = if was_replaced { 1 } else { equal };
