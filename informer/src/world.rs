@@ -1,11 +1,11 @@
 //! A simulated program in one thread: components share copies of pods over HTTP/2 in memory, from endpoints whose
 //! connections break, fall silent, end by GOAWAY, or lead to another server.
 //!
-//! `SEEDS=2000 cargo test -p informer --features testing --lib world` runs more worlds; `SEED=17` repeats one and prints
-//! what it did.
+//! `SEEDS=2000 cargo test -p informer --features testing --lib world` runs more worlds; `SEED=17` repeats one and
+//! prints its events.
 //!
-//! INVARIANT: the seed determines every run; time is virtual. The history in `truth` is what every state, every event and
-//! every `explain` must agree with.
+//! INVARIANT: the seed determines every run; time is virtual. The history in `truth` is what every state, every event
+//! and every `explain` must agree with.
 
 mod component;
 mod experiments;
@@ -278,68 +278,81 @@ impl ProgramWorld {
     fn disturb(&mut self) {
         let at = self.rng.usize(..self.endpoints.len());
         let endpoint = self.endpoints[at].clone();
-        let server = endpoint.server();
         let text = match self.rng.u8(..16) {
+            fault @ (0..8 | 13) => self.disturb_connections(&endpoint, fault),
+            fault => self.disturb_answers(endpoint.server(), fault),
+        };
+        self.disturbances += 1;
+        self.note(format!("endpoint {at}: {text}"));
+    }
+
+    fn disturb_connections(&mut self, endpoint: &PipeEndpoint, fault: u8) -> String {
+        let text = match fault {
             0 | 1 => {
-                server.go_away();
-                "GOAWAY".to_owned()
+                endpoint.server().go_away();
+                "GOAWAY"
             }
             2 | 3 => {
                 endpoint.cut();
-                "cut".to_owned()
+                "cut"
             }
             4 | 5 => {
                 endpoint.silence();
-                "silence".to_owned()
+                "silence"
             }
             6 => {
                 endpoint.lead_on();
-                "another server".to_owned()
+                "another server"
             }
             7 => {
                 let refuses = self.rng.bool();
                 endpoint.refuse(refuses);
-                format!("refuse connections: {refuses}")
+                return format!("refuse connections: {refuses}");
             }
-            8 => {
-                let (count, code) = (self.rng.usize(1..4), [429, 500, 503, 504][self.rng.usize(..4)]);
-                server.fail_next(count, code);
-                format!("fail {count} with {code}")
+            _ => {
+                endpoint.refuse(true);
+                endpoint.cut();
+                "down"
             }
+        };
+        text.to_owned()
+    }
+
+    fn disturb_answers(&mut self, server: &FakeApiServer, fault: u8) -> String {
+        let text = match fault {
             9 => {
                 server.close_watches();
-                "close watches".to_owned()
+                "close watches"
             }
             10 => {
                 server.break_next_body(self.rng.usize(..2_000));
-                "break a body".to_owned()
+                "break a body"
             }
             11 => {
                 server.silence();
-                "silent watches".to_owned()
+                "silent watches"
             }
             12 => {
                 let namespace = NAMESPACES[self.rng.usize(..NAMESPACES.len())];
                 self.tap.fail(namespace);
-                format!("fail namespace {namespace}")
+                return format!("fail namespace {namespace}");
             }
-            13 => {
-                endpoint.refuse(true);
-                endpoint.cut();
-                "down".to_owned()
+            8 => {
+                let (count, code) = (self.rng.usize(1..4), [429, 500, 503, 504][self.rng.usize(..4)]);
+                server.fail_next(count, code);
+                return format!("fail {count} with {code}");
             }
             14 if self.expires => {
                 let oldest = self.truth.version().saturating_sub(self.rng.u64(..10));
                 self.expire(oldest);
-                format!("expire {oldest}")
+                return format!("expire {oldest}");
             }
             _ => {
                 self.heal();
-                "heal".to_owned()
+                "heal"
             }
         };
-        self.disturbances += 1;
-        self.note(format!("endpoint {at}: {text}"));
+        text.to_owned()
     }
 
     /// Lets every server forget the history up to a version.
