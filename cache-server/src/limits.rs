@@ -217,7 +217,8 @@ pub const WITHDRAWN_END_WAIT: Duration = Duration::from_secs(1);
 /// while it is read.
 pub const ACCESS_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Interval at which such a file is read again while requests come. Cost: one read, and one hash.
+/// Interval at which such a file is read again while requests come, and at which files of flow control are checked for
+/// changes. Cost: one read and one hash; for flow control, one system call for each file.
 pub const ACCESS_RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// Bearer tokens whose callers are kept. Memory: about 1 KiB each, and at most 16 KiB for the token.

@@ -146,6 +146,11 @@ impl FlowControl {
         *self.rules.write() = Arc::new(rules);
     }
 
+    /// Counts changed files that were read again.
+    pub(crate) fn count_reload(&self, is_used: bool) {
+        self.measures.reloaded(is_used);
+    }
+
     /// Finds seats for a request of `user`. `cost` is called unless the request is exempt.
     pub(crate) fn arrive(
         self: &Arc<Self>,

@@ -11,7 +11,7 @@ use crate::config::{FlowSettings, FlowSource};
 pub(super) struct FlowFlags {
     /// FlowSchemas and PriorityLevelConfigurations in effect: `stored` for those in this server (or in the API server
     /// behind it), whose changes take effect at once; else a manifest or a folder of manifests beside those of every
-    /// cluster. Left out: those of every cluster. Callers without authentication are exempt.
+    /// cluster, read again when they change. Left out: those of every cluster. Callers without authentication are exempt.
     #[arg(long, env = "CACHE_SERVER_FLOW_CONFIG", value_name = "stored|FILE|FOLDER")]
     flow_config: Option<PathBuf>,
 

@@ -24,7 +24,7 @@ pub enum FlowSource {
     /// those that every cluster has.
     Stored,
     /// Those of a manifest or a folder of manifests, beside those that every cluster has. Of equal names, those of the
-    /// files count.
+    /// files count. The files are read again when they change.
     Files(PathBuf),
 }
 

@@ -1,18 +1,30 @@
-//! The FlowSchemas and PriorityLevelConfigurations that a server starts with.
+//! The FlowSchemas and PriorityLevelConfigurations that a server starts with, and those of files as they change.
+//!
+//! INVARIANT: files that cannot be used never replace objects in force; at start they are an error.
 //!
 //! Source: `pkg/registry/flowcontrol/ensurer`: missing objects are created; those whose annotation asks for it, and the
 //! mandatory ones, are reset to their built-in spec.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Weak},
+};
 
 use access_rules::flow::{
     bootstrap::{self, AUTO_UPDATE},
     objects::FlowObject,
 };
 use serde_json::Value;
+use tokio::{task::spawn_blocking, time::sleep};
 
-use super::manifests::{self, LoadError};
-use crate::{app::App, config::FlowSource, storage::backup::ExistingObjects};
+use super::manifests::{self, FilesVersion, LoadError};
+use crate::{
+    access::flow::FlowControl, app::App, config::FlowSource, limits::ACCESS_RELOAD_EVERY,
+    storage::backup::ExistingObjects,
+};
 
-/// Puts the objects of the files in force, or stores the built-in ones where the server follows stored ones.
+/// Puts the objects of the files in force and follows the files, or stores the built-in ones where the server follows
+/// stored ones.
 ///
 /// # Errors
 /// [`LoadError`] at the first file or object that cannot be used.
@@ -20,9 +32,9 @@ pub(crate) async fn begin(app: &App) -> Result<(), LoadError> {
     match &app.config.flow.source {
         FlowSource::Builtin => {}
         FlowSource::Files(path) => {
-            let read = |value: &Value| FlowObject::read(value, true).map_err(|error| error.to_string());
-            let objects = manifests::read_each(path, read)?;
-            app.access.flow.configure(bootstrap::objects().into_iter().chain(objects));
+            let version = manifests::version(path)?;
+            app.access.flow.configure(read(path)?);
+            tokio::spawn(follow(Arc::downgrade(&app.access.flow), path.clone(), version));
         }
         FlowSource::Stored if app.runs_controllers() => {
             for manifest in bootstrap::manifests() {
@@ -37,6 +49,54 @@ pub(crate) async fn begin(app: &App) -> Result<(), LoadError> {
     }
     app.keep_flow_control();
     Ok(())
+}
+
+/// Reads the objects of the files, after those that every cluster has.
+fn read(path: &Path) -> Result<Vec<FlowObject>, LoadError> {
+    let read = |value: &Value| FlowObject::read(value, true).map_err(|error| error.to_string());
+    let objects = manifests::read_each(path, read)?;
+    Ok(bootstrap::objects().into_iter().chain(objects).collect())
+}
+
+/// Reads the files again when they change, every [`ACCESS_RELOAD_EVERY`], until the server is dropped. Files that cannot be
+/// used are read once for each change.
+async fn follow(flow: Weak<FlowControl>, path: PathBuf, version: FilesVersion) {
+    let mut last = Ok(version);
+    loop {
+        sleep(ACCESS_RELOAD_EVERY).await;
+        if flow.strong_count() == 0 {
+            return;
+        }
+        let (from, before) = (path.clone(), last.clone());
+        let Ok(changed) = spawn_blocking(move || read_changed(&from, &before)).await else { continue };
+        let (Some((now, objects)), Some(flow)) = (changed, flow.upgrade()) else { continue };
+        last = now;
+        flow.count_reload(objects.is_ok());
+        match objects {
+            Ok(objects) => {
+                flow.configure(objects);
+                tracing::info!(path = %path.display(), "flow control reloaded");
+            }
+            Err(error) => tracing::warn!(error, "flow control reload failed"),
+        }
+    }
+}
+
+/// State of the files, or the reason why it is not known.
+type LastVersion = Result<FilesVersion, String>;
+
+/// Returns the state of the files and their objects; `None` if the state is that of `before`. The state is read before the
+/// objects, so that a later change is noticed the next time.
+fn read_changed(path: &Path, before: &LastVersion) -> Option<(LastVersion, Result<Vec<FlowObject>, String>)> {
+    let now = manifests::version(path).map_err(|error| error.to_string());
+    if now == *before {
+        return None;
+    }
+    let objects = match &now {
+        Ok(_) => read(path).map_err(|error| error.to_string()),
+        Err(error) => Err(error.clone()),
+    };
+    Some((now, objects))
 }
 
 async fn ensure(app: &App, manifest: &Value) -> Result<(), String> {

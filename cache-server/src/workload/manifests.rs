@@ -7,6 +7,7 @@ mod documents;
 
 use std::{
     fmt, fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -101,6 +102,25 @@ pub(crate) fn read_each<T>(path: &Path, read: impl Fn(&Value) -> Result<T, Strin
         }
     }
     Ok(found)
+}
+
+/// State of files, which changes when one of them is written, replaced, added or removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FilesVersion(Vec<(PathBuf, FileVersion)>);
+
+/// Device, inode, size, and time of the last change with its nanoseconds.
+type FileVersion = (u64, u64, u64, i64, i64);
+
+/// Returns the state of the files under `path`. Cost: one system call for each file.
+///
+/// # Errors
+/// [`LoadError`] at the first file or folder that cannot be used.
+pub(crate) fn version(path: &Path) -> Result<FilesVersion, LoadError> {
+    let version = |file: PathBuf| match fs::metadata(&file) {
+        Ok(data) => Ok((file, (data.dev(), data.ino(), data.len(), data.mtime(), data.mtime_nsec()))),
+        Err(error) => Err(LoadError { path: file, place: ObjectLocation::default(), what: describe(&error) }),
+    };
+    files(path, 0)?.into_iter().map(version).collect::<Result<_, _>>().map(FilesVersion)
 }
 
 /// Reads every file under `paths` to its end. Returns the number of objects, and of those that are in the store, with the

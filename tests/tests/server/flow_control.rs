@@ -181,6 +181,49 @@ async fn the_manifests_of_the_incident_limit_its_agents() {
     agent.get("/api/v1/nodes").await.with_code(200);
 }
 
+/// Goal: a changed file takes effect without a restart, and a broken one changes nothing. Method: a level gets more shares,
+/// then a wrong field, then another file; log lines and a metric name each step.
+#[tokio::test]
+async fn changed_files_take_effect_unless_they_are_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, later] = ["incident.yaml", "later.yaml"].map(|name| folder.path().join(name));
+    fs::write(&file, INCIDENT).unwrap();
+    let server = UserServer::start(&[&format!("--flow-config={}", folder.path().display())]).await;
+    let (agent, admin) = (server.client(AGENT), server.client(ADMIN));
+    let seats = async || metric(&admin, "nominal_limit_seats").await[r#"priority_level="restrict-pod-lister""#];
+    let reloads = async |result: &str| {
+        let text = admin.get("/metrics").await.with_code(200);
+        let prefix = format!("cache_flow_config_reloads_total{{result=\"{result}\"}} ");
+        text.text().lines().find_map(|line| line.strip_prefix(&prefix)).map_or(0, |count| count.parse().unwrap())
+    };
+    let first = seats().await;
+    fs::write(&file, INCIDENT.replace("assuredConcurrencyShares: 5", "assuredConcurrencyShares: 500")).unwrap();
+    until(async || seats().await > 4 * first).await;
+    let more = seats().await;
+    fs::write(&file, INCIDENT.replace("handSize: 4", "handSize: 40")).unwrap();
+    until(async || reloads("failure").await == 1).await;
+    assert_eq!((seats().await, reloads("success").await), (more, 1));
+    let pods = agent.get("/api/v1/pods").await.with_code(200);
+    assert_eq!(pods.header("x-kubernetes-pf-flowschema-uid"), "of-schema");
+    assert!(server.server.log().contains("handSize: should not be greater than queues"), "{}", server.server.log());
+    fs::write(&later, INCIDENT.replace("uid: of-schema", "uid: later")).unwrap();
+    fs::remove_file(&file).unwrap();
+    until(async || reloads("success").await == 2).await;
+    assert_eq!((seats().await, reloads("failure").await <= 2), (first, true));
+    let pods = agent.get("/api/v1/pods").await.with_code(200);
+    assert_eq!(pods.header("x-kubernetes-pf-flowschema-uid"), "later");
+}
+
+/// Waits until a condition holds, at most for [`ANSWER_WAIT`].
+async fn until(mut condition: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !condition().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(ANSWER_WAIT, waiting).await.expect("the condition holds in time");
+}
+
 #[test]
 fn a_wrong_object_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();

@@ -36,6 +36,11 @@ struct WaitLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LevelLabels {
     priority_level: String,
 }
@@ -65,6 +70,7 @@ pub(super) struct FlowMeasures {
     lower: Family<LevelLabels, SeatGauge>,
     upper: Family<LevelLabels, SeatGauge>,
     current: Family<LevelLabels, SeatGauge>,
+    reloads: Family<ReloadLabels, Counter>,
     /// Schemas and levels with series.
     known: Mutex<(HashSet<FlowLabels>, HashSet<LevelLabels>)>,
 }
@@ -84,6 +90,7 @@ impl Default for FlowMeasures {
             lower: Family::default(),
             upper: Family::default(),
             current: Family::default(),
+            reloads: Family::default(),
             known: Mutex::default(),
         }
     }
@@ -108,6 +115,13 @@ impl FlowMeasures {
         registry.register(name("lower_limit_seats"), "Seats that are not lent", self.lower.clone());
         registry.register(name("upper_limit_seats"), "Seats with all that may be borrowed", self.upper.clone());
         registry.register(name("current_limit_seats"), "Seats at present", self.current.clone());
+        let about = "Changed files of flow control that were read";
+        registry.register("cache_flow_config_reloads", about, self.reloads.clone());
+    }
+
+    pub(super) fn reloaded(&self, is_used: bool) {
+        let result = if is_used { "success" } else { "failure" };
+        self.reloads.get_or_create(&ReloadLabels { result }).inc();
     }
 
     /// Returns the metrics of one schema.
