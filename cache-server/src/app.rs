@@ -363,7 +363,7 @@ impl App {
 async fn check_right(app: Weak<App>, right: Arc<HeldRight>) -> Result<(), Status> {
     let Some(app) = app.upgrade() else { return Ok(()) };
     if let (Some(upstream), Some(credentials)) = (app.upstream(), &right.credentials) {
-        upstream.check_again(credentials, &right.info).await?;
+        upstream.check_again(credentials, &right.info, right.is_forwarded).await?;
     }
     app.access.admit_again(&right.caller, &right.info).await
 }

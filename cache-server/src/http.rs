@@ -108,7 +108,7 @@ where
     // An HTTP/1.1 connection with an unread body cannot carry another request. HTTP/2 resets the stream instead.
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
     let mut response = finished(answer, head.errors, &mut context, &mut answering, closes);
-    admission::hold_right(&app, &context, &parts.headers, response.body_mut());
+    admission::hold_right(&app, &context, &parts.headers, &mut response);
     admission::hold_seats(&mut context, &mut response);
     if let Some(age) = age(&app, &route) {
         // A read with an older confirmation has set the age of that.
@@ -169,6 +169,7 @@ where
         }
         app.access.share_upstream(context)?;
         let mut response = forwarder.forward(parts, body).await?.map(Body::forwarded);
+        admission::hold_right(app, context, &parts.headers, &mut response);
         admission::hold_seats(context, &mut response);
         if let Some(place) = context.place.take() {
             response.body_mut().guard().occupy(place);

@@ -42,6 +42,8 @@ pub(crate) struct RightKey {
     pub(crate) info: Arc<RequestInfo>,
     /// Hash of the caller's own credentials, where another server decides by them.
     pub(crate) credentials: Option<QuestionKey>,
+    /// True if another server answers the watch.
+    pub(crate) is_forwarded: bool,
 }
 
 /// A right that at least one open watch needs.
@@ -50,6 +52,8 @@ pub(crate) struct HeldRight {
     pub(crate) info: Arc<RequestInfo>,
     /// The caller's own credentials, where another server decides by them.
     pub(crate) credentials: Option<HeaderMap>,
+    /// True if another server answers the watch, and has allowed it to the caller.
+    pub(crate) is_forwarded: bool,
     /// Time at which it was last checked, or opened.
     checked: Mutex<Instant>,
     is_withdrawn: AtomicBool,
@@ -76,20 +80,22 @@ pub(crate) struct WatchLease {
 
 impl WatchLeases {
     /// Opens a watch of `caller`. `credentials` are its own, with their hash, where another server decides by them.
+    /// `is_forwarded`: another server answers it.
     pub(crate) fn open(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         info: &Arc<RequestInfo>,
         credentials: Option<(QuestionKey, HeaderMap)>,
+        is_forwarded: bool,
     ) -> WatchLease {
-        let (hash, headers) = credentials.unzip();
-        let key =
-            RightKey { user: caller.user.clone(), proof: caller.proof(), info: Arc::clone(info), credentials: hash };
+        let (credentials, headers) = credentials.unzip();
+        let (user, proof) = (caller.user.clone(), caller.proof());
+        let key = RightKey { user, proof, info: Arc::clone(info), credentials, is_forwarded };
         let waker = Arc::new(AtomicWaker::new());
         let mut rights = self.rights.lock();
         let fresh = || {
             let (caller, info) = (Arc::clone(caller), Arc::clone(info));
-            Arc::new(HeldRight::new(caller, info, headers))
+            Arc::new(HeldRight::new(caller, info, headers, is_forwarded))
         };
         let right = Arc::clone(rights.entry(key.clone()).or_insert_with(fresh));
         let place = right.bodies.lock().insert(Arc::clone(&waker));
@@ -119,10 +125,10 @@ impl WatchLeases {
 }
 
 impl HeldRight {
-    fn new(caller: Arc<Caller>, info: Arc<RequestInfo>, credentials: Option<HeaderMap>) -> Self {
+    fn new(caller: Arc<Caller>, info: Arc<RequestInfo>, credentials: Option<HeaderMap>, is_forwarded: bool) -> Self {
         let (is_withdrawn, withdrawn, bodies) = Default::default();
         let checked = Mutex::new(Instant::now());
-        Self { caller, info, credentials, checked, is_withdrawn, withdrawn, bodies }
+        Self { caller, info, credentials, is_forwarded, checked, is_withdrawn, withdrawn, bodies }
     }
 
     /// Ends all watches of this right.
@@ -169,21 +175,38 @@ impl Drop for WatchLease {
 /// Time until which a watch may stay on its connection, whatever its client reads.
 #[derive(Clone)]
 pub(crate) struct WatchTerm {
-    overdue: Instant,
+    /// `None` for a watch that another server answers, and ends.
+    overdue: Option<Instant>,
     right: Option<Arc<HeldRight>>,
 }
 
 impl WatchTerm {
     /// A term until `overdue`, or until the right of `lease` is withdrawn and its watch should have ended.
     pub(crate) fn new(overdue: Instant, lease: Option<&WatchLease>) -> Self {
-        Self { overdue, right: lease.map(|lease| Arc::clone(&lease.right)) }
+        Self { overdue: Some(overdue), right: lease.map(|lease| Arc::clone(&lease.right)) }
+    }
+
+    /// A term until the right of `lease` is withdrawn and its watch should have ended.
+    pub(crate) fn of_right(lease: &WatchLease) -> Self {
+        Self { overdue: None, right: Some(Arc::clone(&lease.right)) }
+    }
+
+    /// True if the term ends at some time, whatever happens to the right.
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.overdue.is_some()
     }
 
     /// Resolves at the end of the term.
     pub(crate) async fn over(self) {
-        let Some(right) = self.right else { return sleep_until(self.overdue).await };
+        let overdue = async {
+            match self.overdue {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let Some(right) = self.right else { return overdue.await };
         tokio::select! {
-            () = sleep_until(self.overdue) => {}
+            () = overdue => {}
             () = async {
                 right.withdrawn().await;
                 sleep(WITHDRAWN_END_WAIT).await;

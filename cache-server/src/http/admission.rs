@@ -62,16 +62,20 @@ fn too_many_requests(refusal: &FlowRefusal) -> Response {
     response
 }
 
-/// Lets an open watch last only as long as its caller's credentials and right.
-pub(super) fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMap, body: &mut Body) {
-    let Some(caller) = context.caller.as_ref().filter(|_| body.is_watch()) else { return };
+/// Lets an open watch last only as long as its caller's credentials and right, also if another server answers it.
+pub(super) fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMap, response: &mut Response) {
+    let has_begun = response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let body = response.body_mut();
+    let is_forwarded =
+        body.is_forwarded() && has_begun && context.info.verb == "watch" && context.info.resource.is_some();
+    let Some(caller) = context.caller.as_ref().filter(|_| body.is_watch() || is_forwarded) else { return };
     if let Some(at) = caller.expires {
         body.end_by(at);
     }
     let decider = app.upstream().filter(|_| app.access.authorizer.decides_by_credentials());
     let credentials = decider.map(|upstream| upstream.read_right(headers, &context.info));
     if credentials.is_some() || app.access.checks_again() {
-        body.guard().lend(app.access.leases.open(caller, &context.info, credentials));
+        body.guard().lend(app.access.leases.open(caller, &context.info, credentials, is_forwarded));
     }
 }
 

@@ -64,6 +64,9 @@ pub enum BodyError {
     /// The upstream server broke off its answer.
     #[error("the upstream broke off its answer")]
     Upstream,
+    /// The caller lost the right to a watch that the upstream server answers. Where its events end is not known here.
+    #[error("the right to the watch was withdrawn")]
+    Withdrawn,
 }
 
 impl Body {
@@ -94,14 +97,15 @@ impl Body {
         Self::new(BodyKind::Watch(Box::new(watch)))
     }
 
-    /// Returns the term of a watch; `None` for other bodies. A sink that cannot poll the body because its client does not
+    /// Returns the term of a watch; `None` for other bodies, and for watches of an upstream server if rights are not
+    /// checked. A sink that cannot poll the body because its client does not
     /// read must end the watch when the term is over.
     pub(crate) fn term(&self) -> Option<WatchTerm> {
+        let lease = self.guard.as_ref().and_then(|guard| guard.lease());
         match &self.kind {
-            BodyKind::Watch(watch) => {
-                Some(WatchTerm::new(watch.overdue(), self.guard.as_ref().and_then(|guard| guard.lease())))
-            }
-            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Forwarded(_) => None,
+            BodyKind::Watch(watch) => Some(WatchTerm::new(watch.overdue(), lease)),
+            BodyKind::Forwarded(_) => lease.map(WatchTerm::of_right),
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => None,
         }
     }
 
@@ -231,10 +235,12 @@ impl http_body::Body for Body {
 
 /// Polls a body whose end, withdrawal and progress something waits for.
 fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
-    if let BodyKind::Watch(watch) = kind
-        && guard.poll_withdrawn(cx).is_ready()
-    {
-        watch.withdraw();
+    if guard.poll_withdrawn(cx).is_ready() {
+        match kind {
+            BodyKind::Watch(watch) => watch.withdraw(),
+            BodyKind::Forwarded(_) => return Poll::Ready(Some(Err(BodyError::Withdrawn))),
+            BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => {}
+        }
     }
     let polled = kind.poll_frame(cx);
     if polled.is_ready() {

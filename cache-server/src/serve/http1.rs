@@ -180,8 +180,8 @@ struct HandoverState {
     flushed: AtomicBool,
     /// True while the socket accepts no more bytes of a response.
     is_stuck: AtomicBool,
-    /// Term of a watch that hyper sends.
-    term: Mutex<Option<WatchTerm>>,
+    /// Term of the response that begins; `None` within, if it has none. Taken by the task of the connection.
+    term: Mutex<Option<Option<WatchTerm>>>,
     /// Time at which the last response was complete, or the connection began; `None` while a request is being
     /// answered.
     idle_since: Mutex<Option<Instant>>,
@@ -197,8 +197,14 @@ impl HandoverState {
     /// Resolves at the end of the term of a watch that hyper sends. The service sets the term while this task is polled,
     /// before it polls this future.
     async fn overdue(&self) {
-        let term = poll_fn(|_| self.term.lock().take().map_or(Poll::Pending, Poll::Ready)).await;
-        term.over().await;
+        let mut current = None;
+        poll_fn(|cx| {
+            if let Some(term) = self.term.lock().take() {
+                current = term.map(|term| Box::pin(term.over()));
+            }
+            current.as_mut().map_or(Poll::Pending, |over| over.as_mut().poll(cx))
+        })
+        .await;
     }
 
     /// Returns the start of the connection's idle time. Waiting for the rest of a request head counts as idle.
@@ -276,7 +282,7 @@ impl Service<Request<Incoming>> for WatchHandover {
                 _ => plain && response.body().is_watch(),
             };
             if !taken_over {
-                *slot.term.lock() = response.body().term();
+                *slot.term.lock() = Some(response.body().term());
                 return Ok(response.map(|body| BusyBody { body, _working: working }));
             }
             *slot.watch.lock() = Some(AcceptedWatch { response, last });

@@ -104,11 +104,11 @@ impl Service<Request<Incoming>> for Pages {
         let (answer, unsent) = (self.handler.answer(request), self.unsent.clone());
         Box::pin(async move {
             let response = answer.await;
-            match response.body().term() {
-                Some(term) => overdue::set_term(term),
-                // hyper does not poll the body before the window opens.
-                None => overdue::note_given(),
+            if let Some(term) = response.body().term() {
+                overdue::set_term(term);
             }
+            // hyper does not poll the body before the window opens.
+            overdue::note_given();
             Ok(response.map(|body| PagedBody::new(body, unsent)))
         })
     }

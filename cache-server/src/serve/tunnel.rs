@@ -3,7 +3,10 @@
 //! INVARIANT: each direction holds at most [`TUNNEL_BYTES`]; a side that does not read stops the other. INVARIANT: the end
 //! of one direction is passed on, and leaves the other direction open. A failure of either side resets the client.
 //!
-//! There is no time limit: a session may be silent, and its client may pause, for as long as both sides want.
+//! There is no time limit: a session may be silent, and its client may pause, for as long as both sides want. Only a watch
+//! ends once its caller lost the right to it.
+
+use std::io;
 
 use bytes::Bytes;
 use http::Response;
@@ -17,6 +20,7 @@ use crate::{http::body::Body, limits::TUNNEL_BYTES};
 /// The connection ends with it.
 pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<Body>) -> ConnectionPhase {
     let (parts, body) = response.into_parts();
+    let term = body.term();
     ConnectionPhase::new(async move {
         let Some((tunnel, guard)) = body.into_tunnel() else { return Ok(None) };
         stream.lift_stall_limit();
@@ -28,7 +32,17 @@ pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<
             drop((parts, read));
             copy_bidirectional_with_sizes(&mut stream, &mut upstream, TUNNEL_BYTES, TUNNEL_BYTES).await
         };
-        match copying.await {
+        let over = async {
+            match term {
+                Some(term) => term.over().await,
+                None => std::future::pending().await,
+            }
+        };
+        let copied = tokio::select! {
+            copied = copying => copied,
+            () = over => Err(io::Error::other("the right to the watch was withdrawn")),
+        };
+        match copied {
             Ok((sent, received)) => tracing::debug!(sent, received, "tunnel closed"),
             Err(error) => {
                 tracing::debug!(%error, "tunnel broken");

@@ -153,7 +153,9 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin, F: WatchFrami
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Pending => return BatchSupply::Nothing,
-            Poll::Ready(Some(Err(BodyError::Cut | BodyError::Upstream))) => return BatchSupply::Cut,
+            Poll::Ready(Some(Err(BodyError::Cut | BodyError::Upstream | BodyError::Withdrawn))) => {
+                return BatchSupply::Cut;
+            }
             Poll::Ready(Some(Ok(frame))) => {
                 // A watch has no trailers.
                 if let Ok(batch) = frame.into_data() {

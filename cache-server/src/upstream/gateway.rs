@@ -186,9 +186,15 @@ impl Upstream {
     /// Checks the right of a watch that goes on.
     ///
     /// # Errors
-    /// As [`answerer`](Self::answerer).
-    pub(crate) async fn check_again(&self, credentials: &HeaderMap, info: &RequestInfo) -> Result<(), Status> {
-        self.rights.check_again(credentials, info).await
+    /// As [`answerer`](Self::answerer). 503 in place of 403 for a caller of a forwarded watch that may not ask about its
+    /// rights: the API server allowed the watch itself.
+    pub(crate) async fn check_again(
+        &self,
+        credentials: &HeaderMap,
+        info: &RequestInfo,
+        is_forwarded: bool,
+    ) -> Result<(), Status> {
+        self.rights.check_again(credentials, info, is_forwarded).await
     }
 
     fn by_upstream(&self) -> Answerer<'_> {

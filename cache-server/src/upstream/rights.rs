@@ -88,11 +88,20 @@ impl Rights {
     /// than [`RECHECKED_AGE`](crate::limits::RECHECKED_AGE).
     ///
     /// # Errors
-    /// As `check`, but without the name of a denied caller.
-    pub(crate) async fn check_again(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
-        match self.decide(credentials, read, QuestionOrigin::OpenWatch).await? {
-            Decision::Allowed => Ok(()),
-            Decision::Denied(denial) => Err(read.forbidden(None, &denial.reason)),
+    /// As `check`, but without the name of a denied caller. For a forwarded read, which was not checked before: 503 if the
+    /// caller may not even ask, and no answer was known.
+    pub(crate) async fn check_again(
+        &self,
+        credentials: &HeaderMap,
+        read: &RequestInfo,
+        is_forwarded: bool,
+    ) -> Result<(), Status> {
+        let may_lack_answers = is_forwarded && self.decisions.last(&self.keys.question(credentials, read)).is_none();
+        match self.decide(credentials, read, QuestionOrigin::OpenWatch).await {
+            Ok(Decision::Allowed) => Ok(()),
+            Ok(Decision::Denied(denial)) => Err(read.forbidden(None, &denial.reason)),
+            Err(refused) if may_lack_answers && refused.code == 403 => Err(unreadable("the caller may not ask")),
+            Err(error) => Err(error),
         }
     }
 

@@ -6,9 +6,10 @@ use futures::future::join_all;
 use serde_json::json;
 use tests::{
     genuine::{ADMIN, Genuine, GenuineSettings, Identity, cluster_role, cluster_role_binding},
-    http::MERGE_PATCH,
+    http::{MERGE_PATCH, Step},
     phases::{PhasedWatches, UNREAD_BYTES},
     process::Server,
+    slow::{End, Slow},
 };
 
 use super::{cache_of, client_of, namespace, until};
@@ -72,4 +73,33 @@ async fn watches_end_when_their_right_is_withdrawn() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "none", "namespace": "full"}});
     admin.create_manifest(&map).await.with_code(201);
     other.event().await;
+    forwarded_watches_end(&genuine, path).await;
+}
+
+/// Watches that the API server itself answers end as well: over HTTP/1.1 and HTTP/2, and one whose client stopped reading.
+async fn forwarded_watches_end(genuine: &Genuine, path: &str) {
+    let server = cache_of(genuine, "pods").await;
+    let client = client_of(&server, "other");
+    let quiet = format!("{path}?watch=1&fieldSelector=metadata.name%3Dquiet");
+    let mut idle = [client.watch(&quiet).await, client.over_http2().watch(&quiet).await];
+    let authorization = client.authorization().unwrap();
+    let headers = [("authorization", authorization)];
+    let mut stalled = Slow::get(server.address(), &format!("{path}?watch=1&resourceVersion=0"), &headers).await;
+    stalled.take(1).await;
+    // Longer than between two checks: a right that is held ends nothing.
+    for watch in &mut idle {
+        assert!(matches!(watch.step(Duration::from_secs(3)).await, Step::Silence));
+    }
+    let admin = genuine.client(ADMIN);
+    admin.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/other").await.with_code(200);
+    let withdrawn = Instant::now();
+    for watch in &mut idle {
+        let step = watch.step(2 * ENDED_WITHIN).await;
+        assert!(matches!(step, Step::Cut(_)), "{step:?}");
+    }
+    let took = withdrawn.elapsed();
+    println!("watches that are passed on ended {took:.1?} after their right was withdrawn");
+    assert!(took < ENDED_WITHIN, "{took:?}");
+    assert_eq!(stalled.to_the_end().await, End::Cut);
+    assert!(withdrawn.elapsed() < ENDED_WITHIN + Duration::from_secs(5), "{:?}", withdrawn.elapsed());
 }

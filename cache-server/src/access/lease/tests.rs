@@ -32,7 +32,7 @@ fn equal_rights_are_held_once_and_only_while_a_watch_needs_them() {
     let leases = Arc::new(WatchLeases::default());
     let open = |user, path| {
         let (caller, info) = right(user, path);
-        leases.open(&caller, &info, None)
+        leases.open(&caller, &info, None, false)
     };
     let pods = [open("a", "/api/v1/pods"), open("a", "/api/v1/pods")];
     let others = [open("b", "/api/v1/pods"), open("a", "/api/v1/nodes")];
@@ -48,9 +48,9 @@ fn equal_rights_are_held_once_and_only_while_a_watch_needs_them() {
 fn a_withdrawal_wakes_the_watches_of_its_right_only() {
     let leases = Arc::new(WatchLeases::default());
     let (caller, info) = right("a", "/api/v1/pods");
-    let (lease, twin) = (leases.open(&caller, &info, None), leases.open(&caller, &info, None));
+    let (lease, twin) = (leases.open(&caller, &info, None, false), leases.open(&caller, &info, None, false));
     let (caller, info) = right("b", "/api/v1/pods");
-    let other = leases.open(&caller, &info, None);
+    let other = leases.open(&caller, &info, None, false);
     let count = Arc::new(WakeCount::default());
     let waker = Waker::from(Arc::clone(&count));
     let cx = Context::from_waker(&waker);
@@ -75,7 +75,7 @@ async fn only_refusals_withdraw_a_right() {
     ] {
         let leases = Arc::new(WatchLeases::default());
         let (caller, info) = right("a", "/api/v1/pods");
-        let lease = leases.open(&caller, &info, None);
+        let lease = leases.open(&caller, &info, None, false);
         let term = WatchTerm::new(Instant::now() + Duration::from_secs(3_600), Some(&lease));
         let given = answer.clone();
         let checking = keep_checking(Arc::downgrade(&leases), None, move |_| std::future::ready(given.clone()));
@@ -94,7 +94,7 @@ async fn a_user_with_many_rights_delays_no_other_user() {
     let leases = Arc::new(WatchLeases::default());
     let open = |user: &str, path: &str| {
         let (caller, info) = right(user, path);
-        leases.open(&caller, &info, None)
+        leases.open(&caller, &info, None, false)
     };
     let greedy: Vec<_> =
         (0..20_000).map(|number| open("greedy", &format!("/api/v1/namespaces/n{number}/pods"))).collect();
@@ -127,7 +127,7 @@ async fn a_user_with_many_rights_delays_no_other_user() {
 async fn a_change_of_the_policies_is_acted_upon_at_once() {
     let leases = Arc::new(WatchLeases::default());
     let (caller, info) = right("a", "/api/v1/pods");
-    let lease = leases.open(&caller, &info, None);
+    let lease = leases.open(&caller, &info, None, false);
     let (policies, changes) = watch::channel(0);
     let refuse = |_| std::future::ready(Err(Status::forbidden("", "pods", "", "no")));
     let checking = tokio::spawn(keep_checking(Arc::downgrade(&leases), Some(changes), refuse));

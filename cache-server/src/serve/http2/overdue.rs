@@ -28,7 +28,8 @@ tokio::task_local! {
 struct StreamClock {
     /// Term of a watch. Empty for other requests.
     term: OnceCell<WatchTerm>,
-    /// Time since which the client has not accepted the next bytes; `None` while it waits for the server, and for watches.
+    /// Time since which the client has not accepted the next bytes; `None` while it waits for the server, and for watches
+    /// whose term is limited.
     given: Cell<Option<Instant>>,
 }
 
@@ -42,10 +43,11 @@ pub(super) fn note_polled() {
     let _ = CLOCK.try_with(|clock| clock.given.set(None));
 }
 
-/// Notes that bytes of the response on this task's stream wait for the client. Has no effect on a watch, which has a term.
+/// Notes that bytes of the response on this task's stream wait for the client. Has no effect on a watch whose term is
+/// limited.
 pub(super) fn note_given() {
     let _ = CLOCK.try_with(|clock| {
-        if clock.term.get().is_none() {
+        if !clock.term.get().is_some_and(WatchTerm::is_limited) {
             clock.given.set(Some(Instant::now()));
         }
     });

@@ -235,6 +235,29 @@ async fn equal_questions_at_once_are_one_request() {
     assert_eq!((reviewer.reviews(), rights.decisions.open_len()), (1, 0));
 }
 
+/// Goal: a watch that the API server allowed is not ended because its caller may not ask about rights, and ends with a refusal
+/// otherwise. Method: refused questions before and after an allow, for watches of a cache and forwarded ones.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_may_not_ask_keeps_a_forwarded_watch() {
+    let refused = || Err(Status::forbidden("", "", "", "x cannot create selfsubjectaccessreviews"));
+    for (is_forwarded, was_allowed, expected) in
+        [(true, false, 503), (true, true, 403), (false, false, 403), (false, true, 403)]
+    {
+        let reviewer = Reviewer::new(Duration::ZERO);
+        let rights = rights(&reviewer);
+        if was_allowed {
+            assert_eq!(rights.check_again(&token("a"), &read(PODS), is_forwarded).await, Ok(()));
+            sleep(Duration::from_secs(4)).await;
+        }
+        reviewer.reply(refused());
+        let again = rights.check_again(&token("a"), &read(PODS), is_forwarded).await;
+        assert_eq!(code(&again), expected, "{is_forwarded} {was_allowed}");
+        reviewer.allow(false);
+        let again = rights.check_again(&token("a"), &read(PODS), is_forwarded).await;
+        assert_eq!(code(&again), 403, "a denial is one");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_takes_no_answer_from_the_others() {
     let reviewer = Reviewer::new(Duration::from_secs(1));
