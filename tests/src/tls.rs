@@ -12,13 +12,13 @@ use rcgen::{
     KeyPair,
 };
 use rustls::{
-    ClientConfig, ConfigBuilder, RootCertStore,
+    ClientConfig, ConfigBuilder, RootCertStore, ServerConfig,
     client::WantsClientCert,
     crypto::ring,
     pki_types::{CertificateDer, IpAddr, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 
 /// A certificate authority.
 pub struct Authority {
@@ -39,6 +39,19 @@ impl Files {
     pub fn flags(&self) -> [&str; 4] {
         let (cert, key) = (self.cert.to_str(), self.key.to_str());
         ["--tls-cert", cert.expect("is text"), "--tls-key", key.expect("is text")]
+    }
+}
+
+impl Files {
+    /// Accepts connections with this certificate, for HTTP/1.1.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        let certs = CertificateDer::pem_file_iter(&self.cert).expect("a file").map(|cert| cert.expect("PEM"));
+        let key = PrivateKeyDer::from_pem_file(&self.key).expect("a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth();
+        Arc::new(config.with_single_cert(certs.collect(), key).expect("its key")).into()
     }
 }
 

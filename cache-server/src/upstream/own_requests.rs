@@ -118,14 +118,14 @@ impl OwnRequests {
         Self { clients }
     }
 
-    /// Sends without any identity to the server of `url`, whose path is not used. `ca_file` has its authorities; `None`:
+    /// Sends without any identity to the server of `url`, whose path and query are not used. `ca_file` has its authorities; `None`:
     /// those of the operating system.
     ///
     /// # Errors
     /// [`UpstreamError`] if the URL or the file cannot be used. Plain HTTP is used on loopback only: an attacker on the way
     /// could replace the keys.
     pub(crate) fn anonymous(url: &str, ca_file: Option<&Path>) -> Result<Self, UpstreamError> {
-        let parsed = parse_url(url)?;
+        let parsed = parse_url(url.split('?').next().unwrap_or(url))?;
         if parsed.scheme() == Some(&Scheme::HTTP) && !is_loopback(&parsed) {
             let problem = "keys that verify tokens are fetched over https only";
             return Err(UpstreamError::Url { url: without_user(url), problem });
@@ -243,6 +243,7 @@ mod tests {
     async fn keys_are_fetched_over_https_beyond_this_machine() {
         for (url, is_used) in [
             ("https://issuer.example.com/keys", true),
+            ("https://issuer.example.com/keys?policy=b", true),
             ("http://localhost:1/keys", true),
             ("http://[::1]:1/keys", true),
             ("http://issuer.example.com/keys", false),

@@ -1,5 +1,7 @@
 //! Identity of callers over real sockets: certificates, tokens, Unix sockets, and addresses beyond loopback.
 
+mod provider;
+
 use std::{
     fs,
     path::Path,

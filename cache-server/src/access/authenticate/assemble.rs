@@ -123,7 +123,7 @@ async fn issuer_keys(
     let source: Box<dyn FetchKeys> = match source {
         KeySource::File(path) => return Ok(IssuerKeys::File(ReloadedFile::load(path, keys::parse).await?)),
         KeySource::Url(url) => {
-            Box::new(KeyDocument { requests: OwnRequests::anonymous(url, ca_file)?, path: path_of(url) })
+            Box::new(KeyDocument { requests: OwnRequests::anonymous(url, ca_file)?, path: target_of(url) })
         }
         KeySource::Upstream => Box::new(KeyDocument {
             requests: upstream.ok_or(AuthenticationError::NoUpstream("--service-account-jwks upstream"))?.clone(),
@@ -142,6 +142,13 @@ async fn issuer_keys(
 fn path_of(url: &str) -> String {
     let uri: Option<Uri> = url.parse().ok();
     uri.map_or_else(|| "/".to_owned(), |uri| uri.path().to_owned())
+}
+
+/// Path and query of a URL. Some issuers tell the keys of several policies apart by the query.
+fn target_of(url: &str) -> String {
+    let uri: Option<Uri> = url.parse().ok();
+    let target = uri.as_ref().and_then(Uri::path_and_query);
+    target.map_or_else(|| "/".to_owned(), ToString::to_string)
 }
 
 /// Keys at one path.
@@ -182,7 +189,7 @@ impl FetchKeys for DiscoveredSource {
             }
             let keys = OwnRequests::anonymous(&document.jwks_uri, self.ca_file.as_deref());
             let keys = keys.map_err(|error| error.to_string())?;
-            get(&keys, &path_of(&document.jwks_uri)).await
+            get(&keys, &target_of(&document.jwks_uri)).await
         })
     }
 }
