@@ -13,7 +13,7 @@ pub use crate::read::body;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use access_rules::request_info::RequestInfo;
+use access_rules::{request_info::RequestInfo, user::User};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
@@ -44,7 +44,7 @@ use crate::{
     route::{self, Route, Target},
     status,
     upstream::{
-        forward::Forwarder,
+        forward::{Forwarder, RequestIdentity},
         gateway::{Answerer, ReadHead, Upstream},
     },
     write,
@@ -70,21 +70,20 @@ where
     let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
     app.access.begin_audit(&parts, &mut context).await;
     let info = Arc::clone(&context.info);
-    let answerer = match admission::admit(&app, &head, &mut context, &route).await {
+    let passage = match admission::admit(&app, &head, &mut context, &route).await {
         Err(answer) => Err(answer),
-        Ok(()) => answerer(&app, &head, &context, &info, &route).await.map_err(Err),
+        Ok(()) => passage(&app, &head, &context, &info, &route).await.map_err(Err),
     };
-    let forwarder = match answerer {
-        Ok(Answerer::Here) => None,
-        Ok(Answerer::Upstream(forwarder)) => Some(forwarder),
+    let passage = match passage {
+        Ok(passage) => passage,
         Err(answer) => {
             let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
             return finished(answer, head.errors, &mut context, &mut answering, closes);
         }
     };
-    if let Some(forwarder) = forwarder {
+    if let Some(passage) = passage {
         let has_body = !body.is_end_stream();
-        let answer = passed_on(&app, forwarder, &parts, body, &mut context).await;
+        let answer = passed_on(&app, passage, &parts, body, &mut context).await;
         // The connection cannot carry another request if the upstream did not take the body.
         let closes = has_body && answer.is_err() && parts.version == Version::HTTP_11;
         return finished(answer, head.errors, &mut context, &mut answering, closes);
@@ -117,27 +116,50 @@ where
     response
 }
 
-/// Decides who answers an admitted request.
-async fn answerer<'a>(
+/// The way of a request to the API server behind this server.
+struct Passage<'a> {
+    forwarder: &'a Forwarder,
+    /// This server's own credentials and the user to act as; `None`: the caller's own credentials pass.
+    acting: Option<HeaderMap>,
+}
+
+/// Decides who answers an admitted request: `None` is this server.
+async fn passage<'a>(
     app: &'a App,
     head: &'a RequestHead<'_>,
     context: &RequestContext,
     info: &'a RequestInfo,
     route: &'a Route,
-) -> Result<Answerer<'a>, Status> {
-    let Some(upstream) = app.upstream() else { return Ok(Answerer::Here) };
+) -> Result<Option<Passage<'a>>, Status> {
+    let Some(upstream) = app.upstream() else { return Ok(None) };
     let checks_rights = app.access.authorizer.decides_by_credentials();
     let read = ReadHead { method: head.method, headers: head.headers, query: &head.query, info, checks_rights };
-    let answerer = upstream_answerer(app, upstream, read, route).await?;
-    let is_local = context.caller.as_ref().is_some_and(|caller| caller.is_local());
-    match answerer {
+    let forwarder = match upstream_answerer(app, upstream, read, route).await? {
+        Answerer::Here => return Ok(None),
+        Answerer::Upstream(forwarder) => forwarder,
+    };
+    match &context.caller {
         // A static token must not leave this server, and a certificate cannot.
-        Answerer::Upstream(_) if is_local => {
-            let reason = "only the API server behind this one answers this, and it does not know these credentials";
-            Err(info.forbidden(context.user().map(|user| &*user.name), reason))
-        }
-        answerer @ (Answerer::Here | Answerer::Upstream(_)) => Ok(answerer),
+        Some(caller) if caller.is_local() => acting_passage(upstream, &caller.user, info).await.map(Some),
+        Some(_) | None => Ok(Some(Passage { forwarder, acting: None })),
     }
+}
+
+/// The way of a request of a user that the API server does not know. Boxed, as [`upstream_answerer`] is.
+fn acting_passage<'a: 'b, 'b>(
+    upstream: &'a Upstream,
+    user: &'b User,
+    info: &'b RequestInfo,
+) -> BoxFuture<'b, Result<Passage<'a>, Status>> {
+    Box::pin(async move {
+        if let Some(impersonator) = &upstream.impersonator
+            && let Some(acting) = impersonator.act_as(user).await?
+        {
+            return Ok(Passage { forwarder: &impersonator.forwarder, acting: Some(acting) });
+        }
+        let reason = "only the API server behind this one answers this, and it does not know these credentials";
+        Err(info.forbidden(Some(&user.name), reason))
+    })
 }
 
 /// Asks who answers. Boxed, as [`passed_on`] is, so that other requests do not move its state: the future of every request
@@ -154,7 +176,7 @@ fn upstream_answerer<'a>(
 /// Passes a request to the API server behind this server.
 fn passed_on<'a, B>(
     app: &'a App,
-    forwarder: &'a Forwarder,
+    passage: Passage<'a>,
     parts: &'a Parts,
     body: B,
     context: &'a mut RequestContext,
@@ -168,7 +190,9 @@ where
             audit.note_forwarded();
         }
         app.access.share_upstream(context)?;
-        let mut response = forwarder.forward(parts, body).await?.map(Body::forwarded);
+        let identity = RequestIdentity { id: (AUDIT_ID, &context.id), user: passage.acting.as_ref() };
+        let response = passage.forwarder.forward(parts, identity, body).await?;
+        let mut response = response.map(Body::forwarded);
         admission::hold_right(app, context, &parts.headers, &mut response);
         admission::hold_seats(context, &mut response);
         if let Some(place) = context.place.take() {

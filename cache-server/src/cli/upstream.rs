@@ -21,7 +21,7 @@ pub(super) struct UpstreamFlags {
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     upstream: Option<Vec<String>>,
 
-    /// Kubeconfig with the cluster and with this server's own identity, which only fills the caches. Left out:
+    /// Kubeconfig with the cluster and with this server's own identity, which fills the caches. Left out:
     /// $KUBECONFIG, else ~/.kube/config, else the service account of this pod.
     #[arg(long, env = "CACHE_SERVER_KUBECONFIG", value_name = "FILE", requires = "upstream")]
     kubeconfig: Option<PathBuf>,
@@ -76,6 +76,12 @@ pub(super) struct UpstreamFlags {
     )]
     max_staleness: Option<Duration>,
 
+    /// Pass requests of users that only this server knows (client certificates, tokens of --token-auth-file) on with this
+    /// server's own identity, which acts as them: it needs the right to impersonate. Left out: such requests get 403,
+    /// unless a cache answers them.
+    #[arg(long, env = "CACHE_SERVER_UPSTREAM_IMPERSONATE", requires = "upstream")]
+    upstream_impersonate: bool,
+
     /// Folder in which the caches are saved, so that after a restart clients resume and nothing is listed. Only one
     /// server may use it. Left out: the caches are lost with the process.
     #[arg(long, env = "CACHE_SERVER_STATE_DIR", value_name = "FOLDER", requires = "upstream")]
@@ -104,6 +110,7 @@ impl UpstreamFlags {
             scopes: self.scope,
             refuses_outside: self.refuse_outside_scope,
             max_staleness: self.max_staleness.unwrap_or_default(),
+            impersonates: self.upstream_impersonate,
             state_dir: self.state_dir,
             saves_secrets: self.state_secrets,
         })

@@ -38,6 +38,9 @@ pub struct UpstreamConfig {
     /// Maximum age of the API server's confirmation that a read without a resourceVersion accepts. Default zero: each
     /// such read waits for a confirmation of its own.
     pub max_staleness: Duration,
+    /// True if this server's own account acts as the users that only this server knows, where a request is passed on.
+    /// Default false: such requests are refused.
+    pub impersonates: bool,
     /// Folder in which the caches are saved, so that a restart resumes. Default `None`: they are lost with the process.
     pub state_dir: Option<PathBuf>,
     /// True if cached Secrets are saved as well, in plain text. Default false.

@@ -1,6 +1,7 @@
 //! Connections to the upstream API server: clients with our identity, and addresses for callers without it.
 //!
-//! INVARIANT: a [`CallerAddress`] holds neither a client certificate, nor a token, nor a header of ours.
+//! INVARIANT: the addresses for callers hold neither a client certificate, nor a token, nor a header of ours. Those with our
+//! certificate exist only if this server's account may act as users ([`OwnAddresses`]).
 //!
 //! Proxies of kubeconfigs and of the environment are not used: the upstream is one hop away.
 
@@ -12,16 +13,20 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{
-    HeaderValue, Uri,
+    HeaderMap, HeaderValue, Request, Response, Uri,
     header::CACHE_CONTROL,
     uri::{self, PathAndQuery, Scheme},
 };
+use http_body_util::Empty;
 use kube::{
-    client::ConfigExt as _,
+    client::{ConfigExt as _, middleware::AuthLayer},
     config::{AuthInfo, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 pub(crate) use self::dial::{ConnectionUse, Dial};
 use crate::{
@@ -101,6 +106,8 @@ pub(crate) struct UpstreamAddresses {
     pub(crate) clients: Vec<kube::Client>,
     /// The same addresses, for the requests of callers.
     pub(crate) callers: Vec<CallerAddress>,
+    /// The same addresses with our identity, for requests in which it acts as a user; `None` unless the settings want that.
+    pub(crate) own: Option<OwnAddresses>,
     /// A client with our identity for each peer. Peers answer it from their caches only.
     pub(crate) peers: Vec<kube::Client>,
 }
@@ -111,7 +118,17 @@ impl fmt::Debug for UpstreamAddresses {
     }
 }
 
-/// One address of the upstream API server, without any identity.
+/// Addresses of the upstream API server with our identity.
+pub(crate) struct OwnAddresses {
+    /// Their connections have our client certificate, if that is our identity.
+    pub(crate) addresses: Vec<CallerAddress>,
+    pub(crate) identity: OwnIdentity,
+}
+
+/// Our identity in headers: a token, which is read or renewed as kube does; nothing for a client certificate.
+pub(crate) struct OwnIdentity(Option<AuthLayer>);
+
+/// One address of the upstream API server, to which requests of callers are passed on.
 #[derive(Clone)]
 pub(crate) struct CallerAddress {
     pub(crate) scheme: Scheme,
@@ -155,27 +172,65 @@ impl UpstreamAddresses {
             configs.push(further);
         }
         let peers = peers(config, &configs[0])?;
-        let callers = configs.iter().map(CallerAddress::new).collect::<Result<_, _>>()?;
+        let callers = configs.iter().map(CallerAddress::without_identity).collect::<Result<_, _>>()?;
+        let own = if config.impersonates { Some(OwnAddresses::new(&configs)?) } else { None };
         let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;
-        Ok(Self { clients, callers, peers })
+        Ok(Self { clients, callers, own, peers })
+    }
+}
+
+impl OwnAddresses {
+    fn new(configs: &[kube::Config]) -> Result<Self, UpstreamError> {
+        let first = &configs[0];
+        let failed = |problem| UpstreamError::Client { server: first.cluster_url.to_string(), problem };
+        if first.auth_info.impersonate.is_some() {
+            let problem = "the identity of the kubeconfig acts as another user already, and cannot act as callers";
+            return Err(failed(problem.to_owned()));
+        }
+        let identity = OwnIdentity(first.auth_layer().map_err(|error| failed(causes(&error)))?);
+        let addresses = configs.iter().map(CallerAddress::new).collect::<Result<_, _>>()?;
+        Ok(Self { addresses, identity })
+    }
+}
+
+impl OwnIdentity {
+    /// Returns the headers of a request with our identity. Renews a token that has expired.
+    ///
+    /// # Errors
+    /// The problem of the token's source, in one line.
+    pub(crate) async fn headers(&self) -> Result<HeaderMap, String> {
+        let Some(layer) = &self.0 else { return Ok(HeaderMap::new()) };
+        let echo = |request: Request<Empty<Bytes>>| async move {
+            let mut echo = Response::new(());
+            *echo.headers_mut() = request.into_parts().0.headers;
+            Ok::<_, BoxError>(echo)
+        };
+        // Boxed: the compiler cannot prove that the layer's own future is `Send` for every lifetime.
+        let reading: BoxFuture<'static, Result<Response<()>, BoxError>> =
+            Box::pin(layer.layer(service_fn(echo)).oneshot(Request::new(Empty::new())));
+        reading.await.map(|echo| echo.into_parts().0.headers).map_err(|error| causes(&*error))
     }
 }
 
 impl CallerAddress {
     /// Strips everything from `config` that identifies us.
+    fn without_identity(config: &kube::Config) -> Result<Self, UpstreamError> {
+        let mut bare = config.clone();
+        bare.auth_info = AuthInfo::default();
+        Self::new(&bare)
+    }
+
+    /// Connections have the client certificate of `config`, if there is one.
     fn new(config: &kube::Config) -> Result<Self, UpstreamError> {
         let server = config.cluster_url.to_string();
         let failed =
             |problem: &dyn fmt::Display| UpstreamError::Client { server: server.clone(), problem: problem.to_string() };
-        let mut bare = config.clone();
-        bare.auth_info = AuthInfo::default();
-        bare.headers.clear();
         let parts = config.cluster_url.clone().into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
             return Err(UpstreamError::Url { url: server, problem: NO_HOST });
         };
         let tls = if scheme == Scheme::HTTPS {
-            let mut tls = bare.rustls_client_config().map_err(|error| failed(&error))?;
+            let mut tls = config.rustls_client_config().map_err(|error| failed(&error))?;
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             let name = config.tls_server_name.as_deref().unwrap_or_else(|| authority.host());
             let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned());

@@ -1,4 +1,5 @@
-//! Passes the requests of callers to the upstream API server unchanged, with their own credentials.
+//! Passes the requests of callers to the upstream API server unchanged, with their own credentials, or with this server's
+//! own, which then name the caller as the user to act as.
 //!
 //! INVARIANT: no body is collected, except for documents that are kept: see `body` and `mirror`.
 //! INVARIANT: a request that may have reached the upstream is sent again only if it is safe (RFC 9110, section 9.2.1), has
@@ -15,7 +16,9 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts, uri};
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts, uri,
+};
 use http_body::Body;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -30,7 +33,7 @@ use tokio::{
 };
 
 pub(crate) use self::body::{BrokenAnswer, ForwardedBody, UpstreamTunnel};
-pub(crate) use self::headers::credentials;
+pub(crate) use self::headers::{credentials, user_headers};
 use self::{
     body::{OutgoingBody, RequestBody},
     mirror::Mirror,
@@ -56,7 +59,7 @@ pub(crate) struct Forwarder {
     /// Permits for questions of requests. Apart from `requests`, so that long streams cannot use them up.
     asks: Semaphore,
     /// Documents that the upstream need not send again.
-    mirror: Mirror,
+    mirror: Arc<Mirror>,
     /// True if the last request reached no endpoint.
     is_unreachable: AtomicBool,
     last_answer: Arc<LastAnswer>,
@@ -69,6 +72,15 @@ struct ForwardEndpoint {
     pooled: Client<Dial, OutgoingBody>,
     /// Opens a connection for each request: for upgrades, and after a kept connection turned out to be closed.
     single: Client<Dial, OutgoingBody>,
+}
+
+/// The request and its caller, as the upstream is to know them.
+pub(crate) struct RequestIdentity<'a> {
+    /// Header by which the request is found in the logs of both servers, and its value.
+    pub(crate) id: (HeaderName, &'a HeaderValue),
+    /// Headers with this server's own identity and the user to act as, in place of the caller's credentials; `None`: the
+    /// caller's own pass.
+    pub(crate) user: Option<&'a HeaderMap>,
 }
 
 /// The head of a request as the upstream gets it, apart from the address.
@@ -94,13 +106,29 @@ impl Forwarder {
     /// # Panics
     /// If there is no address.
     pub(crate) fn new(addresses: Vec<CallerAddress>, last_answer: Arc<LastAnswer>) -> Self {
+        let requests = Arc::new(Semaphore::new(UPSTREAM_REQUESTS_MAX));
+        Self::sharing(addresses, requests, Arc::new(Mirror::new()), last_answer)
+    }
+
+    /// Makes a forwarder to other addresses of the same upstream, which shares the bounds and the documents.
+    pub(crate) fn to(&self, addresses: Vec<CallerAddress>) -> Self {
+        let (requests, mirror) = (Arc::clone(&self.requests), Arc::clone(&self.mirror));
+        Self::sharing(addresses, requests, mirror, Arc::clone(&self.last_answer))
+    }
+
+    fn sharing(
+        addresses: Vec<CallerAddress>,
+        requests: Arc<Semaphore>,
+        mirror: Arc<Mirror>,
+        last_answer: Arc<LastAnswer>,
+    ) -> Self {
         assert!(!addresses.is_empty(), "an upstream has an address");
         Self {
             endpoints: addresses.into_iter().map(ForwardEndpoint::new).collect(),
             preferred: AtomicUsize::new(0),
-            requests: Arc::new(Semaphore::new(UPSTREAM_REQUESTS_MAX)),
+            requests,
             asks: Semaphore::new(UPSTREAM_ASKS_MAX),
-            mirror: Mirror::new(),
+            mirror,
             is_unreachable: AtomicBool::new(false),
             last_answer,
         }
@@ -110,19 +138,24 @@ impl Forwarder {
     /// the future or the body drops the request at the upstream.
     ///
     /// Method, path, query, headers and body stay as they are, except for: headers of one hop, Host, the headers of
-    /// front proxies, trailers, and If-None-Match of a request for a document that is kept. An upgrade (101) returns the
-    /// upstream's side of the connection as its body.
+    /// front proxies, trailers, If-None-Match of a request for a document that is kept, and what `identity` replaces. An
+    /// upgrade (101) returns the upstream's side of the connection as its body.
     ///
     /// # Errors
     /// 503 with a delay if the upstream cannot be reached; 504 if it broke off without an answer and may have carried
     /// out the request; 429 beyond [`UPSTREAM_REQUESTS_MAX`]; 400 and 405 for requests that cannot be passed on.
-    pub(crate) async fn forward<B>(&self, parts: &Parts, body: B) -> Result<Response<ForwardedBody>, Status>
+    pub(crate) async fn forward<B>(
+        &self,
+        parts: &Parts,
+        identity: RequestIdentity<'_>,
+        body: B,
+    ) -> Result<Response<ForwardedBody>, Status>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let body = RequestBody::new(body);
-        let mut head = ForwardedHead::new(parts, &body)?;
+        let mut head = ForwardedHead::new(parts, identity, &body)?;
         let document = if body.is_empty() { self.mirror.request(parts, &mut head.headers) } else { None };
         let permit = Arc::clone(&self.requests).try_acquire_owned();
         let permit = permit.map_err(|_| Status::too_many_requests("too many requests wait for the upstream", 1))?;
@@ -253,7 +286,7 @@ fn was_reused(error: &ClientError) -> bool {
 }
 
 impl ForwardedHead {
-    fn new(parts: &Parts, body: &RequestBody) -> Result<Self, Status> {
+    fn new(parts: &Parts, identity: RequestIdentity<'_>, body: &RequestBody) -> Result<Self, Status> {
         if parts.method == Method::CONNECT {
             let message = "CONNECT is not passed to the upstream: use HTTP/1.1 with an Upgrade header".to_owned();
             return Err(Status { message, ..Status::generic_method_not_allowed() });
@@ -265,6 +298,11 @@ impl ForwardedHead {
             return Err(Status::bad_request("a request with an Upgrade header has no body"));
         }
         let mut headers = headers::of_request(parts);
+        let (name, id) = identity.id;
+        headers.insert(name, id.clone());
+        if let Some(user) = identity.user {
+            headers::act_as(&mut headers, user);
+        }
         if body.length().is_none() && !body.is_empty() {
             // The body has no announced length, whatever the header says.
             headers.remove(header::CONTENT_LENGTH);

@@ -18,6 +18,7 @@ use informer_serving::{
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
+    impersonator::Impersonator,
     key::QuestionKey,
     own_requests::{OwnRequests, QuestionOrigin},
     rights::{AskUpstream, Rights, SubjectRights},
@@ -35,6 +36,8 @@ use crate::{
 pub(crate) struct Upstream {
     pub(crate) source: Arc<UpstreamSource>,
     pub(crate) forwarder: Arc<Forwarder>,
+    /// Passes on requests of users that only this server knows; `None` if they are refused.
+    pub(crate) impersonator: Option<Impersonator>,
     own_requests: OwnRequests,
     rights: Rights,
     /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
@@ -74,13 +77,15 @@ impl ReadHead<'_> {
 
 impl Upstream {
     pub(crate) fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
-        let UpstreamAddresses { clients, callers, peers } = addresses;
+        let UpstreamAddresses { clients, callers, own, peers } = addresses;
         let own_requests = OwnRequests::new(clients.clone());
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
         let source = Arc::new(UpstreamSource::new(clients, Peers::new(peers), scopes));
         let forwarder = Arc::new(Forwarder::new(callers, source.last_answer()));
+        let impersonator = own.map(|own| Impersonator::new(own, &forwarder, own_requests.clone()));
         Self {
             source,
+            impersonator,
             rights: Rights::new(Arc::new(CallersQuestions(Arc::clone(&forwarder)))),
             forwarder,
             own_requests,

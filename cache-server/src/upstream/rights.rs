@@ -105,6 +105,15 @@ impl Rights {
         }
     }
 
+    /// Returns true if the API server allows `act` to the owner of `credentials`. Cost: as of [`check`](Self::check).
+    ///
+    /// # Errors
+    /// As `check`, apart from a denial.
+    pub(crate) async fn allows(&self, credentials: &HeaderMap, act: &RequestInfo) -> Result<bool, Status> {
+        let decision = self.decide(credentials, act, QuestionOrigin::Request).await?;
+        Ok(decision == Decision::Allowed)
+    }
+
     async fn decide(
         &self,
         credentials: &HeaderMap,

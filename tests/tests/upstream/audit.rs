@@ -22,8 +22,9 @@ fn last_records(log: &str) -> BTreeMap<String, Value> {
     complete.map(|event| (event["auditID"].as_str().unwrap().to_owned(), event)).collect()
 }
 
-/// Goal: the log says of each request who answered it with which code, and has no secret of a caller. Method: reads of a
-/// cache, reads and writes that are passed on, and ones that the API server refuses.
+/// Goal: the log says of each request who answered it with which code, and has no secret of a caller; the API server knows
+/// the request by the same identifier. Method: reads of a cache, reads and writes that are passed on, and ones that the API
+/// server refuses; one of them without an Audit-Id of the client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_passed_on_are_recorded() {
     let Some(genuine) = Genuine::start("audit upstream").await else { return };
@@ -66,5 +67,9 @@ async fn requests_that_are_passed_on_are_recorded() {
     }
     assert_eq!(records["created"]["verb"], "create");
     assert_eq!(records["listed"]["objectRef"]["resource"], "configmaps");
+    // The API server answers with the identifier that it got, which is that of this server's records.
+    let answer = admin.get(&path).await.with_code(404);
+    let id = answer.header("audit-id").to_owned();
+    until("the request is recorded", async || last_records(&read()).contains_key(&id)).await;
     assert!(!read().contains(&token_of(ADMIN)) && !read().contains("not-a-token"));
 }

@@ -13,6 +13,7 @@ mod authorization;
 mod counts;
 mod documents;
 mod faults;
+mod impersonation;
 mod known_users;
 mod layout;
 mod outages;

@@ -83,6 +83,13 @@ pub fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Resul
     Ok(Some(Impersonation { user: wanted.into_user(), rights }))
 }
 
+/// Returns the rights that an account needs to act as `user`: one for the name, and one for each other attribute.
+#[must_use]
+pub fn rights_to_be(user: &User) -> Vec<RequestInfo> {
+    let User { name, uid, groups, extra } = user.clone();
+    WantedUser { name, uid, groups, extra }.rights()
+}
+
 impl WantedUser {
     fn is_empty(&self) -> bool {
         self.name.is_empty() && self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()

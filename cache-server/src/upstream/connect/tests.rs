@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 use super::*;
 use crate::upstream::{
     forward::Forwarder,
-    tests::{Api, Certificates, full},
+    tests::{Api, Certificates, caller, full},
 };
 
 const NAME: &str = "kubernetes.example";
@@ -20,7 +20,7 @@ async fn start(certificates: &Certificates) -> Api {
 async fn forwarded(addresses: &UpstreamAddresses) -> u16 {
     let forwarder = Forwarder::new(addresses.callers.clone(), Arc::default());
     let (parts, ()) = Request::get("/version").header("accept", "*/*").body(()).unwrap().into_parts();
-    match forwarder.forward(&parts, Full::<Bytes>::default()).await {
+    match forwarder.forward(&parts, caller(), Full::<Bytes>::default()).await {
         Ok(answer) => {
             let (parts, body) = answer.into_parts();
             body.collect().await.expect("a whole body");
@@ -54,7 +54,7 @@ async fn callers_get_nothing_of_our_identity() {
     let last = seen.last().unwrap();
     assert!(!last.has_certificate, "a caller showed our certificate");
     let names: Vec<_> = last.head.headers.keys().map(http::HeaderName::as_str).collect();
-    assert_eq!(names, ["accept", "host"]);
+    assert_eq!(names, ["accept", "audit-id", "host"]);
 }
 
 #[tokio::test]

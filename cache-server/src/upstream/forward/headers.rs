@@ -1,11 +1,12 @@
 //! Headers between a caller and the upstream: which of them pass, and which say who the caller is.
 //!
-//! INVARIANT: a header that says who the caller is always passes, and no header passes with which a front proxy of the
-//! API server would name a user.
+//! INVARIANT: a header that says who the caller is always passes, or all of them are replaced. No header passes with which
+//! a front proxy of the API server would name a user.
 //!
-//! Source: RFC 9110, section 7.6.1; apiserver `authentication/request/{headerrequest,websocket}`.
+//! Source: RFC 9110, section 7.6.1; apiserver `authentication/request/{headerrequest,websocket}`,
+//! `endpoints/filters/impersonation`; client-go `transport/round_trippers.go`.
 
-use access_rules::authentication::bearer;
+use access_rules::{authentication::bearer, user::User};
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -31,6 +32,10 @@ const OF_ONE_HOP: [HeaderName; 10] = [
 const OF_FRONT_PROXIES: [&str; 4] = ["x-remote-user", "x-remote-group", "x-remote-uid", "x-remote-extra-"];
 
 const IMPERSONATE: &str = "impersonate-";
+const USER: HeaderName = HeaderName::from_static("impersonate-user");
+const UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Returns the headers that say who a caller is: Authorization and Impersonate-*. A bearer token in a subprotocol of a
 /// WebSocket becomes an Authorization header, because the upstream accepts it only with an upgrade.
@@ -58,6 +63,68 @@ fn websocket_token(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut authorization = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
     authorization.set_sensitive(true);
     Some(authorization)
+}
+
+/// An attribute of a user that no header can hold as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its name, uid, groups or extra attributes do not fit into headers")]
+pub(crate) struct ImpersonationError;
+
+/// Returns the headers with which this server's own account acts as `user`: exactly its name, uid, groups and extra
+/// attributes.
+///
+/// # Errors
+/// [`ImpersonationError`] for an attribute that the API server would read differently: it trims values.
+pub(crate) fn user_headers(user: &User) -> Result<HeaderMap, ImpersonationError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER, value(&user.name)?);
+    if !user.uid.is_empty() {
+        headers.insert(UID, value(&user.uid)?);
+    }
+    for group in &user.groups {
+        headers.append(GROUP, value(group)?);
+    }
+    for (key, texts) in &user.extra {
+        let name = HeaderName::try_from(format!("{EXTRA_PREFIX}{}", escaped(key))).map_err(|_| ImpersonationError)?;
+        for text in texts {
+            headers.append(name.clone(), value(text)?);
+        }
+    }
+    Ok(headers)
+}
+
+/// The value of a header that is read as this very text.
+fn value(text: &str) -> Result<HeaderValue, ImpersonationError> {
+    if text.is_empty() || text.trim() != text {
+        return Err(ImpersonationError);
+    }
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| ImpersonationError)
+}
+
+/// Escapes a key for the name of a header: the API server reads it in lower case before it decodes `%41`.
+fn escaped(key: &str) -> String {
+    let is_kept = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    key.bytes().map(|byte| if is_kept(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") }).collect()
+}
+
+/// Replaces all credentials of a caller by `own`, those of this server with the user to act as.
+pub(super) fn act_as(headers: &mut HeaderMap, own: &HeaderMap) {
+    let credentials: Vec<HeaderName> = headers.keys().filter(|name| is_credential(name)).cloned().collect();
+    for name in credentials {
+        headers.remove(name);
+    }
+    // A token of this server's own file must not leave it.
+    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let protocols = protocols.flat_map(|value| value.split(',')).map(str::trim);
+    let kept: Vec<&str> = protocols.filter(|protocol| !protocol.starts_with(bearer::SUBPROTOCOL_PREFIX)).collect();
+    let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if let Some(kept) = kept {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, kept);
+    }
+    for (name, value) in own {
+        headers.append(name, value.clone());
+    }
 }
 
 fn is_credential(name: &HeaderName) -> bool {
@@ -223,6 +290,66 @@ mod tests {
         }
         let no_handshake = parts(&[protocol("base64url.bearer.authorization.k8s.io.c2VjcmV0")]);
         assert!(credentials(&no_handshake.headers).is_empty(), "the API server reads it only with an upgrade");
+    }
+
+    /// Goal: the API server reads exactly the user that was authenticated here, or the request is refused. Method: attributes
+    /// with characters that headers change, or cannot have.
+    #[test]
+    fn a_user_is_named_exactly_or_not_at_all() {
+        let user = |name: &str| User { name: name.to_owned(), ..User::default() };
+        let extra =
+            |key: &str, value: &str| User { extra: [(key.to_owned(), vec![value.to_owned()])].into(), ..user("a") };
+        let groups = ["dev".to_owned(), "system:authenticated".to_owned()];
+        let alice = User { uid: "1".to_owned(), groups: groups.into(), ..extra("example.com/Scope_é", "x y") };
+        assert_eq!(
+            names(&user_headers(&alice).unwrap()),
+            [
+                "impersonate-extra-example.com%2f%53cope_%c3%a9: x y",
+                "impersonate-group: dev",
+                "impersonate-group: system:authenticated",
+                "impersonate-uid: 1",
+                "impersonate-user: a",
+            ],
+        );
+        assert_eq!(user_headers(&user("ali ce")).unwrap()[USER], "ali ce");
+        assert_eq!(user_headers(&user("älice")).unwrap()[USER].as_bytes(), "älice".as_bytes());
+        for wrong in [
+            user(""),
+            user("alice "),
+            user("\talice"),
+            user("alice\u{a0}"),
+            user("a\r\nImpersonate-Group: system:masters"),
+            User { groups: vec![String::new()], ..user("a") },
+            User { groups: vec![" system:masters".to_owned()], ..user("a") },
+            User { uid: " ".to_owned(), ..user("a") },
+            extra("a", "b\n"),
+        ] {
+            assert_eq!(user_headers(&wrong), Err(ImpersonationError), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn no_credential_of_a_caller_passes_beside_our_own() {
+        let mut passed = of_request(&parts(&[
+            ("authorization", "Bearer local"),
+            ("impersonate-user", "admin"),
+            ("impersonate-group", "system:masters"),
+            ("impersonate-extra-scopes", "all"),
+            ("connection", "impersonate-user"),
+            ("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.bG9jYWw"),
+            ("accept", "*/*"),
+        ]));
+        let own = parts(&[("authorization", "Bearer own"), ("impersonate-user", "alice")]).headers;
+        act_as(&mut passed, &own);
+        assert_eq!(
+            names(&passed),
+            [
+                "accept: */*",
+                "authorization: Bearer own",
+                "impersonate-user: alice",
+                "sec-websocket-protocol: v4.channel.k8s.io"
+            ],
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::{
     upstream::{
         connect::UpstreamAddresses,
         gateway::Upstream,
-        tests::{Api, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head},
+        tests::{Api, caller, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head},
     },
 };
 
@@ -51,7 +51,7 @@ async fn send(
     parts: &Parts,
     body: Full<Bytes>,
 ) -> Result<(http::response::Parts, Bytes), Status> {
-    let (parts, body) = forwarder.forward(parts, body).await?.into_parts();
+    let (parts, body) = forwarder.forward(parts, caller(), body).await?.into_parts();
     Ok((parts, read(body).await))
 }
 
@@ -117,9 +117,9 @@ async fn a_request_and_its_answer_pass_unchanged() {
     let seen = api.seen.lock();
     let request = &seen[0].head;
     assert_eq!((request.method.as_str(), request.uri.to_string().as_str()), ("PATCH", path));
-    let mut names: Vec<_> = request.headers.keys().map(http::HeaderName::as_str).collect();
+    let mut names: Vec<_> = request.headers.keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["accept-encoding", "authorization", "content-length", "host"]);
+    assert_eq!(names, ["accept-encoding", "audit-id", "authorization", "content-length", "host"]);
     assert_eq!(request.headers["host"], api.address.to_string());
 
     assert_eq!((head.status.as_u16(), &body[..]), (418, &b"not really gzip"[..]));
@@ -164,7 +164,7 @@ async fn lengths_are_kept_and_streams_stay_streams() {
     let forwarder = forwarder(&[api.url()]).await;
     let large = Bytes::from((0..3_000_000_u32).map(|byte| byte.to_le_bytes()[0]).collect::<Vec<u8>>());
     let request = parts("POST", "/", &[("content-length", "3000000")]);
-    let answer = forwarder.forward(&request, Full::from(large.clone())).await.unwrap();
+    let answer = forwarder.forward(&request, caller(), Full::from(large.clone())).await.unwrap();
     assert_eq!(answer.body().size_hint().exact(), Some(3_000_000));
     assert_eq!(answer.headers()["content-length"], "3000000");
     assert!(read(answer.into_body()).await == large);
@@ -174,7 +174,7 @@ async fn lengths_are_kept_and_streams_stay_streams() {
         large.chunks(100_000).map(Bytes::copy_from_slice).map(Frame::data).map(Ok::<_, io::Error>).collect();
     // A length beside a stream is not believed.
     let request = parts("POST", "/", &[("content-length", "7")]);
-    let answer = forwarder.forward(&request, StreamBody::new(futures::stream::iter(pieces))).await.unwrap();
+    let answer = forwarder.forward(&request, caller(), StreamBody::new(futures::stream::iter(pieces))).await.unwrap();
     assert_eq!(answer.body().size_hint().exact(), None);
     assert!(!answer.headers().contains_key("transfer-encoding"));
     assert!(read(answer.into_body()).await == large);
@@ -246,7 +246,7 @@ async fn an_upstream_that_does_not_read_stops_the_caller() {
     let made = Arc::clone(&counts);
     let endless = futures::stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(Piece::make(&made))));
     let sending = tokio::spawn(async move {
-        let _ = forwarder.forward(&parts("POST", "/", &[]), StreamBody::new(endless)).await;
+        let _ = forwarder.forward(&parts("POST", "/", &[]), caller(), StreamBody::new(endless)).await;
     });
     let stopped = settled(&counts[MADE]).await;
     assert!(stopped * UPSTREAM_PIECE_BYTES < 32 << 20, "{stopped} pieces fit into no socket");
@@ -279,7 +279,7 @@ async fn a_caller_that_does_not_read_stops_the_upstream() {
     })
     .await;
     let forwarder = forwarder(&[api.url()]).await;
-    let mut body = forwarder.forward(&parts("GET", "/", &[]), no_body()).await.unwrap().into_body();
+    let mut body = forwarder.forward(&parts("GET", "/", &[]), caller(), no_body()).await.unwrap().into_body();
     let (mut unsent, mut bytes) = (Vec::new(), 0);
     while bytes + UPSTREAM_PIECE_BYTES <= UPSTREAM_UNSENT_BYTES_MAX {
         let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -320,7 +320,7 @@ async fn an_answer_that_breaks_off_is_never_complete() {
         })
         .await;
         let forwarder = forwarder(&[format!("http://{address}")]).await;
-        let mut body = forwarder.forward(&parts("GET", "/", &[]), no_body()).await.unwrap().into_body();
+        let mut body = forwarder.forward(&parts("GET", "/", &[]), caller(), no_body()).await.unwrap().into_body();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "0123456789");
         go.send(()).unwrap();
         assert!(body.frame().await.expect("no clean end").is_err(), "{head} {is_reset}");
@@ -444,7 +444,7 @@ async fn a_caller_that_leaves_takes_its_request_along() {
     waiting.abort();
     assert_eq!(timeout(WAIT, ends.recv()).await.unwrap(), Some("ended"));
 
-    let answer = forwarder.forward(&parts("GET", "/body", &[]), no_body()).await.unwrap();
+    let answer = forwarder.forward(&parts("GET", "/body", &[]), caller(), no_body()).await.unwrap();
     assert_eq!(ends.recv().await, Some("began"));
     drop(answer);
     assert_eq!(timeout(WAIT, ends.recv()).await.unwrap(), Some("ended"));
@@ -573,7 +573,7 @@ async fn an_upgrade_returns_the_upstreams_side() {
         [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", "v4.channel.k8s.io")];
     let refused = send(&forwarder, &parts("POST", "/refused", &headers), no_body()).await.unwrap();
     assert_eq!((refused.0.status.as_u16(), &refused.1[..]), (403, &b"no"[..]));
-    let answer = forwarder.forward(&parts("POST", "/exec", &headers), no_body()).await.unwrap();
+    let answer = forwarder.forward(&parts("POST", "/exec", &headers), caller(), no_body()).await.unwrap();
     assert_eq!((api.header("connection"), api.header("upgrade")), ("Upgrade".into(), "SPDY/3.1".into()));
     assert_eq!(answer.status(), 101);
     for (name, value) in headers {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::upstream::{
     forward::Forwarder,
-    tests::{Api, ApiAnswer, forwarder, full},
+    tests::{Api, ApiAnswer, caller, forwarder, full},
 };
 
 const JSON: (&str, &str) = ("accept", "application/json");
@@ -60,7 +60,7 @@ impl Scene {
         let builder = Request::builder().method(method).uri(path);
         let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
         let (parts, ()) = builder.body(()).unwrap().into_parts();
-        let answer = self.forwarder.forward(&parts, Full::default()).await.unwrap();
+        let answer = self.forwarder.forward(&parts, caller(), Full::default()).await.unwrap();
         let length = answer.body().size_hint().exact();
         let (head, mut body) = answer.into_parts();
         let mut read = Vec::new();
@@ -232,7 +232,7 @@ async fn unread_documents_are_bounded() {
         let mut unread = Vec::new();
         for number in 0..2 * ROOM {
             let (parts, ()) = Request::get(format!("/openapi/v2?{number}")).body(()).unwrap().into_parts();
-            unread.push(scene.forwarder.forward(&parts, Full::default()).await.unwrap());
+            unread.push(scene.forwarder.forward(&parts, caller(), Full::default()).await.unwrap());
             let room = scene.forwarder.mirror.room.available_permits();
             assert_eq!(room, ROOM.saturating_sub(number + 1) * MIRROR_DOCUMENT_BYTES_MAX, "{length} {number}");
         }
