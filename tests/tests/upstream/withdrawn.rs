@@ -98,7 +98,6 @@ async fn forwarded_watches_end(genuine: &Genuine, path: &str) {
         assert!(matches!(step, Step::Cut(_)), "{step:?}");
     }
     let took = withdrawn.elapsed();
-    println!("watches that are passed on ended {took:.1?} after their right was withdrawn");
     assert!(took < ENDED_WITHIN, "{took:?}");
     assert_eq!(stalled.to_the_end().await, End::Cut);
     assert!(withdrawn.elapsed() < ENDED_WITHIN + Duration::from_secs(5), "{:?}", withdrawn.elapsed());

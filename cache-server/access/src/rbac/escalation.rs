@@ -135,3 +135,30 @@ fn quoted(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
     format!("[{}]", texts.join(" "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(group: &str, resource: &str, name: &str, verb: &str) -> RoleRule {
+        let list = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
+        let (api_groups, resources) = (vec![group.to_owned()], list(resource));
+        RoleRule { verbs: list(verb), api_groups, resources, resource_names: list(name), ..RoleRule::default() }
+    }
+
+    /// Goal: a message has one rule for each resource, and none that allows more than the rules it stands for. Method: rules
+    /// that differ in one part.
+    #[test]
+    fn only_rules_that_differ_in_their_verbs_are_joined() {
+        let get = rule("", "pods", "", "get");
+        let joined = RoleRule { verbs: vec!["get".to_owned(), "list".to_owned()], ..get.clone() };
+        assert_eq!(compact(vec![get.clone(), rule("", "pods", "", "list")]), [joined]);
+        for other in [rule("", "nodes", "", "list"), rule("apps", "pods", "", "list"), rule("", "pods", "a", "list")] {
+            for rules in [[get.clone(), other.clone()], [other, get.clone()]] {
+                assert_eq!(compact(rules.to_vec()), rules);
+            }
+        }
+        let paths = RoleRule { non_resource_urls: vec!["/metrics".to_owned()], ..get.clone() };
+        assert_eq!(compact(vec![get.clone(), paths.clone()]), [get, paths]);
+    }
+}

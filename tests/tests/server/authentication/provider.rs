@@ -1,5 +1,7 @@
 //! Tokens of an OpenID Connect provider whose keys are discovered over TLS.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};

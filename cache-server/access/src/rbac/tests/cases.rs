@@ -266,3 +266,15 @@ fn rights_are_granted_by_those_who_have_them() {
     }
     assert!(matches!(RbacPolicy::default().decide(&user, &info("GET /")), AccessDecision::NoOpinion { .. }));
 }
+
+#[test]
+fn a_policy_with_a_role_or_a_binding_alone_is_not_empty() {
+    let role = br#"{"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}"#;
+    let binding = br#"{"roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "Group", "name": "g"}]}"#;
+    assert!(RbacPolicy::default().is_empty());
+    for (kind, object) in [(RbacKind::ClusterRole, &role[..]), (RbacKind::ClusterRoleBinding, &binding[..])] {
+        let mut policy = RbacPolicy::default();
+        policy.apply(kind, "", "a", object).unwrap();
+        assert!(!policy.is_empty(), "{kind:?}");
+    }
+}
