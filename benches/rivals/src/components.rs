@@ -124,7 +124,7 @@ pub(crate) fn informer(client: kube::Client, representation: Representation) -> 
                         component.syncs.fetch_add(1, Ordering::SeqCst);
                         continue;
                     }
-                    _ => continue,
+                    Event::Reset | _ => continue,
                 };
                 match pod.typed() {
                     Some(pod) => component.read(pod),
