@@ -1,13 +1,16 @@
-//! Tests that abort the controller before and after each of its requests, and the leader while it works.
+//! Tests that abort the controller before and after each of its requests and at each poll, and the leader while it works.
 
 use std::{
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context as TaskContext, Poll},
     time::Duration,
 };
 
+use http_body_util::BodyExt as _;
 use kube::{Api, Client, client::Body, runtime::events::Recorder};
 use tokio::{
     select,
@@ -24,8 +27,7 @@ use crate::{
     stage::{PATIENCE, Stage, TRUST},
 };
 
-/// Point at which the controller is aborted: before or after one of its requests. Only requests change the cluster, so
-/// these points cover every state in which a crash can leave it.
+/// Point at which the controller is aborted: before or after one of its requests.
 struct CrashPoint {
     /// Points left before the crash.
     left: AtomicUsize,
@@ -60,15 +62,65 @@ impl CrashPoint {
     }
 }
 
-/// Starts the controller in a task. Its writes go through `client`; its watches do not.
-fn life(stage: &Stage, client: Client, term: i32) -> JoinHandle<()> {
+/// Poll at which the controller stops: of its loop, or of one of its requests. From then on neither makes progress.
+struct CrashPoll {
+    /// Polls left before the crash.
+    left: AtomicUsize,
+    died: Notify,
+}
+
+/// A future whose polls count.
+struct MortalFuture<F> {
+    inner: Pin<Box<F>>,
+    point: Arc<CrashPoll>,
+}
+
+impl CrashPoll {
+    fn new(polls: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(polls), died: Notify::new() })
+    }
+
+    fn watch<F: Future>(self: &Arc<Self>, future: F) -> MortalFuture<F> {
+        MortalFuture { inner: Box::pin(future), point: Arc::clone(self) }
+    }
+
+    /// A client whose requests count, up to the last byte of their responses.
+    fn client(self: &Arc<Self>, client: &Client) -> Client {
+        let (point, client) = (Arc::clone(self), client.clone());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let client = client.clone();
+            point.watch(async move {
+                let (parts, body) = client.send(request).await?.into_parts();
+                let bytes = body.collect().await?.to_bytes();
+                Ok::<_, Failure>(http::Response::from_parts(parts, Body::from(bytes)))
+            })
+        });
+        Client::new(service, "default")
+    }
+}
+
+impl<F: Future> Future for MortalFuture<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
+        let left = self.point.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_err() {
+            self.point.died.notify_one();
+            return Poll::Pending;
+        }
+        self.inner.as_mut().poll(cx)
+    }
+}
+
+/// Runs the controller. Its writes go through `client`; its watches do not.
+fn controller(stage: &Stage, client: Client, term: i32) -> impl Future<Output = ()> + Send + 'static {
     let reads = stage.client.clone();
-    tokio::spawn(async move {
-        let informers = Informers::start(reads.clone(), TRUST).expect("valid informers");
+    async move {
+        let informers = Informers::start(reads, TRUST).expect("valid informers");
         let recorder = Recorder::new(client.clone(), "controller".into());
         let context = Context { client, informers: informers.clone(), recorder, term };
         control(&informers, context, std::future::pending()).await.expect("it runs until it is killed");
-    })
+    }
 }
 
 /// The life of a Bundle from creation to deletion, with the copies expected after each step.
@@ -83,6 +135,27 @@ async fn use_bundle(stage: &Stage, name: &str) -> Result<(), Failure> {
     stage.delete_bundle(name).await
 }
 
+/// The life of a Bundle under a controller that crashes at some point, and under its successor. Returns false if the
+/// first one did not crash.
+async fn survives(stage: &Stage, point: &str, term: i32, first: JoinHandle<()>, died: &Notify) -> bool {
+    let mut users = pin!(use_bundle(stage, point));
+    let early = select! {
+        () = died.notified() => None,
+        outcome = &mut users => Some(outcome),
+    };
+    first.abort();
+    assert!(first.await.expect_err("it was killed").is_cancelled());
+    if let Some(outcome) = early {
+        outcome.expect("without a crash, all is well");
+        return false;
+    }
+    let second = tokio::spawn(controller(stage, stage.client.clone(), term + 1));
+    users.await.unwrap_or_else(|error| panic!("{point}: {error}"));
+    second.abort();
+    assert!(second.await.expect_err("it was killed").is_cancelled());
+    true
+}
+
 /// Goal: after a crash at any point, a new controller makes the copies equal to the original, and deletes them with
 /// their Bundle. Method: for each request in the life of a Bundle, abort one controller before the request is sent and
 /// another before its response is read; then start a new one.
@@ -92,27 +165,33 @@ async fn the_copies_are_right_wherever_the_controller_was_killed() {
     let (mut points, mut term) = (0, 0);
     loop {
         let point = CrashPoint::new(points);
-        let first = life(&stage, point.client(&stage.client), 2 * term + 1);
-        let name = format!("killed-at-{points}");
-        let mut users = std::pin::pin!(use_bundle(&stage, &name));
-        let early = select! {
-            () = point.died.notified() => None,
-            outcome = &mut users => Some(outcome),
-        };
-        first.abort();
-        assert!(first.await.expect_err("it was killed").is_cancelled());
-        if let Some(outcome) = early {
-            outcome.expect("without a death, all is well");
+        let first = tokio::spawn(controller(&stage, point.client(&stage.client), term));
+        if !survives(&stage, &format!("killed-at-{points}"), term, first, &point.died).await {
             break;
         }
-        let second = life(&stage, stage.client.clone(), 2 * term + 2);
-        users.await.unwrap_or_else(|error| panic!("killed at point {points}: {error}"));
-        second.abort();
-        assert!(second.await.expect_err("it was killed").is_cancelled());
-        (points, term) = (points + 1, term + 1);
+        (points, term) = (points + 1, term + 2);
     }
     // At least: finalizer, two copies, event, status; two copies; one copy; list, two deletes, finalizer.
     assert!(points >= 24, "{points} points");
+    stage.close().await.expect("a clean end");
+}
+
+/// Goal: after a crash at any await, a new controller makes the copies equal to the original, and deletes them with
+/// their Bundle. Method: like above, for each poll of the controller's loop and of its requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_copies_are_right_at_whatever_poll_the_controller_was_killed() {
+    let stage = Stage::start().await.expect("a server");
+    let (mut polls, mut term) = (0, 0);
+    loop {
+        let point = CrashPoll::new(polls);
+        let first = tokio::spawn(point.watch(controller(&stage, point.client(&stage.client), term)));
+        if !survives(&stage, &format!("killed-before-poll-{polls}"), term, first, &point.died).await {
+            break;
+        }
+        (polls, term) = (polls + 1, term + 2);
+    }
+    // At least: each of twelve requests is polled when it is sent and when its response comes.
+    assert!(polls >= 24, "{polls} polls");
     stage.close().await.expect("a clean end");
 }
 
