@@ -2,6 +2,8 @@
 //!
 //! `SEEDS=5000 cargo test --workspace --test sdk world` runs more worlds; `SEED=17` repeats one and prints its trace.
 
+mod sockets;
+
 use std::{env, time::Duration};
 
 use informer_core::{
