@@ -83,7 +83,7 @@ fn listing(accept: &str, encoding: &str) -> Server {
 #[bench::plain(
     args = ("application/json", "identity"),
     setup = listing,
-    config = limits(368_000, 146, 1_270_000),
+    config = limits(376_000, 141, 1_270_000),
 )]
 #[bench::gzip(
     args = ("application/json", "gzip"),
@@ -122,7 +122,7 @@ fn renewing() -> Server {
     server
 }
 
-#[library_benchmark(config = limits(14_900_000, 12_650, 1_160_000))]
+#[library_benchmark(config = limits(14_400_000, 11_300, 1_160_000))]
 #[bench::nobody_watches(setup = renewing)]
 fn renew_a_lease_100_times(server: Server) -> Server {
     server.answered()
