@@ -36,6 +36,10 @@ struct Arguments {
     command: Command,
 }
 
+/// Tasks that a busy worker runs before it looks for new input. With tokio's 61, a short request waits for as many
+/// handshakes or parts of lists. Cost: a call of `epoll_wait`, about 0.3 µs, for so many tasks.
+const SOCKETS_CHECKED_AFTER: u32 = 16;
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the API until SIGTERM or SIGINT. A second one ends the process without waiting for open requests.
@@ -74,10 +78,11 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
     };
     // Before any large block is freed, which would change the allocator's thresholds.
     allocator::trim();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail_input(&format!("cannot start: {error}")),
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().event_interval(SOCKETS_CHECKED_AFTER).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail_input(&format!("cannot start: {error}")),
+        };
     let code = match command {
         Command::Serve(serve) => serve::run(*serve, &runtime),
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
