@@ -32,7 +32,7 @@ mod view;
 use std::{fs, process::ExitCode, sync::Arc};
 
 use clap::{Parser, Subcommand};
-use measured::{Failure, server};
+use measured::{Failure, exit_code, server};
 
 use crate::{
     host::Host,
@@ -68,13 +68,7 @@ fn main() -> ExitCode {
         None => replay(&arguments.options),
         Some(Role::Server(arguments)) => return server::main(&arguments),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("incident-replay: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("incident-replay", outcome)
 }
 
 fn replay(options: &Options) -> Result<(), Failure> {

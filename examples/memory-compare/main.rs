@@ -19,7 +19,7 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use measured::server;
+use measured::{exit_code, server};
 
 /// Server and client memory of list and watch-list, side by side.
 #[derive(Debug, Parser)]
@@ -53,11 +53,5 @@ fn main() -> ExitCode {
         Some(Role::Load(arguments)) => load::main(&arguments),
         Some(Role::Client(arguments)) => client::main(&arguments),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memory-compare: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("memory-compare", outcome)
 }

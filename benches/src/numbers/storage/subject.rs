@@ -32,7 +32,7 @@ enum RunningServer {
     Stock(Stock),
 }
 
-/// Where the objects of a server are. Outlives the server.
+/// Storage that outlives a server: none, a folder, or an etcd.
 pub(super) enum DataOrigin {
     Nowhere,
     Folder(tempfile::TempDir),
