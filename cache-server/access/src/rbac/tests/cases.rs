@@ -278,3 +278,11 @@ fn a_policy_with_a_role_or_a_binding_alone_is_not_empty() {
         assert!(!policy.is_empty(), "{kind:?}");
     }
 }
+
+#[test]
+fn kinds_have_their_resources() {
+    for kind in RbacKind::ALL {
+        assert_eq!(RbacKind::of_resource(kind.resource()), Some(kind));
+    }
+    assert_eq!(RbacKind::of_resource("pods"), None);
+}
