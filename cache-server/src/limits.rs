@@ -157,12 +157,6 @@ pub const TLS_HANDSHAKE_WAIT: Duration = Duration::from_secs(30);
 /// of the runtime for so many bytes.
 pub const READ_TURN_BYTES: usize = 32 << 10;
 
-/// TLS handshakes in progress for each processor: other requests wait for these at most. Time: about 0.2 ms each.
-pub const TLS_HANDSHAKES: usize = 4;
-
-/// Time after which a handshake counts no more among [`TLS_HANDSHAKES`]: it waits for its client.
-pub const TLS_HANDSHAKE_TURN: Duration = Duration::from_millis(50);
-
 /// Interval at which the server checks for a changed certificate. Cost: one read of two small files.
 pub const TLS_RELOAD_EVERY: Duration = Duration::from_secs(10);
 

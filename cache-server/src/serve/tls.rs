@@ -10,10 +10,8 @@
 
 use std::{
     io,
-    num::NonZero,
     path::{Path, PathBuf},
     sync::Arc,
-    thread::available_parallelism,
 };
 
 use access_rules::authentication::certificate::ServerNames;
@@ -30,7 +28,6 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    sync::Semaphore,
     time::{Instant, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -41,7 +38,7 @@ use crate::{
         peer::CertifiedCaller,
     },
     config::TlsFiles,
-    limits::{TLS_HANDSHAKE_TURN, TLS_HANDSHAKE_WAIT, TLS_HANDSHAKES, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
+    limits::{TLS_HANDSHAKE_WAIT, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
 };
 
 /// HTTP version of a connection.
@@ -96,8 +93,6 @@ pub(super) struct Acceptor {
     current: Mutex<CertificatePair>,
     /// Time of the last check for changed files.
     looked: Mutex<Instant>,
-    /// Turns of handshakes: a crowd that connects at once delays no other requests.
-    turns: Semaphore,
 }
 
 /// The files in use.
@@ -139,9 +134,7 @@ impl Acceptor {
         let pem = Arc::new(Pem::read(&files).await?);
         let (verifier, generation) = verifier(authorities.as_deref()).await;
         let current = pair(pem, &files, new_tickets(&files)?, verifier, generation)?;
-        let processors = available_parallelism().map_or(1, NonZero::get);
-        let turns = Semaphore::new(processors * TLS_HANDSHAKES);
-        Ok(Self { files, authorities, current: Mutex::new(current), looked: Mutex::new(Instant::now()), turns })
+        Ok(Self { files, authorities, current: Mutex::new(current), looked: Mutex::new(Instant::now()) })
     }
 
     /// Performs the handshake. `wrap` is applied to the TCP stream first; TLS reads from and writes to its result.
@@ -164,8 +157,7 @@ impl Acceptor {
             };
             let current = self.current().await;
             // Boxed, so that the memory of the handshake is freed when it is over.
-            let handshake = Box::pin(current.acceptor.accept_with(wrap(stream), limited));
-            Ok::<_, io::Error>((self.in_turn(handshake).await?, current))
+            Ok::<_, io::Error>((Box::pin(current.acceptor.accept_with(wrap(stream), limited)).await?, current))
         };
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake takes too long");
         let (stream, current) = timeout(TLS_HANDSHAKE_WAIT, accepting).await.map_err(late)??;
@@ -177,16 +169,6 @@ impl Acceptor {
         let chain = session.peer_certificates().unwrap_or_default();
         let certified = certificates::caller(chain, current.generation).transpose();
         Ok(TlsConnection { stream: Box::new(stream), protocol, names: current.names, certified })
-    }
-
-    /// Runs a handshake in its turn. The turn ends early if the client is slow.
-    async fn in_turn<T>(&self, mut handshake: impl Future<Output = T> + Unpin) -> T {
-        let turn = self.turns.acquire().await;
-        if let Ok(done) = timeout(TLS_HANDSHAKE_TURN, &mut handshake).await {
-            return done;
-        }
-        drop(turn);
-        handshake.await
     }
 
     /// The files in use. At most one connection per [`TLS_RELOAD_EVERY`] checks them for changes first.

@@ -143,25 +143,6 @@ async fn changed_files_are_used_and_broken_ones_are_not() {
     assert_eq!(pair.served(new.cert.der(), &[]).await, Ok(Protocol::Http1));
 }
 
-/// Goal: clients that stall in their handshakes do not keep others from theirs. Method: more of them than there are turns,
-/// with a client behind them.
-#[tokio::test]
-async fn stalled_handshakes_let_others_pass() {
-    let folder = Folder::new();
-    let certificate = folder.renew();
-    let pair = Arc::new(Pair::new(&folder).await);
-    let mut stalled = Vec::new();
-    for _ in 0..=pair.acceptor.turns.available_permits() {
-        let mut client = pair.connect().await;
-        client.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
-        let pair = Arc::clone(&pair);
-        stalled.push((client, tokio::spawn(async move { pair.accept().await.map(|_| ()) })));
-    }
-    tokio::task::yield_now().await;
-    assert_eq!(pair.served(certificate.cert.der(), &[]).await, Ok(Protocol::Http1));
-    assert!(stalled.iter().all(|(_, handshake)| !handshake.is_finished()));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_handshake_that_does_not_end_is_given_up() {
     let folder = Folder::new();
