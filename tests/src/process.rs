@@ -8,13 +8,13 @@ use std::{
     net::SocketAddr,
     process::{Command as Plain, ExitStatus, Stdio},
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, BufReader},
     process::{Child, Command},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::http::Client;
@@ -25,6 +25,12 @@ pub const START_WAIT: Duration = Duration::from_secs(120);
 
 /// Timeout for the server to end after a signal.
 pub const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// Timeout for a line of the log after the answer to its request.
+const LOG_WAIT: Duration = Duration::from_secs(10);
+
+/// Interval between two looks at the log.
+const LOG_CHECKED_EVERY: Duration = Duration::from_millis(10);
 
 /// Bytes kept of each output stream, for failure messages.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -198,9 +204,23 @@ impl Server {
         self.client
     }
 
-    /// Its standard error so far.
+    /// Its standard error as far as it has been read. The line of a request may follow its answer: see
+    /// [`logged`](Self::logged).
     pub fn log(&self) -> String {
         self.stderr.text()
+    }
+
+    /// Waits until its standard error contains `text`, and returns all of it.
+    pub async fn logged(&self, text: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let log = self.log();
+            if log.contains(text) {
+                return log;
+            }
+            assert!(begun.elapsed() < LOG_WAIT, "{text:?} is not logged: {log}");
+            sleep(LOG_CHECKED_EVERY).await;
+        }
     }
 
     /// Sends SIGTERM, as an operator's `kill` does.

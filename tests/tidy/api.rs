@@ -34,8 +34,8 @@ fn section(heading: &str) -> String {
     section.split("\n## ").next().expect("a first part").to_owned()
 }
 
-/// Goal: a program that upgrades another crate knows whether it has to upgrade ours. Method: the first part of each path
-/// in a signature is a crate of ours, of the standard library, or of the table.
+/// Goal: a program that upgrades another crate knows whether it has to upgrade ours. Method: each path in a
+/// signature begins with one of these crates, one of the standard library's, or one that the table names.
 #[test]
 fn foreign_types_in_signatures_are_justified() {
     let justified = section("Types of others").replace('_', "-");

@@ -139,8 +139,9 @@ async fn encrypted_values_are_refused_with_a_reason() {
         assert!(answer.code == 429 || answer.code.as_u16() >= 500, "{path}: {} {}", answer.code, answer.text());
     }))
     .await;
-    let log = server.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("encrypted at rest (provider aescbc)")).collect();
+    let reason = "encrypted at rest (provider aescbc)";
+    let log = server.logged(reason).await;
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(reason)).collect();
     // Attempts with a growing delay, within the five seconds of a read.
     assert!((1..20).contains(&lines.len()), "{} lines: {:?}", lines.len(), lines.last());
     client.get("/readyz/cache/secrets").await.with_code(500);

@@ -205,7 +205,7 @@ async fn changed_files_take_effect_unless_they_are_wrong() {
     assert_eq!((seats().await, reloads("success").await), (more, 1));
     let pods = agent.get("/api/v1/pods").await.with_code(200);
     assert_eq!(pods.header("x-kubernetes-pf-flowschema-uid"), "of-schema");
-    assert!(server.server.log().contains("handSize: should not be greater than queues"), "{}", server.server.log());
+    server.server.logged("handSize: should not be greater than queues").await;
     fs::write(&later, INCIDENT.replace("uid: of-schema", "uid: later")).unwrap();
     fs::remove_file(&file).unwrap();
     until(async || reloads("success").await == 2).await;

@@ -67,7 +67,7 @@ async fn requests_that_are_passed_on_are_recorded() {
     }
     assert_eq!(records["created"]["verb"], "create");
     assert_eq!(records["listed"]["objectRef"]["resource"], "configmaps");
-    // The API server answers with the identifier that it got, which is that of this server's records.
+    // The API server returns the identifier that this server sent and recorded.
     let answer = admin.get(&path).await.with_code(404);
     let id = answer.header("audit-id").to_owned();
     until("the request is recorded", async || last_records(&read()).contains_key(&id)).await;

@@ -52,7 +52,7 @@ async fn tokens_of_accounts_are_verified_with_the_upstreams_keys() {
     }
     let sent = requests(&genuine).await - before;
     assert!(sent < 50, "{sent} requests to the API server");
-    assert!(server.log().contains("system:serviceaccount:default:app"), "{}", server.log());
+    server.logged("system:serviceaccount:default:app").await;
     let forged = format!("{}A", &token[..token.len() - 1]);
     let other = if forged == token { format!("{}B", &token[..token.len() - 1]) } else { forged };
     for wrong in [&other, "x", &token_of(ADMIN)] {

@@ -49,7 +49,7 @@ async fn kubectl_proves_who_it_is() {
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.success(), logged.is_some(), "{name}: {stderr}");
             match logged {
-                Some(user) => assert!(server.log().contains(user), "{name}: {}", server.log()),
+                Some(user) => drop(server.logged(&format!("user=\"{user}\"")).await),
                 None => assert!(stderr.contains("Unauthorized"), "{name}: {stderr}"),
             }
         }

@@ -267,7 +267,7 @@ async fn run(seed: u64) {
 }
 
 /// Goal: over real connections, no fault of theirs costs a list, loses an event or leaves a view wrong. Method: GOAWAY,
-/// cuts, silence that pings must notice, refusals, and names that lead to another server, at two endpoints.
+/// cuts, silence, refusals, and names that lead to another server, at two endpoints.
 #[test]
 fn no_fault_of_a_connection_costs_a_list_or_an_event() {
     let one = number("SOCKET_SEED");

@@ -108,7 +108,9 @@ async fn a_full_disk_does_not_stop_the_server() {
         assert!(begun.elapsed() < RECORD_WAIT, "{}", metrics.text());
         sleep(CHECK_EVERY).await;
     }
-    assert_eq!(server.log().matches("audit records lost").count(), 1, "{}", server.log());
+    let lost = "audit records lost";
+    let log = server.logged(lost).await;
+    assert_eq!(log.matches(lost).count(), 1, "{log}");
     server.terminate();
     assert!(watch.rest(LINE_WAIT).await.is_empty());
     assert_eq!(server.ended().await.code, Some(0));
