@@ -33,7 +33,6 @@ use self::{
 use crate::{
     access::{AUDIT_ID, RequestContext, flow::FlowHeaders},
     app::{App, LocalApp},
-    config::ListEncoding,
     discovery, openapi,
     read::{
         encode::{self, RequestedEncoding},
@@ -109,7 +108,7 @@ where
     let closes = !body.is_end_stream() && !passes_by(&parts, body).await && parts.version == Version::HTTP_11;
     let mut response = finished(answer, head.errors, &mut context, &mut answering, closes);
     admission::hold_right(&app, &context, &parts.headers, &mut response);
-    admission::hold_seats(app.config.list_encoding, &mut context, &mut response);
+    admission::hold_seats(&mut context, &mut response);
     if let Some(age) = age(&app, &route) {
         // A read with an older confirmation has set the age of that.
         response.headers_mut().entry(header::AGE).or_insert(age);
@@ -195,8 +194,7 @@ where
         let response = passage.forwarder.forward(parts, identity, body).await?;
         let mut response = response.map(Body::forwarded);
         admission::hold_right(app, context, &parts.headers, &mut response);
-        // A body that is passed on is never in memory.
-        admission::hold_seats(ListEncoding::Streaming, context, &mut response);
+        admission::hold_seats(context, &mut response);
         if let Some(place) = context.place.take() {
             response.body_mut().guard().occupy(place);
         }

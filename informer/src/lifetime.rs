@@ -13,8 +13,7 @@ use crate::{
     progress::{self, Progress},
 };
 
-/// Progress of an informer, and its end: that of its driver, or of one use of a shared copy. Does not keep the informer
-/// running.
+/// Progress and end of an informer, which is a driver or a handle of a shared copy. Does not keep the informer running.
 #[derive(Clone)]
 pub(crate) struct Lifetime {
     progress: watch::Receiver<Progress>,

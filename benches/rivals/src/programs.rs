@@ -24,7 +24,7 @@ use crate::{
 /// Pods of the servers for components and for lists.
 pub(crate) const PODS: usize = 7_130;
 
-/// Pods of the server for many types: its size is that of connections, not of stores.
+/// Number of pods on the server of the measurement with many types, which compares connections and not stores.
 pub(crate) const FEW_PODS: usize = 1_000;
 
 /// Objects of each type that change in turn.

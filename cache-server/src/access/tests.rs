@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Method, StatusCode};
+use informer_serving::query::Query;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::advance;
@@ -80,5 +81,22 @@ async fn watches_of_impersonated_users_are_checked_with_fresh_answers() {
         reviewer.0.lock().clone_from(&changed);
         let again = access.admit_again(&jane, &watch).await.map_err(|status| status.code);
         assert_eq!(again, expected, "{changed:?}");
+    }
+}
+
+#[test]
+fn only_requests_for_streams_of_the_api_are_long_running() {
+    for (method, path, expected) in [
+        ("GET", "/api/v1/namespaces/a/pods/b/log", true),
+        ("POST", "/api/v1/namespaces/a/pods/b/exec", true),
+        ("GET", "/api/v1/watch/pods", true),
+        ("GET", "/api/v1/nodes/a/proxy/metrics", true),
+        ("GET", "/api/v1/pods", false),
+        ("PUT", "/api/v1/namespaces/a/pods/b/status", false),
+        ("PROXY", "/healthz", false),
+        ("WATCH", "/healthz", false),
+    ] {
+        let info = RequestInfo::new(method, path, &Query::default());
+        assert_eq!(is_long_running(&info), expected, "{method} {path}");
     }
 }

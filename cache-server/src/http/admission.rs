@@ -15,7 +15,6 @@ use crate::{
         flow::{FlowRefusal, SeatHold},
     },
     app::App,
-    config::ListEncoding,
     limits::{AUDIT_BODY_BYTES_MAX, SEAT_WAIT},
     read::body::{self, Body, Response},
     request::RequestHead,
@@ -81,17 +80,15 @@ pub(super) fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMa
 }
 
 /// Keeps the seats of a list until its body ends, and those of a watch until its initial state is sent. Other requests give
-/// theirs back with their answer. A list that is built whole keeps them as long as its body is in memory.
-pub(super) fn hold_seats(encoding: ListEncoding, context: &mut RequestContext, response: &mut Response) {
+/// theirs back with their answer.
+pub(super) fn hold_seats(context: &mut RequestContext, response: &mut Response) {
     let is_held = response.status().is_success()
         && (response.body().is_initial() || context.info.verb == "list" && !response.body().is_watch());
     if let Some(place) = context.place.take_if(|_| response.body().is_watch()) {
         response.body_mut().guard().occupy(place);
     }
     if let Some(seat) = context.seat.take_if(|seat| is_held && !seat.is_exempt()) {
-        let is_whole = encoding == ListEncoding::Buffered && context.info.verb == "list";
-        let hold = if is_whole { SeatHold::until_read(seat) } else { SeatHold::new(seat) };
-        response.body_mut().guard().hold(hold);
+        response.body_mut().guard().hold(SeatHold::new(seat));
     }
 }
 

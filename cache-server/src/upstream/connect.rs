@@ -1,7 +1,7 @@
 //! Connections to the upstream API server: clients with our identity, and addresses for callers without it.
 //!
-//! INVARIANT: the addresses for callers hold neither a client certificate, nor a token, nor a header of ours. Those with our
-//! certificate exist only if this server's account may act as users ([`OwnAddresses`]).
+//! INVARIANT: the addresses for callers hold no client certificate, token or header of this server. Addresses with its
+//! certificate exist only if the settings let its account act as users ([`OwnAddresses`]).
 //!
 //! Proxies of kubeconfigs and of the environment are not used: the upstream is one hop away.
 

@@ -85,8 +85,8 @@ async fn follow(flow: Weak<FlowControl>, path: PathBuf, version: FilesVersion) {
 /// State of the files, or the reason why it is not known.
 type LastVersion = Result<FilesVersion, String>;
 
-/// Returns the state of the files and their objects; `None` if the state is that of `before`. The state is read before the
-/// objects, so that a later change is noticed the next time.
+/// Returns the state of the files and their objects; `None` if nothing changed since `before`. Reads the state first, so
+/// that the next call notices a change that happens meanwhile.
 fn read_changed(path: &Path, before: &LastVersion) -> Option<(LastVersion, Result<Vec<FlowObject>, String>)> {
     let now = manifests::version(path).map_err(|error| error.to_string());
     if now == *before {

@@ -191,7 +191,7 @@ impl SubscriberReplica {
         };
         ensure(told == old, "Reliable", || format!("{event:?}, but {key} was told as {told:?}"))?;
         let EventOrder::Each { since, last } = &mut self.order else { return Ok(()) };
-        // The last removal lies behind the last version told; of an object that is not told, only the time counts.
+        // A known object changes after the version told last, an unknown one after `since`.
         let after = old.unwrap_or(*since);
         let step = match (old, new) {
             // Removed and added again since then, or added first.

@@ -22,8 +22,7 @@ pub(super) struct HeldSeats {
 struct HeldSeat {
     /// `None` once the seats were given back.
     seat: Mutex<Option<Seat>>,
-    /// Time of the last part that was handed to the socket, in milliseconds of the levels' clock. [`u64::MAX`] if the seats
-    /// are held however slowly the client reads.
+    /// Time of the last part that was handed to the socket, in milliseconds of the levels' clock.
     progress: AtomicU64,
 }
 
@@ -47,18 +46,8 @@ pub(crate) struct SeatHold {
 impl SeatHold {
     /// Holds the seats of a response.
     pub(crate) fn new(seat: Seat) -> Self {
-        let now = milliseconds(seat.flow().now());
-        Self::with(seat, now)
-    }
-
-    /// Holds the seats of a response whose body is in memory until it was read, also by a slow client.
-    pub(crate) fn until_read(seat: Seat) -> Self {
-        Self::with(seat, u64::MAX)
-    }
-
-    fn with(seat: Seat, progress: u64) -> Self {
         let flow = Arc::clone(seat.flow());
-        let progress = AtomicU64::new(progress);
+        let progress = AtomicU64::new(milliseconds(flow.now()));
         let held = Arc::new(HeldSeat { seat: Mutex::new(Some(seat)), progress });
         let place = flow.held.bodies.lock().insert(Arc::clone(&held));
         Self { flow, place, held }
@@ -66,7 +55,7 @@ impl SeatHold {
 
     /// Called for each part of the body that is handed to the socket.
     pub(crate) fn on_progress(&self) {
-        self.held.progress.fetch_max(milliseconds(self.flow.now()), Ordering::Relaxed);
+        self.held.progress.store(milliseconds(self.flow.now()), Ordering::Relaxed);
     }
 }
 

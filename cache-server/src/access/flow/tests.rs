@@ -184,20 +184,6 @@ impl FlowControl {
     }
 }
 
-/// Goal: memory of lists that are built whole is bounded by the seats. Method: a body that nothing is read of, for a minute.
-#[tokio::test(start_paused = true)]
-async fn a_body_in_memory_keeps_its_seats() {
-    let flow = limited(1, 5);
-    let parked = SeatHold::until_read(seated(arrive(&flow)));
-    advance(Duration::from_secs(60)).await;
-    parked.on_progress();
-    advance(Duration::from_secs(60)).await;
-    flow.check();
-    assert_eq!(metric(&flow, &format!("current_executing_seats{ALL}")), "1");
-    drop(parked);
-    assert_eq!(metric(&flow, &format!("current_executing_seats{ALL}")), "0");
-}
-
 /// Goal: a client that does not read blocks no others. Method: a body without progress for a second, beside one with some.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_not_read_gives_its_seats_back() {

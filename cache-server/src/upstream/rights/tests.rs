@@ -205,8 +205,8 @@ async fn an_answer_ages_from_the_moment_it_was_asked() {
     assert_eq!(reviewer.reviews(), 2, "the right may have been revoked while the answer was on its way");
 }
 
-/// Goal: a slow allow does not undo a denial. Method: the question of a request is answered after that of a check of an open
-/// watch, which was sent later.
+/// Goal: a slow allow does not undo a denial. Method: a request and then the check of an open
+/// watch ask the API server, which answers them in reverse order.
 #[tokio::test(start_paused = true)]
 async fn an_answer_does_not_replace_that_of_a_later_question() {
     let (key, table) = (KeyMaker::new().caller(&token("a")), AnswerTable::new(8, |_, _| RIGHT_AGE, RIGHT_AGE));

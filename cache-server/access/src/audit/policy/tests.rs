@@ -17,77 +17,71 @@ fn decide(policy: &AuditPolicy, request: &str) -> AuditDecision {
     policy.decide(Some(&User::authenticated("alice", ["devs".to_owned()])), &info)
 }
 
-/// Goal: a rule matches the requests that kube-apiserver's matches. Method: a table of one rule, a request, and the answer.
+/// A rule, a request, and true if kube-apiserver's rule matches it.
+const MATCHES: &[(&str, &str, bool)] = &[
+    ("", "GET /healthz", true),
+    ("", "GET /api/v1/pods", true),
+    ("users: [alice]", "GET /api/v1/pods", true),
+    ("users: [bob]", "GET /api/v1/pods", false),
+    ("userGroups: [devs, others]", "GET /api/v1/pods", true),
+    ("userGroups: [system:authenticated]", "GET /api/v1/pods", true),
+    ("userGroups: [system:masters]", "GET /api/v1/pods", false),
+    ("verbs: [list]", "GET /api/v1/pods", true),
+    ("verbs: [get]", "GET /api/v1/pods", false),
+    ("verbs: [get]", "GET /healthz", true),
+    ("verbs: [watch]", "GET /api/v1/pods?watch=1", true),
+    ("verbs: ['*']", "GET /api/v1/pods", false),
+    ("namespaces: [a]", "GET /api/v1/namespaces/a/pods", true),
+    ("namespaces: [a]", "GET /api/v1/namespaces/b/pods", false),
+    ("namespaces: ['']", "GET /api/v1/nodes/n", true),
+    ("namespaces: ['']", "GET /healthz", false),
+    ("resources: [{group: ''}]", "GET /api/v1/pods", true),
+    ("resources: [{group: ''}]", "GET /apis/apps/v1/deployments", false),
+    ("resources: [{group: apps, resources: [deployments]}]", "GET /apis/apps/v1/deployments", true),
+    (
+        "resources: [{group: apps, resources: [deployments]}]",
+        "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+        false,
+    ),
+    (
+        "resources: [{group: apps, resources: [deployments/scale]}]",
+        "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+        true,
+    ),
+    ("resources: [{group: apps, resources: ['*/scale']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b/scale", true),
+    ("resources: [{group: apps, resources: ['*/scale']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b", false),
+    (
+        "resources: [{group: apps, resources: ['*/status']}]",
+        "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+        false,
+    ),
+    ("resources: [{group: apps, resources: [deployments/status]}]", "GET /apis/apps/v1/deployments", false),
+    (
+        "resources: [{group: apps, resources: [deployments/status]}]",
+        "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+        false,
+    ),
+    (
+        "resources: [{group: apps, resources: ['deployments/*']}]",
+        "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
+        true,
+    ),
+    ("resources: [{group: apps, resources: ['deployments/*']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b", true),
+    ("resources: [{group: apps, resources: ['*']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b/scale", true),
+    ("resources: [{group: '', resources: [pods], resourceNames: [x]}]", "GET /api/v1/namespaces/a/pods/x", true),
+    ("resources: [{group: '', resources: [pods], resourceNames: [x]}]", "GET /api/v1/namespaces/a/pods/y", false),
+    ("resources: [{group: '', resources: [pods], resourceNames: [x]}]", "GET /api/v1/pods", false),
+    ("nonResourceURLs: ['/healthz*']", "GET /healthz/ping", true),
+    ("nonResourceURLs: ['/healthz']", "GET /healthz/ping", false),
+    ("nonResourceURLs: ['*']", "GET /version", true),
+    ("nonResourceURLs: ['*']", "GET /api/v1/pods", false),
+    ("nonResourceURLs: ['/api*']", "GET /api/v1/pods", false),
+];
+
+/// Goal: a rule matches the requests that kube-apiserver's matches. Method: [`MATCHES`].
 #[test]
 fn rules_match_as_in_kube_apiserver() {
-    let table = [
-        ("", "GET /healthz", true),
-        ("", "GET /api/v1/pods", true),
-        ("users: [alice]", "GET /api/v1/pods", true),
-        ("users: [bob]", "GET /api/v1/pods", false),
-        ("userGroups: [devs, others]", "GET /api/v1/pods", true),
-        ("userGroups: [system:authenticated]", "GET /api/v1/pods", true),
-        ("userGroups: [system:masters]", "GET /api/v1/pods", false),
-        ("verbs: [list]", "GET /api/v1/pods", true),
-        ("verbs: [get]", "GET /api/v1/pods", false),
-        ("verbs: [get]", "GET /healthz", true),
-        ("verbs: [watch]", "GET /api/v1/pods?watch=1", true),
-        ("verbs: ['*']", "GET /api/v1/pods", false),
-        ("namespaces: [a]", "GET /api/v1/namespaces/a/pods", true),
-        ("namespaces: [a]", "GET /api/v1/namespaces/b/pods", false),
-        ("namespaces: ['']", "GET /api/v1/nodes/n", true),
-        ("namespaces: ['']", "GET /healthz", false),
-        ("resources: [{group: ''}]", "GET /api/v1/pods", true),
-        ("resources: [{group: ''}]", "GET /apis/apps/v1/deployments", false),
-        ("resources: [{group: apps, resources: [deployments]}]", "GET /apis/apps/v1/deployments", true),
-        (
-            "resources: [{group: apps, resources: [deployments]}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
-            false,
-        ),
-        (
-            "resources: [{group: apps, resources: [deployments/scale]}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
-            true,
-        ),
-        (
-            "resources: [{group: apps, resources: ['*/scale']}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
-            true,
-        ),
-        ("resources: [{group: apps, resources: ['*/scale']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b", false),
-        (
-            "resources: [{group: apps, resources: ['*/status']}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
-            false,
-        ),
-        ("resources: [{group: apps, resources: [deployments/status]}]", "GET /apis/apps/v1/deployments", false),
-        (
-            "resources: [{group: apps, resources: [deployments/status]}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
-            false,
-        ),
-        (
-            "resources: [{group: apps, resources: ['deployments/*']}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b/scale",
-            true,
-        ),
-        (
-            "resources: [{group: apps, resources: ['deployments/*']}]",
-            "PUT /apis/apps/v1/namespaces/a/deployments/b",
-            true,
-        ),
-        ("resources: [{group: apps, resources: ['*']}]", "PUT /apis/apps/v1/namespaces/a/deployments/b/scale", true),
-        ("resources: [{group: '', resources: [pods], resourceNames: [x]}]", "GET /api/v1/namespaces/a/pods/x", true),
-        ("resources: [{group: '', resources: [pods], resourceNames: [x]}]", "GET /api/v1/namespaces/a/pods/y", false),
-        ("resources: [{group: '', resources: [pods], resourceNames: [x]}]", "GET /api/v1/pods", false),
-        ("nonResourceURLs: ['/healthz*']", "GET /healthz/ping", true),
-        ("nonResourceURLs: ['/healthz']", "GET /healthz/ping", false),
-        ("nonResourceURLs: ['*']", "GET /version", true),
-        ("nonResourceURLs: ['*']", "GET /api/v1/pods", false),
-        ("nonResourceURLs: ['/api*']", "GET /api/v1/pods", false),
-    ];
-    for (rule, request, matches) in table {
+    for &(rule, request, matches) in MATCHES {
         let rule = if rule.is_empty() { String::new() } else { format!(", {rule}") };
         let policy =
             parse(&format!("rules: [{{level: Metadata{rule}}}]")).unwrap_or_else(|error| panic!("{rule}: {error}"));
