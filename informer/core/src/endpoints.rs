@@ -42,8 +42,10 @@ pub struct Endpoints {
     current: usize,
     /// The endpoint whose history the copy has: a refused move returns there.
     home: usize,
-    /// For each endpoint, the time before which it is not tried again.
+    /// For each endpoint, the time before which it is not tried again while another one works.
     not_before: Vec<Time>,
+    /// For each endpoint, the time before which it is not tried again at all, since its history is another one.
+    refused_until: Vec<Time>,
     /// For each endpoint, the time until which it counts as one that forbids the request.
     forbids_until: Vec<Time>,
     /// When to leave the current endpoint, unless a request succeeds before.
@@ -72,6 +74,7 @@ impl Endpoints {
             current: 0,
             home: 0,
             not_before: vec![Time::ZERO; count],
+            refused_until: vec![Time::ZERO; count],
             forbids_until: vec![Time::ZERO; count],
             leave_at: None,
             return_at: None,
@@ -164,6 +167,7 @@ impl Endpoints {
             return self.current;
         }
         let delay = self.shun(now, self.current);
+        self.refused_until[self.current] = self.not_before[self.current];
         self.leave_at = None;
         self.by_choice = false;
         self.current = self.home;
@@ -186,9 +190,12 @@ impl Endpoints {
         }
         let count = self.not_before.len();
         let others = (1..count).map(|step| (from + step) % count);
-        let Some(to) = others.clone().find(|to| now >= self.not_before[*to]) else {
-            // Every other endpoint is excluded: wait for the first to be allowed again.
-            self.leave_at = others.map(|to| self.not_before[to]).min();
+        // An endpoint that failed earlier may work by now, and this one does not.
+        let by_exclusion = |to: &usize| self.not_before[*to].max(now);
+        let allowed = others.clone().filter(|to| now >= self.refused_until[*to]);
+        let Some(to) = allowed.min_by_key(by_exclusion) else {
+            // Every other endpoint has refused the position: wait for the first to be allowed again.
+            self.leave_at = others.map(|to| self.refused_until[to]).min();
             return None;
         };
         self.leaves = self.leaves.saturating_add(1);

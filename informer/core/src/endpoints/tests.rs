@@ -123,6 +123,25 @@ fn a_return_that_fails_goes_back_at_once_and_is_tried_ever_more_rarely() {
     }
 }
 
+/// Goal: an endpoint that failed when the client returned to it is tried as soon as the other one fails too.
+#[test]
+fn an_endpoint_that_failed_earlier_is_better_than_one_that_fails_now() {
+    for seed in 0..100 {
+        let mut two = endpoints(2, seed);
+        two.failed(at(0), Class::Connection);
+        let (moved, _) = fire(&mut two);
+        two.worked(moved);
+        let (back, to) = fire(&mut two);
+        assert_eq!(to, Some(0));
+        two.failed(back, Class::Connection);
+        assert_eq!(fire(&mut two), (back, Some(1)), "the fallback worked");
+        two.failed(back, Class::Connection);
+        let (due, to) = fire(&mut two);
+        assert_eq!(to, Some(0));
+        assert!(due.since(back) <= Duration::from_secs(120), "{due:?} after {back:?}");
+    }
+}
+
 #[test]
 fn a_refused_endpoint_leads_back_and_is_left_alone() {
     for seed in 0..100 {
