@@ -300,9 +300,15 @@ impl Caches {
         running.filter_map(|(ty, reader)| Some((ty.filter(|_| 0 < reader.applied())?, reader))).collect()
     }
 
+    /// Returns the type's cache as far as it is; `None` if it has no state.
+    pub(crate) fn current(&self, ty: &ResourceType) -> Option<Reader> {
+        let reader = self.all.lock().running.get(ty.id())?.reader();
+        (0 < reader.applied()).then_some(reader)
+    }
+
     /// True if the type's cache has a state.
     pub(crate) fn is_filled(&self, ty: &ResourceType) -> bool {
-        self.all.lock().running.get(ty.id()).is_some_and(|running| 0 < running.reader().applied())
+        self.current(ty).is_some()
     }
 
     /// Returns the number of objects in the type's cache; zero without one.

@@ -72,9 +72,15 @@ impl Namespaces {
         Self { is_idle: true, ..Self::new(storage, caches, registry) }
     }
 
-    /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock.
+    /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock, and a look into the
+    /// cache of namespaces if it is: clients see there that a namespace is gone before a pass does.
     pub(crate) fn is_ending(&self, namespace: &str) -> bool {
-        self.known.ending.read().contains(namespace)
+        if !self.known.ending.read().contains(namespace) {
+            return false;
+        }
+        let (Some(caches), Some(ty)) = (self.caches.upgrade(), namespaces(&self.registry)) else { return true };
+        let Some(reader) = caches.current(&ty) else { return true };
+        reader.get(&ty.key("", namespace)).is_some_and(|entry| DeletionMark::of(&entry).is_some())
     }
 
     /// Waits until all namespaces marked by now are deleted or only wait for finalizers, at most 3 s ([`FRESH_WAIT`]).

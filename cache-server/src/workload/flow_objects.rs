@@ -71,7 +71,7 @@ async fn follow(flow: Weak<FlowControl>, path: PathBuf, version: FilesVersion) {
         let Ok(changed) = spawn_blocking(move || read_changed(&from, &before)).await else { continue };
         let (Some((now, objects)), Some(flow)) = (changed, flow.upgrade()) else { continue };
         last = now;
-        flow.count_reload(objects.is_ok());
+        let is_usable = objects.is_ok();
         match objects {
             Ok(objects) => {
                 flow.configure(objects);
@@ -79,6 +79,7 @@ async fn follow(flow: Weak<FlowControl>, path: PathBuf, version: FilesVersion) {
             }
             Err(error) => tracing::warn!(error, "flow control reload failed"),
         }
+        flow.count_reload(is_usable);
     }
 }
 

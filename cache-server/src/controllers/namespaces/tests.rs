@@ -160,6 +160,22 @@ async fn a_pass_costs_the_namespaces_that_changed() {
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
+/// Goal: who saw that a namespace is gone may use its name at once. Method: the last pass still knows it as terminating.
+#[tokio::test]
+async fn a_namespace_that_is_gone_does_not_terminate() {
+    let app = App::new(Config::default());
+    let [ty] = types(&app, ["namespaces"]);
+    let local = app.local().expect("writes are local");
+    let mut held = namespace("held", true);
+    held["spec"] = json!({"finalizers": ["kubernetes"]});
+    held["metadata"]["finalizers"] = json!(["example.com/x"]);
+    put(&**local.store, &ty, &held, Expect::Absent).await;
+    local.namespaces.settle().await;
+    local.namespaces.known.ending.write().insert("gone".to_owned());
+    assert!(local.namespaces.is_ending("held"));
+    assert!(!local.namespaces.is_ending("gone"));
+}
+
 /// Goal: held objects are marked once. Method: an object with a finalizer, whose version must not change during further
 /// passes.
 #[tokio::test]
