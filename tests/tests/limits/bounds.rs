@@ -337,21 +337,33 @@ async fn a_refused_caller_is_answered_before_its_body() {
     std::fs::write(&tokens, "right,jane,1\n").unwrap();
     let server = Server::start(SERVER, &["--token-auth-file", tokens.to_str().unwrap()]).await;
     for framing in ["content-length: 1000000000", "content-length: 200", "transfer-encoding: chunked"] {
-        let mut stream = TcpStream::connect(server.address()).await.unwrap();
-        let head = format!(
-            "POST {CONFIG_MAPS} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer wrong\r\ncontent-type: {JSON}\r\n{framing}\r\n\r\n",
-            server.address()
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let begun = std::time::Instant::now();
-        let mut answer = String::new();
-        timeout(ANSWERS_WITHIN, stream.read_to_string(&mut answer)).await.expect("it ends").unwrap();
-        assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("connection: close"), "{framing}: {answer}");
-        // Bodies of other refused requests are waited for, a second long.
-        assert!(begun.elapsed() < Duration::from_millis(900), "{framing}: {:?}", begun.elapsed());
+        let mut took = Vec::new();
+        // A busy machine may delay any one answer.
+        while took.len() < 5 && took.iter().all(|took| *took > BODY_WAIT) {
+            took.push(refused_with(&server, framing).await);
+        }
+        assert!(took.iter().any(|took| *took <= BODY_WAIT), "{framing}: {took:?}");
     }
     server.client().with_token("right").get(CONFIG_MAPS).await.with_code(200);
 }
+
+/// Sends wrong credentials with a body that does not arrive. Returns the time until the connection ended.
+async fn refused_with(server: &Server, framing: &str) -> Duration {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let head = format!(
+        "POST {CONFIG_MAPS} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer wrong\r\ncontent-type: {JSON}\r\n{framing}\r\n\r\n",
+        server.address()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let begun = std::time::Instant::now();
+    let mut answer = String::new();
+    timeout(ANSWERS_WITHIN, stream.read_to_string(&mut answer)).await.expect("it ends").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("connection: close"), "{framing}: {answer}");
+    begun.elapsed()
+}
+
+/// Less than the second for which bodies of other refused requests are waited for.
+const BODY_WAIT: Duration = Duration::from_millis(900);
 
 /// Time for an answer, on a busy machine.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
