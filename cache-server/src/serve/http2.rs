@@ -7,11 +7,13 @@
 //! ping within [`HTTP2_PONG_WAIT`], or does not send its preface within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod flood;
+mod gather;
 mod overdue;
 mod paged;
 mod preface;
+mod settings;
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
@@ -20,9 +22,11 @@ use tokio::{sync::watch, time::timeout};
 
 use self::{
     flood::FloodTap,
+    gather::{GatheredStream, Outbox},
     overdue::Streams,
-    paged::{PAGE_BYTES, PageBudget, PagedBody},
+    paged::{PagedBody, SHARED_PAGE_BYTES},
     preface::{PrefaceFlag, PrefaceTap},
+    settings::SettingsTap,
 };
 use super::{handler::Handler, socket::Socket, tap::TappedStream};
 use crate::{
@@ -47,8 +51,8 @@ pub(super) async fn serve<S: Socket>(
     let mut builder = http2::Builder::new(streams.clone());
     builder
         .timer(TokioTimer::new())
-        // One page at most: the next one is polled after it was sent.
-        .max_send_buf_size(PAGE_BYTES)
+        // The next page is polled once less than this is left of the last one.
+        .max_send_buf_size(SHARED_PAGE_BYTES)
         .initial_stream_window_size(window)
         .initial_connection_window_size(HTTP2_RECEIVE_BYTES_MAX)
         .max_concurrent_streams(HTTP2_STREAMS_MAX)
@@ -56,16 +60,20 @@ pub(super) async fn serve<S: Socket>(
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
     let (begun, app) = (PrefaceFlag::default(), Arc::clone(&handler.app));
-    let stream = TappedStream { stream, tap: PrefaceTap::new(begun.clone()) };
+    let outbox = Outbox::default();
+    let gathered = GatheredStream::new(stream, outbox.clone());
+    let stream = TappedStream { stream: gathered.clone(), tap: PrefaceTap::new(begun.clone()) };
     let stream = TappedStream { stream, tap: FloodTap::new() };
-    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler)));
+    let stream = TappedStream { stream, tap: SettingsTap::new(outbox.clone()) };
+    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler, outbox)));
     tokio::select! {
-        ended = &mut connection => return ended,
+        ended = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)) => return ended,
         () = begun.is_late() => return Ok(()),
         () = app.crowd.outlasts_idle(|| streams.idle_since()) => {
             connection.as_mut().graceful_shutdown();
             // The connection is idle, so it ends as soon as its client has read that.
-            return timeout(GOODBYE_WAIT, connection).await.unwrap_or(Ok(()));
+            let ended = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx));
+            return timeout(GOODBYE_WAIT, ended).await.unwrap_or(Ok(()));
         }
         _ = closed.changed() => {}
     }
@@ -74,7 +82,7 @@ pub(super) async fn serve<S: Socket>(
         return Ok(());
     }
     connection.as_mut().graceful_shutdown();
-    connection.await
+    poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)).await
 }
 
 /// Time for an idle client to confirm that its connection ends, while other clients wait for its slot.
@@ -85,12 +93,12 @@ struct Pages {
     handler: Handler,
     /// Memory budget for the request bodies of all streams together.
     room: Room,
-    unsent: PageBudget,
+    outbox: Outbox,
 }
 
 impl Pages {
-    fn new(handler: Handler) -> Self {
-        Self { handler, room: Room::of_connection(), unsent: PageBudget::default() }
+    fn new(handler: Handler, outbox: Outbox) -> Self {
+        Self { handler, room: Room::of_connection(), outbox }
     }
 }
 
@@ -101,7 +109,7 @@ impl Service<Request<Incoming>> for Pages {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.room.clone());
-        let (answer, unsent) = (self.handler.answer(request), self.unsent.clone());
+        let (answer, outbox) = (self.handler.answer(request), self.outbox.clone());
         Box::pin(async move {
             let response = answer.await;
             if let Some(term) = response.body().term() {
@@ -109,7 +117,7 @@ impl Service<Request<Incoming>> for Pages {
             }
             // hyper does not poll the body before the window opens.
             overdue::note_given();
-            Ok(response.map(|body| PagedBody::new(body, unsent)))
+            Ok(response.map(|body| PagedBody::new(body, outbox)))
         })
     }
 }

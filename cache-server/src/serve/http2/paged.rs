@@ -1,93 +1,82 @@
-//! Splits a response body into pages, each of which is one frame, one TLS record and one write.
+//! Splits a response body into pages, each of which is one frame to h2.
 //!
 //! INVARIANT: paging does not change the bytes, and available bytes are never held back to fill a page. INVARIANT: the
-//! pages of one connection that h2 holds have at most [`HTTP2_UNSENT_BYTES`] and one small page for each stream.
+//! pages of one connection that h2 holds have at most [`HTTP2_UNSENT_BYTES`] and two small pages for each stream.
 //!
-//! hyper writes each frame by itself, with few I/O vectors per write. Therefore many small slices are copied into one,
-//! which costs a microsecond, and a few large ones are sent as they are.
+//! A page shows h2 filler bytes in the place of its slices, see [`super::gather`].
 
 use std::{
-    io::IoSlice,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     task::{Context, Poll},
 };
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use watch_cache::Slices;
 
-use super::overdue;
+use super::{gather::Outbox, overdue};
 use crate::{
     http::body::BodyError,
-    limits::{HTTP2_SMALL_PAGE_BYTES, HTTP2_UNSENT_BYTES},
+    limits::{BATCH_BYTES, HTTP2_SMALL_PAGE_BYTES, HTTP2_UNSENT_BYTES},
 };
 
-/// Bytes of a full page. With its frame head it is the largest TLS record, and every client accepts frames of this
-/// size.
-pub(super) const PAGE_BYTES: usize = (16 << 10) - FRAME_HEAD_BYTES;
+/// Bytes of a full page, while few are unsent: a batch. Each page costs two polls of tasks.
+const PAGE_BYTES: usize = BATCH_BYTES;
+
+/// Bytes of a page once an eighth of [`HTTP2_UNSENT_BYTES`] is unsent, so that many streams share them.
+pub(super) const SHARED_PAGE_BYTES: usize = 16 << 10;
 
 /// Length of a frame head.
-const FRAME_HEAD_BYTES: usize = 9;
+pub(super) const FRAME_HEAD_BYTES: usize = 9;
 
-/// Slices per write: `bytes::Take`, which holds the payload of a frame, passes at most this many on.
-const SLICES_MAX: usize = 16;
+/// Bytes that h2 sees in the place of a page's own.
+static FILLER: [u8; 2 * PAGE_BYTES] = [0; 2 * PAGE_BYTES];
 
-/// Counts the bytes of the pages of one connection that are not sent yet. Clones share the count.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PageBudget(Arc<AtomicUsize>);
-
-impl PageBudget {
-    /// Returns the size of the next page.
-    fn page_bytes(&self) -> usize {
-        if self.0.load(Ordering::Relaxed) < HTTP2_UNSENT_BYTES { PAGE_BYTES } else { HTTP2_SMALL_PAGE_BYTES }
+/// Returns the size of the next page of a connection that has so many unsent bytes.
+const fn page_bytes(unsent: usize) -> usize {
+    match unsent {
+        HTTP2_UNSENT_BYTES.. => HTTP2_SMALL_PAGE_BYTES,
+        SHARED_FROM.. => SHARED_PAGE_BYTES,
+        _ => PAGE_BYTES,
     }
 }
 
-/// One page. Counts as unsent until it is dropped, which h2 does once it is written.
+/// Unsent bytes from which streams share them.
+const SHARED_FROM: usize = HTTP2_UNSENT_BYTES / 8;
+
+/// One page. Its bytes count as unsent until h2 has written or dropped them.
 #[derive(Debug)]
 pub(super) struct DataPage {
     slices: Slices,
-    counted: usize,
-    unsent: PageBudget,
+    outbox: Outbox,
 }
 
 impl DataPage {
-    fn new(slices: Slices, unsent: &PageBudget) -> Self {
-        let counted = slices.bytes();
-        unsent.0.fetch_add(counted, Ordering::Relaxed);
-        Self { slices, counted, unsent: unsent.clone() }
+    fn new(slices: Slices, outbox: &Outbox) -> Self {
+        outbox.add(slices.bytes());
+        Self { slices, outbox: outbox.clone() }
     }
 }
 
 impl Drop for DataPage {
     fn drop(&mut self) {
-        self.unsent.0.fetch_sub(self.counted, Ordering::Relaxed);
+        self.outbox.remove(self.slices.bytes());
     }
 }
 
+/// The page as h2 sees it: filler of the page's length. Advancing sends the page's bytes.
 impl Buf for DataPage {
     fn remaining(&self) -> usize {
-        self.slices.remaining()
+        self.slices.bytes()
     }
 
     fn chunk(&self) -> &[u8] {
-        self.slices.chunk()
-    }
-
-    fn chunks_vectored<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
-        self.slices.chunks_vectored(into)
+        &FILLER[..self.remaining().min(FILLER.len())]
     }
 
     fn advance(&mut self, count: usize) {
-        self.slices.advance(count);
-    }
-
-    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
-        self.slices.copy_to_bytes(count)
+        self.outbox.remove(count);
+        self.outbox.pass(self.slices.split_to(count));
     }
 }
 
@@ -96,12 +85,12 @@ pub(super) struct PagedBody<B = crate::http::body::Body> {
     body: B,
     /// Bytes of the body that are in no page yet.
     rest: Slices,
-    unsent: PageBudget,
+    outbox: Outbox,
 }
 
 impl<B> PagedBody<B> {
-    pub(super) const fn new(body: B, unsent: PageBudget) -> Self {
-        Self { body, rest: Slices::new(), unsent }
+    pub(super) const fn new(body: B, outbox: Outbox) -> Self {
+        Self { body, rest: Slices::new(), outbox }
     }
 }
 
@@ -110,9 +99,9 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<DataPage>, BodyError>>> {
-        let Self { body, rest, unsent } = &mut *self;
+        let Self { body, rest, outbox } = &mut *self;
         overdue::note_polled();
-        let page_bytes = unsent.page_bytes();
+        let page_bytes = page_bytes(outbox.unsent());
         while rest.bytes() < page_bytes && !body.is_end_stream() {
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -131,7 +120,9 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
             return Poll::Ready(None);
         }
         overdue::note_given();
-        Poll::Ready(Some(Ok(Frame::data(DataPage::new(page(rest, page_bytes), unsent)))))
+        // Up to twice the size: a batch ends with the event that reaches its size.
+        let page = rest.split_to(if rest.bytes() < 2 * page_bytes { rest.bytes() } else { page_bytes });
+        Poll::Ready(Some(Ok(Frame::data(DataPage::new(page, outbox)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -142,18 +133,6 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
         let length = self.body.size_hint().exact();
         length.map_or_else(SizeHint::default, |length| SizeHint::with_exact(length + self.rest.bytes() as u64))
     }
-}
-
-/// Splits the next page off `rest`, of at most `bytes`.
-fn page(rest: &mut Slices, bytes: usize) -> Slices {
-    let bytes = rest.bytes().min(bytes);
-    if rest.len_within(bytes) <= SLICES_MAX {
-        return rest.split_to(bytes);
-    }
-    let mut page = Slices::new();
-    // More slices than one write takes: copy them into one.
-    page.push(rest.copy_to_bytes(bytes));
-    page
 }
 
 #[cfg(test)]
@@ -206,7 +185,7 @@ mod tests {
     }
 
     fn paged(turns: &[Turn]) -> PagedBody<Script> {
-        PagedBody::new(Script { turns: turns.iter().copied().collect(), given: Vec::new() }, PageBudget::default())
+        PagedBody::new(Script { turns: turns.iter().copied().collect(), given: Vec::new() }, Outbox::default())
     }
 
     fn poll(paged: &mut PagedBody<Script>) -> Poll<Option<Result<DataPage, BodyError>>> {
@@ -223,7 +202,8 @@ mod tests {
                 Poll::Pending => seen.push((0, 0)),
                 Poll::Ready(Some(Ok(mut page))) => {
                     seen.push((page.slices.bytes(), page.slices.len()));
-                    got.extend_from_slice(&page.copy_to_bytes(page.remaining()));
+                    page.slices.iter().for_each(|slice| got.extend_from_slice(slice));
+                    page.advance(page.remaining());
                 }
                 Poll::Ready(Some(Err(_)) | None) => panic!("neither fails nor ends"),
             }
@@ -240,10 +220,11 @@ mod tests {
             (&[][..], &[][..]),
             (&[Slices(1, 10)], &[(10, 1)]),
             (&[Slices(2, PAGE_BYTES)], &[(PAGE_BYTES, 1), (PAGE_BYTES, 1)]),
-            (&[Slices(3, PAGE_BYTES - 1)], &[(PAGE_BYTES, 2), (PAGE_BYTES, 2), (PAGE_BYTES - 3, 1)]),
-            (&[Slices(100, small), Slices(100, small)], &[(PAGE_BYTES, 1), (200 * small - PAGE_BYTES, 1)]),
+            (&[Slices(2, PAGE_BYTES - 1)], &[(2 * PAGE_BYTES - 2, 2)]),
+            (&[Slices(3, PAGE_BYTES - 1)], &[(PAGE_BYTES, 2), (2 * PAGE_BYTES - 3, 2)]),
+            (&[Slices(100, small), Slices(100, small)], &[(200 * small, 200)]),
             (&[Slices(16, 10)], &[(160, 16)]),
-            (&[Slices(17, 10)], &[(170, 1)]),
+            (&[Slices(17, 10)], &[(170, 17)]),
             (&[Slices(1, 10), Wait, Slices(1, 20)], &[(10, 1), (20, 1)]),
             (&[Wait, Slices(2, 10)], &[(0, 0), (20, 2)]),
         ] {
@@ -255,19 +236,19 @@ mod tests {
     /// first page, and none that is sent.
     #[test]
     fn the_unsent_pages_of_a_connection_are_bounded() {
-        let unsent = PageBudget::default();
+        let outbox = Outbox::default();
         let mut held = Vec::new();
         for _ in 0..1_000 {
             let script = Script { turns: [Turn::Slices(4, PAGE_BYTES)].into(), given: Vec::new() };
-            let mut body = PagedBody::new(script, unsent.clone());
+            let mut body = PagedBody::new(script, outbox.clone());
             let Poll::Ready(Some(Ok(page))) = poll(&mut body) else { panic!("gives a page") };
             held.push(page);
         }
         let bytes: usize = held.iter().map(Buf::remaining).sum();
-        assert!(bytes < HTTP2_UNSENT_BYTES + PAGE_BYTES + 1_000 * HTTP2_SMALL_PAGE_BYTES, "{bytes} bytes");
-        assert_eq!(bytes, unsent.0.load(Ordering::Relaxed));
+        assert!(bytes < HTTP2_UNSENT_BYTES + PAGE_BYTES + 2_000 * HTTP2_SMALL_PAGE_BYTES, "{bytes} bytes");
+        assert_eq!(bytes, outbox.unsent());
         drop(held);
-        assert_eq!((unsent.0.load(Ordering::Relaxed), unsent.page_bytes()), (0, PAGE_BYTES));
+        assert_eq!((outbox.unsent(), page_bytes(outbox.unsent())), (0, PAGE_BYTES));
     }
 
     #[test]
