@@ -13,8 +13,9 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{TcpStream, UnixStream},
     time::{Sleep, sleep},
 };
@@ -34,6 +35,8 @@ pub(super) struct StallGuard<S> {
     patience: Duration,
     /// Sets the kernel's limit for unconfirmed bytes.
     limit_unconfirmed: fn(&S, Option<Duration>),
+    /// Waits for room in the socket.
+    poll_room: fn(&S, &mut Context<'_>) -> Poll<io::Result<()>>,
     /// True if that limit is set while no write is blocked.
     limits_unconfirmed: bool,
     /// Runs while a write is blocked. Memory: one timer, and only then.
@@ -53,6 +56,10 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Ends the connection once the client's host has confirmed none of the sent bytes for [`UNCONFIRMED_MAX`], or lifts
     /// that limit.
     fn limit_unconfirmed(&mut self, is_limited: bool);
+
+    /// Ready once a write would find less than half of `Config::unsent_bytes` unsent. A write itself fails only where the
+    /// kernel begins a new segment, and fills the last one up to 64 KiB before. Cost: one system call.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for TappedStream<S, StallGuard<S>> {
@@ -68,44 +75,75 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for TappedStream
         self.tap.limits_unconfirmed = is_limited;
         (self.tap.limit_unconfirmed)(&self.stream, is_limited.then_some(UNCONFIRMED_MAX));
     }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let room = (self.tap.poll_room)(&self.stream, cx);
+        self.tap.written(&self.stream, cx, room.map_ok(|()| 0)).map_ok(drop)
+    }
 }
 
 impl<S: Socket> Socket for TlsStream<S> {
     fn reset_on_close(&self) {
-        self.get_ref().0.reset_on_close();
+        self.socket().reset_on_close();
     }
 
     fn lift_stall_limit(&mut self) {
-        self.get_mut().0.lift_stall_limit();
+        self.socket_mut().lift_stall_limit();
     }
 
     fn limit_unconfirmed(&mut self, is_limited: bool) {
-        self.get_mut().0.limit_unconfirmed(is_limited);
+        self.socket_mut().limit_unconfirmed(is_limited);
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket_mut().poll_room(cx)
     }
 }
 
 impl<S> StallGuard<S> {
-    const fn new(abort: fn(&S), limit_unconfirmed: fn(&S, Option<Duration>), patience: Duration) -> Self {
-        Self { abort, patience, limit_unconfirmed, limits_unconfirmed: false, stuck: None, read: 0 }
+    const fn new(
+        abort: fn(&S),
+        limit_unconfirmed: fn(&S, Option<Duration>),
+        poll_room: fn(&S, &mut Context<'_>) -> Poll<io::Result<()>>,
+        patience: Duration,
+    ) -> Self {
+        Self { abort, patience, limit_unconfirmed, poll_room, limits_unconfirmed: false, stuck: None, read: 0 }
     }
 }
 
 impl StallGuard<TcpStream> {
     pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> TappedStream<TcpStream, Self> {
-        TappedStream { stream, tap: Self::new(reset_on_close, limit_unconfirmed, patience) }
+        TappedStream { stream, tap: Self::new(reset_on_close, limit_unconfirmed, poll_room, patience) }
     }
 }
 
 impl StallGuard<UnixStream> {
     /// The guard of a Unix socket, which knows no reset: the framing of a response shows that it was cut.
     pub(super) const fn unix(stream: UnixStream, patience: Duration) -> TappedStream<UnixStream, Self> {
-        TappedStream { stream, tap: Self::new(|_| {}, |_, _| {}, patience) }
+        TappedStream { stream, tap: Self::new(|_| {}, |_, _| {}, |_, _| Poll::Ready(Ok(())), patience) }
     }
 }
 
 fn reset_on_close(stream: &TcpStream) {
     if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
         tracing::debug!(%error, "connection reset failed");
+    }
+}
+
+fn poll_room(stream: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    // The runtime remembers that a socket was ready until a call fails.
+    while stream.try_io(Interest::WRITABLE, || has_room(stream)).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+        ready!(stream.poll_write_ready(cx))?;
+    }
+    Poll::Ready(Ok(()))
+}
+
+/// Succeeds if the kernel reports that the socket is writable, or broken. Fails with `WouldBlock` otherwise.
+fn has_room(stream: &TcpStream) -> io::Result<()> {
+    let mut polled = [PollFd::new(stream, PollFlags::OUT)];
+    match poll(&mut polled, Some(&Timespec::default()))? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
     }
 }
 
@@ -185,6 +223,7 @@ mod tests {
             abort,
             patience: PATIENCE,
             limit_unconfirmed,
+            poll_room: |_, _| Poll::Ready(Ok(())),
             limits_unconfirmed: false,
             stuck: None,
             read: 0,

@@ -8,6 +8,9 @@
 //!
 //! Clients resume sessions with stateless tickets: the server stores no session of a closed connection.
 
+mod stream;
+mod suites;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -30,7 +33,10 @@ use tokio::{
     net::TcpStream,
     time::{Instant, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+
+pub(super) use self::stream::TlsStream;
+use self::suites::SuiteOrders;
 
 use crate::{
     access::{
@@ -49,9 +55,6 @@ pub(super) enum Protocol {
     /// HTTP/2.
     Http2,
 }
-
-/// A TLS stream. Boxed because its state is over 1 KiB: each future that holds the stream then holds a pointer only.
-pub(super) type TlsStream<S> = Box<tokio_rustls::server::TlsStream<S>>;
 
 /// Reason why a certificate and its key cannot be used: one line.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +107,7 @@ struct CertificatePair {
     tickets: Arc<dyn ProducesTickets>,
     /// Generation of the authorities of clients.
     generation: u64,
-    acceptor: TlsAcceptor,
+    configs: SuiteOrders,
     names: Arc<ServerNames>,
 }
 
@@ -157,7 +160,9 @@ impl Acceptor {
             };
             let current = self.current().await;
             // Boxed, so that the memory of the handshake is freed when it is over.
-            Ok::<_, io::Error>((Box::pin(current.acceptor.accept_with(wrap(stream), limited)).await?, current))
+            let hello = Box::pin(LazyConfigAcceptor::new(rustls::server::Acceptor::default(), wrap(stream))).await?;
+            let config = current.configs.of(&hello.client_hello());
+            Ok::<_, io::Error>((Box::pin(hello.into_stream_with(config, limited)).await?, current))
         };
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake takes too long");
         let (stream, current) = timeout(TLS_HANDSHAKE_WAIT, accepting).await.map_err(late)??;
@@ -168,7 +173,7 @@ impl Acceptor {
         };
         let chain = session.peer_certificates().unwrap_or_default();
         let certified = certificates::caller(chain, current.generation).transpose();
-        Ok(TlsConnection { stream: Box::new(stream), protocol, names: current.names, certified })
+        Ok(TlsConnection { stream: TlsStream::new(stream), protocol, names: current.names, certified })
     }
 
     /// The files in use. At most one connection per [`TLS_RELOAD_EVERY`] checks them for changes first.
@@ -251,7 +256,7 @@ const HTTP2: &[u8] = b"h2";
 /// ALPN name of HTTP/1.1.
 const HTTP1: &[u8] = b"http/1.1";
 
-/// Checks the files, and makes an acceptor of them.
+/// Checks the files, and makes configurations of them.
 fn pair(
     pem: Arc<Pem>,
     files: &TlsFiles,
@@ -277,7 +282,7 @@ fn pair(
     }
     let names = Arc::new(chain.first().map(|own| ServerNames::of_certificate(own)).unwrap_or_default());
     let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| content(&files.key, problem(&error)))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(suites::provider()))
         .with_safe_default_protocol_versions()
         .map_err(mismatch)?
         .with_client_cert_verifier(verifier)
@@ -287,7 +292,7 @@ fn pair(
     config.ticketer = Arc::clone(&tickets);
     // Resume with tickets only: the default would keep sessions in memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok(CertificatePair { pem, tickets, generation, acceptor: Arc::new(config).into(), names })
+    Ok(CertificatePair { pem, tickets, generation, configs: SuiteOrders::new(config), names })
 }
 
 /// The problem of a PEM file. Omits the parser's text, which may quote the key.
