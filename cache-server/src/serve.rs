@@ -11,6 +11,7 @@ mod http1;
 mod http2;
 mod listeners;
 mod origin;
+mod own_wakes;
 mod socket;
 mod takeover;
 mod tap;

@@ -35,6 +35,7 @@ use watch_cache::Slices;
 use super::{
     connection::ConnectionPhase,
     handler::Handler,
+    own_wakes::OwnWakes,
     socket::Socket,
     takeover::Takeover,
     tap::{Tap, TappedStream},
@@ -64,10 +65,11 @@ pub(super) fn requests<S: Socket>(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
+    let own_wakes = OwnWakes::new();
     ConnectionPhase::new(async move {
         let ended = tokio::select! {
             biased;
-            ended = poll_fn(|cx| poll_serve(&mut connection, &slot, cx)) => Some(ended),
+            ended = poll_fn(|cx| own_wakes.poll(cx, |cx| poll_serve(&mut connection, &slot, cx))) => Some(ended),
             _ = closed.changed() => None,
             () = app.crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
             () = slot.overdue() => return Ok(None),
@@ -76,7 +78,7 @@ pub(super) fn requests<S: Socket>(
             Some(ended) => ended,
             None => {
                 Pin::new(&mut connection).graceful_shutdown();
-                poll_fn(|cx| poll_serve(&mut connection, &slot, cx)).await
+                poll_fn(|cx| own_wakes.poll(cx, |cx| poll_serve(&mut connection, &slot, cx))).await
             }
         };
         let parts = connection.into_parts();
