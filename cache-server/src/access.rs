@@ -28,6 +28,7 @@ use informer_serving::{
     status::{Status, StatusExt as _},
 };
 use tokio::{sync::watch, time::Instant};
+use uuid::Uuid;
 
 use self::{
     audit::{AuditLog, AuditRecord},
@@ -98,8 +99,9 @@ impl RequestContext {
     pub(crate) fn new(parts: &Parts, query: &Query) -> Self {
         let chosen = parts.headers.get(AUDIT_ID).filter(|id| (1..=AUDIT_ID_CHARS_MAX).contains(&id.len()));
         let id = chosen.filter(|id| id.to_str().is_ok()).cloned().unwrap_or_else(|| {
-            let id = ids::uuid().to_string();
-            HeaderValue::from_str(&id).expect("hexadecimal digits and dashes are a header")
+            let mut text = Uuid::encode_buffer();
+            let id = ids::uuid().hyphenated().encode_lower(&mut text);
+            HeaderValue::from_str(id).expect("hexadecimal digits and dashes are a header")
         });
         let info = Arc::new(RequestInfo::new(parts.method.as_str(), parts.uri.path(), query));
         let peer = parts.extensions.get::<Arc<Peer>>().cloned().unwrap_or_default();

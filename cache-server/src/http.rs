@@ -67,7 +67,7 @@ where
     let mut context = RequestContext::new(&parts, &head.query);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let (verb, resource) = verb_and_resource(&head, &route);
-    let mut answering = log::RequestGuard::new(&app, &parts, verb, &resource);
+    let mut answering = log::RequestGuard::new(&app, &parts, verb, resource);
     app.access.begin_audit(&parts, &mut context).await;
     let info = Arc::clone(&context.info);
     let passage = match admission::admit(&app, &head, &mut context, &route).await {
@@ -289,19 +289,17 @@ fn set_flow(headers: &mut HeaderMap, flow: &FlowHeaders) {
 }
 
 /// Returns the Kubernetes verb of a request and its resource, as metrics and logs name them.
-fn verb_and_resource(head: &RequestHead<'_>, route: &Route) -> (&'static str, String) {
+fn verb_and_resource<'a>(head: &RequestHead<'_>, route: &'a Route) -> (&'static str, &'a str) {
     match route {
-        Route::Resource(target) => (verb(head, target), target.ty.id().to_owned()),
+        Route::Resource(target) => (verb(head, target), target.ty.id()),
         Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics
             if *head.method == Method::GET =>
         {
-            ("GET", String::new())
+            ("GET", "")
         }
-        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
-            ("OTHER", String::new())
-        }
-        Route::Connect(ty) => ("CONNECT", ty.id().to_owned()),
-        Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", String::new()),
+        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => ("OTHER", ""),
+        Route::Connect(ty) => ("CONNECT", ty.id()),
+        Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", ""),
     }
 }
 

@@ -1,5 +1,7 @@
 //! One request without its path and body, as every handler reads it.
 
+use std::borrow::Cow;
+
 use access_rules::user::User;
 use http::{HeaderMap, Method, header, request::Parts};
 use informer_serving::query::Query;
@@ -7,7 +9,10 @@ use informer_serving::query::Query;
 use crate::{
     access::audit::AuditRecord,
     budget::Room,
-    read::{encode::RequestedEncoding, negotiate},
+    read::{
+        encode::RequestedEncoding,
+        negotiate::{self, PlainFormat},
+    },
 };
 
 /// The head of a request, parsed once.
@@ -23,7 +28,7 @@ pub(crate) struct RequestHead<'a> {
     /// Hash of the user that is charged for what is kept for it; zero for users without limits.
     pub(crate) owner: u64,
     /// The values of Accept.
-    pub(crate) accept: String,
+    pub(crate) accept: Cow<'a, str>,
     pub(crate) query: Query,
     /// True if documents with only one form are indented for people.
     pub(crate) indent: bool,
@@ -34,9 +39,8 @@ pub(crate) struct RequestHead<'a> {
 impl<'a> RequestHead<'a> {
     pub(crate) fn new(parts: &'a Parts) -> Self {
         let query = Query::parse(parts.uri.query());
-        let indent = negotiate::is_for_people(&parts.headers, &query);
-        let errors = negotiate::of_error(&parts.headers, &query);
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
+        let PlainFormat { indent, errors } = PlainFormat::read(&accept, &parts.headers, &query);
         let room = parts.extensions.get::<Room>();
         let (method, headers) = (&parts.method, &parts.headers);
         Self { method, headers, room, caller: None, owner: 0, audit: None, accept, query, indent, errors }

@@ -4,7 +4,7 @@
 //!
 //! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use informer_serving::{
     query::unescape,
@@ -109,10 +109,15 @@ pub(crate) enum Route {
 pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
-    let Some(segments) = path.split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>() else {
-        return Route::Unknown;
+    let unescaped: Vec<Cow<'_, str>>;
+    let segments: Vec<&str> = if path.contains('%') {
+        let all = path.split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>();
+        let Some(all) = all else { return Route::Unknown };
+        unescaped = all;
+        unescaped.iter().map(|segment| &**segment).collect()
+    } else {
+        path.split('/').collect()
     };
-    let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     match *segments {
         [""] => Route::Discovery(DiscoveryPath::Root),
         ["api"] => Route::Discovery(DiscoveryPath::Core),

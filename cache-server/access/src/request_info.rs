@@ -80,8 +80,14 @@ impl RequestInfo {
     pub fn new(method: &str, path: &str, query: &Query) -> Self {
         let trimmed = path.strip_prefix('/').unwrap_or(path);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
-        let segments = trimmed.split('/').map(|segment| unescape(segment, false)).collect::<Option<Vec<_>>>();
-        let segments: Vec<&str> = segments.iter().flatten().map(|segment| &**segment).collect();
+        let unescaped: Vec<Cow<'_, str>>;
+        let segments: Vec<&str> = if path.contains('%') {
+            let all = trimmed.split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>();
+            unescaped = all.unwrap_or_default();
+            unescaped.iter().map(|segment| &**segment).collect()
+        } else {
+            trimmed.split('/').collect()
+        };
         let decoded = unescape(path, false).map_or_else(|| path.to_owned(), Cow::into_owned);
         let (group, version, rest) = match *segments {
             ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),

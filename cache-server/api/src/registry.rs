@@ -229,7 +229,7 @@ impl ResourceType {
     /// Key of an object: `namespace/name`, or `name` for a cluster-scoped type.
     #[must_use]
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+        if self.namespaced { [namespace, "/", name].concat() } else { name.to_owned() }
     }
 
     fn built_in(group: &table::Group, row: &table::TypeRow) -> Self {
@@ -392,7 +392,7 @@ impl Registry {
     #[must_use]
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
         let slash = if group.is_empty() { "" } else { "/" };
-        self.by_plural.get(&*format!("{group}{slash}{version}/{plural}")).cloned()
+        self.by_plural.get(&*[group, slash, version, "/", plural].concat()).cloned()
     }
 
     /// The review served under `/apis/{group}/{version}/…`.

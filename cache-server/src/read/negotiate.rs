@@ -9,6 +9,8 @@
 //!
 //! Source: apiserver `endpoints/handlers/negotiation/negotiate.go`, `endpoints/handlers/{rest,response}.go`.
 
+use std::borrow::Cow;
+
 use api_rules::table::Columns;
 use http::{HeaderMap, header};
 use informer_serving::{
@@ -186,28 +188,35 @@ fn include_object(text: &str) -> Result<RowObject, Status> {
 }
 
 /// Returns all values of a header joined by commas; values that are not text are left out.
-pub(crate) fn joined(headers: &HeaderMap, name: header::HeaderName) -> String {
-    let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
-    values.join(",")
+pub(crate) fn joined(headers: &HeaderMap, name: header::HeaderName) -> Cow<'_, str> {
+    let mut values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let Some(first) = values.next() else { return Cow::Borrowed("") };
+    // Nearly always the only one.
+    values.fold(Cow::Borrowed(first), |all, value| Cow::Owned([&*all, ",", value].concat()))
 }
 
-/// Returns true if a document with only one form is indented: by `;pretty=1` in Accept, else by `?pretty=`, else by the
-/// client's program.
-pub(crate) fn is_for_people(headers: &HeaderMap, query: &Query) -> bool {
-    let accept = joined(headers, header::ACCEPT);
-    let plain = clauses(&accept).into_iter().find(Clause::is_plain);
-    plain.is_some_and(|clause| clause.parameter("pretty") == Some("1")) || is_read_by_people(headers, query)
+/// Form of documents and errors that have only one form.
+pub(crate) struct PlainFormat {
+    /// True if documents are indented: by `;pretty=1` in Accept, else by `?pretty=`, else by the client's program.
+    pub(crate) indent: bool,
+    /// Encoding of errors. Clients that accept no encoding of an error get indented JSON.
+    pub(crate) errors: RequestedEncoding,
 }
 
-/// Returns the encoding of errors. Clients that accept no encoding of an error get indented JSON.
-pub(crate) fn of_error(headers: &HeaderMap, query: &Query) -> RequestedEncoding {
-    let accept = joined(headers, header::ACCEPT);
-    let clauses = clauses(&accept);
-    match clauses.iter().find(|clause| clause.is_plain()).map(Clause::encoding) {
-        Some(Some(AnswerEncoding::Yaml)) => RequestedEncoding::Yaml,
-        None if !accept.trim().is_empty() => RequestedEncoding::Indented,
-        Some(_) | None if is_for_people(headers, query) => RequestedEncoding::Indented,
-        Some(_) | None => RequestedEncoding::Json,
+impl PlainFormat {
+    /// Reads the format. `accept` are the values of Accept.
+    pub(crate) fn read(accept: &str, headers: &HeaderMap, query: &Query) -> Self {
+        let clauses = clauses(accept);
+        let plain = clauses.iter().find(|clause| clause.is_plain());
+        let pretty = plain.is_some_and(|clause| clause.parameter("pretty") == Some("1"));
+        let indent = pretty || is_read_by_people(headers, query);
+        let errors = match plain.map(Clause::encoding) {
+            Some(Some(AnswerEncoding::Yaml)) => RequestedEncoding::Yaml,
+            None if !accept.trim().is_empty() => RequestedEncoding::Indented,
+            Some(_) | None if indent => RequestedEncoding::Indented,
+            Some(_) | None => RequestedEncoding::Json,
+        };
+        Self { indent, errors }
     }
 }
 

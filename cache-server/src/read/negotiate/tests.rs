@@ -13,6 +13,10 @@ fn headers(agent: &'static str, accept: &str) -> HeaderMap {
     headers
 }
 
+fn plain(headers: &HeaderMap, query: &Query) -> PlainFormat {
+    PlainFormat::read(&joined(headers, header::ACCEPT), headers, query)
+}
+
 /// Describes the result of an Accept header.
 fn wanted(accept: &str) -> String {
     match AnswerFormat::read(&headers("probe/1.0", accept), &Query::parse(None)) {
@@ -176,10 +180,10 @@ fn people_get_indented_json() {
         ("", "", "", false),
     ] {
         let (headers, query) = (headers(agent, accept), Query::parse(Some(query)));
-        assert_eq!(is_for_people(&headers, &query), expected, "{agent} {accept} {query:?}");
+        assert_eq!(plain(&headers, &query).indent, expected, "{agent} {accept} {query:?}");
         assert_eq!(AnswerFormat::read(&headers, &query).expect("JSON").indent, expected, "{agent} {accept} {query:?}");
         let errors = if expected { RequestedEncoding::Indented } else { RequestedEncoding::Json };
-        assert_eq!(of_error(&headers, &query), errors, "{agent} {accept} {query:?}");
+        assert_eq!(plain(&headers, &query).errors, errors, "{agent} {accept} {query:?}");
     }
 }
 
@@ -196,6 +200,6 @@ fn errors_are_written_for_those_who_get_them() {
         ("application/yaml;stream=watch".to_owned(), RequestedEncoding::Indented),
         (String::new(), RequestedEncoding::Json),
     ] {
-        assert_eq!(of_error(&headers("", &accept), &Query::parse(None)), expected, "{accept}");
+        assert_eq!(plain(&headers("", &accept), &Query::parse(None)).errors, expected, "{accept}");
     }
 }
