@@ -203,6 +203,10 @@ impl Caches {
             return Err(late(reader.applied() + 1));
         };
         let committed = committed?;
+        // The common case, without a timer.
+        if committed.max(1) <= reader.applied() {
+            return Ok(());
+        }
         match timeout_at(deadline, reader.reached(committed)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(watch_cache::ClosedCache)) => Err(self.stopped(ty).into()),

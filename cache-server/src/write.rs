@@ -144,7 +144,8 @@ async fn carry_out(
     // version of that write. A cache that is not ready does not fail the write.
     let reader = app.caches.reader(&target.ty).await.ok();
     let size = request.size(reader.as_ref())?;
-    app.work.run(size, one(app, head.method, &request, format)).await?
+    // Pinned here: the future of every request would have room for each move of this one.
+    app.work.run(size, pin!(one(app, head.method, &request, format))).await?
 }
 
 /// Carries out the write of one object, or the read of a Scale.

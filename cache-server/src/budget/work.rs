@@ -103,6 +103,10 @@ impl<F: Future> Future for OffWorkers<F> {
 
 async fn turn(turns: &Arc<Semaphore>, count: usize) -> Result<OwnedSemaphorePermit, Status> {
     let count = u32::try_from(count).expect("there are fewer turns");
+    // The common case, without a timer. Permits that others wait for are not free.
+    if let Ok(turn) = Arc::clone(turns).try_acquire_many_owned(count) {
+        return Ok(turn);
+    }
     let waiting = timeout(limits::ROOM_WAIT, Arc::clone(turns).acquire_many_owned(count));
     waiting.await.map(|turn| turn.expect("turns are never closed")).map_err(|_| no_room())
 }

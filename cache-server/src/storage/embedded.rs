@@ -98,7 +98,11 @@ impl EmbeddedStorage {
 
     fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<WriteResult, WriteError>, Retry> {
         let StoreState { revision, types, .. } = &mut *self.store.lock();
-        let kept = types.entry(txn.ty.id().to_owned()).or_default();
+        // Not the entry API alone: it needs an owned id.
+        if !types.contains_key(txn.ty.id()) {
+            types.insert(txn.ty.id().to_owned(), TypeStore::default());
+        }
+        let kept = types.get_mut(txn.ty.id()).expect("inserted above");
         let outcome =
             // The list of queues is checked under the lock: a queue that was opened meanwhile has no reserved
             // capacity.
@@ -275,14 +279,14 @@ impl Source for EmbeddedStorage {
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        let id = ty.id().to_owned();
+        let ty = Arc::clone(ty);
         async move {
             loop {
-                if let Ok(revision) = self.told(&id) {
+                if let Ok(revision) = self.told(ty.id()) {
                     return Ok(revision);
                 }
-                let room = self.reserve(&id).await;
-                if let Ok(revision) = self.tell_progress(&id, room) {
+                let room = self.reserve(ty.id()).await;
+                if let Ok(revision) = self.tell_progress(ty.id(), room) {
                     return Ok(revision);
                 }
             }

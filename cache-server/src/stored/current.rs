@@ -91,10 +91,18 @@ impl Current {
                 return None;
             }
             if let Some(name) = KEPT.into_iter().find(|name| name.as_bytes() == &*key) {
-                metadata.insert(name.to_owned(), serde_json::from_slice(member.value).ok()?);
+                metadata.insert(name.to_owned(), decoded(member.value)?);
             }
         }
         (!metadata.is_empty()).then(|| Object::from_iter([("metadata".to_owned(), Value::Object(metadata))]))
+    }
+}
+
+/// Decodes a value of a stored object. Cost: no parser for strings without escapes, which most values are.
+fn decoded(value: &[u8]) -> Option<Value> {
+    match value {
+        [b'"', text @ .., b'"'] if !text.contains(&b'\\') => Some(Value::from(str::from_utf8(text).ok()?)),
+        _ => serde_json::from_slice(value).ok(),
     }
 }
 

@@ -6,7 +6,7 @@ use api_rules::{
     object::{Object, WriteRequest, draft::ordered, validation},
     registry::ResourceType,
 };
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use informer_serving::status::Status;
 use watch_cache::Entry;
@@ -47,11 +47,11 @@ impl AnswerDocument {
     pub(super) fn json(self, ty: &ResourceType) -> Bytes {
         match self {
             Self::Stored(entry) => {
-                let object = entry.object();
-                let mut json = BytesMut::with_capacity(object.len() + 1);
-                json.put(object);
-                json.put_u8(b'\n');
-                json.freeze()
+                let object = entry.object_text();
+                let mut json = Vec::with_capacity(object.len() + 1);
+                json.extend_from_slice(object);
+                json.push(b'\n');
+                json.into()
             }
             Self::Unstored(object) => ordered(ty, object).into(),
             Self::Text(text) => text,

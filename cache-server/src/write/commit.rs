@@ -80,7 +80,9 @@ pub(super) async fn attempt(
 ) -> Result<Option<WriteAnswer>, Status> {
     let answer = |document| WriteAnswer { code: StatusCode::OK, document, warnings: Vec::new() };
     let unchanged = || answer(AnswerDocument::Stored(Arc::clone(&current.entry)));
-    let plan = plan(place, &current.object, change, options, &clock::now(), warnings)?;
+    // Only an apply records when it was made.
+    let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
+    let plan = plan(place, &current.object, change, options, &now, warnings)?;
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
         UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),

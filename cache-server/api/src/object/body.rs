@@ -5,6 +5,8 @@
 //!
 //! Source: apiserver `endpoints/handlers/{create,rest}.go`, transformDecodeError.
 
+use std::borrow::Cow;
+
 use informer_serving::{
     go,
     status::{Status, StatusExt as _},
@@ -130,8 +132,10 @@ fn yaml<T>(
 }
 
 /// Returns the media type of a header in lower case, without parameters; `None` if there is none.
-pub fn media_type(header: Option<&str>) -> Option<String> {
-    let essence = header?.split(';').next()?.trim().to_ascii_lowercase();
+pub fn media_type(header: Option<&str>) -> Option<Cow<'_, str>> {
+    let essence = header?.split(';').next()?.trim();
+    let is_lower = !essence.bytes().any(|byte| byte.is_ascii_uppercase());
+    let essence = if is_lower { Cow::Borrowed(essence) } else { Cow::Owned(essence.to_ascii_lowercase()) };
     (!essence.is_empty()).then_some(essence)
 }
 
@@ -193,8 +197,12 @@ fn read_noting(
         })?,
     };
     check_type(registry, ty, &object)?;
-    object.insert("kind".to_owned(), Value::String(ty.kind.clone()));
-    object.insert("apiVersion".to_owned(), Value::String(ty.api_version().to_owned()));
+    // Nearly all clients send both.
+    for (member, value) in [("kind", &*ty.kind), ("apiVersion", ty.api_version())] {
+        if object.get(member).and_then(Value::as_str) != Some(value) {
+            object.insert(member.to_owned(), Value::String(value.to_owned()));
+        }
+    }
     super::metadata::check_shape(&object).map_err(|error| cannot_be_handled(ty, &ty.kind, &ty.version, &error))?;
     Ok(object)
 }

@@ -95,18 +95,18 @@ pub fn is_terminating(object: &Object) -> bool {
 /// Returns the metadata, inserting an empty map if it is absent or null. [`check_shape`] has refused other values
 /// before.
 pub fn metadata_mut(object: &mut Object) -> &mut Object {
-    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
-    if !metadata.is_object() {
-        *metadata = json!({});
+    // Not the entry API: it allocates the name of the member.
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object.insert("metadata".to_owned(), json!({}));
     }
-    metadata.as_object_mut().expect("made an object above")
+    object.get_mut("metadata").and_then(Value::as_object_mut).expect("made an object above")
 }
 
 /// Sets the member to `value`, or removes it if `value` is empty.
 fn put(metadata: &mut Object, member: &str, value: &str) {
     if value.is_empty() {
         metadata.remove(member);
-    } else {
+    } else if metadata.get(member).and_then(Value::as_str) != Some(value) {
         metadata.insert(member.to_owned(), Value::String(value.to_owned()));
     }
 }
@@ -332,7 +332,7 @@ fn keep_unset(stored: &Object, next: &mut Object) {
     let metadata = metadata_mut(next);
     // Exported objects carry timestamps of another object, so the stored ones always win.
     for member in ["creationTimestamp", "deletionTimestamp"] {
-        if let Some(value) = before.get(member) {
+        if let Some(value) = before.get(member).filter(|value| metadata.get(member) != Some(*value)) {
             metadata.insert(member.to_owned(), value.clone());
         }
     }
@@ -352,11 +352,12 @@ fn is_unset(value: &Value) -> bool {
 
 fn check_immutable(ty: &ResourceType, stored: &Object, next: &Object) -> Vec<StatusCause> {
     let mut causes = Vec::new();
-    fn member<'a>(object: &'a Object, member: &str) -> Option<&'a Value> {
-        object.get("metadata").and_then(|metadata| metadata.get(member))
+    fn member<'a>(metadata: Option<&'a Value>, name: &str) -> Option<&'a Value> {
+        metadata?.as_object()?.get(name)
     }
+    let metadata = (stored.get("metadata"), next.get("metadata"));
     for name in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (before, now) = (member(stored, name), member(next, name));
+        let (before, now) = (member(metadata.0, name), member(metadata.1, name));
         if before != now {
             let shown = now.map_or_else(|| "null".to_owned(), ToString::to_string);
             causes.push(StatusCause::invalid(&format!("metadata.{name}"), &shown, "field is immutable"));

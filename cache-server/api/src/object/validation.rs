@@ -53,7 +53,8 @@ pub fn check(ty: &ResourceType, object: &mut Object) -> Findings {
             fold_texts(ty, object);
         }
     } else if let (Some(shape), Some(metadata)) = (schemas::object_meta(), object.get_mut("metadata")) {
-        walk(metadata, &shape, &ValuePath::Field(&ValuePath::Root, "metadata", &ty.kind), &mut found);
+        let owner = FieldOwner::Kind(&ty.kind);
+        walk(metadata, &shape, &ValuePath::Field(&ValuePath::Root, "metadata", owner), &mut found);
     }
     found
 }
@@ -128,11 +129,28 @@ pub fn headers(warnings: &[String]) -> Vec<String> {
     headers
 }
 
+/// The type that has a field. Its name is looked up for violations only.
+#[derive(Clone, Copy)]
+enum FieldOwner<'a> {
+    Shape(&'a ValueShape),
+    Kind(&'a str),
+}
+
+impl<'a> FieldOwner<'a> {
+    /// Returns the name of the type in Go.
+    fn name(self) -> &'a str {
+        match self {
+            Self::Shape(shape) => shape.type_name(),
+            Self::Kind(kind) => kind,
+        }
+    }
+}
+
 /// Path from the object to a value, on the stack.
 enum ValuePath<'a> {
     Root,
-    /// Field name, and Go's name of the type that has the field.
-    Field(&'a Self, &'a str, &'a str),
+    /// Field name, and the type that has the field.
+    Field(&'a Self, &'a str, FieldOwner<'a>),
     /// A key of a map.
     Key(&'a Self, &'a str),
     Item(&'a Self, usize),
@@ -176,7 +194,7 @@ impl ValuePath<'_> {
             };
         }
         fields.reverse();
-        format!("{}.{}", owner.unwrap_or_default(), fields.join("."))
+        format!("{}.{}", owner.map_or("", FieldOwner::name), fields.join("."))
     }
 }
 
@@ -186,7 +204,7 @@ fn members(object: &mut Object, shape: &ValueShape, path: &ValuePath<'_>, found:
         match shape.member(name) {
             ShapeMember::Known(_) if value.is_null() => gone.push(name.clone()),
             ShapeMember::Known(inner) => {
-                walk(value, &inner, &ValuePath::Field(path, name, shape.type_name()), found);
+                walk(value, &inner, &ValuePath::Field(path, name, FieldOwner::Shape(shape)), found);
                 if is_nothing(value, &inner) {
                     gone.push(name.clone());
                 }
