@@ -3,7 +3,9 @@
 //! INVARIANT: decodes no other part, copies only escaped texts, and never panics. Of a repeated member the first
 //! counts.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::LazyLock};
+
+use memchr::{memchr, memmem::Finder};
 
 use crate::wire::{
     json::{self, JsonError, Walk},
@@ -147,8 +149,7 @@ impl<'a> Meta<'a> {
             }
         }
         if let Some(at) = &self.annotations_at {
-            let end = label(&object[at.clone()], INITIAL_EVENTS_ANNOTATION);
-            self.initial_events_end = end.as_deref() == Some("true");
+            self.initial_events_end = ends_initial_events(&object[at.clone()]);
         }
         Ok(true)
     }
@@ -290,6 +291,14 @@ fn map(object: &[u8], at: Range<usize>, member: &'static str) -> Result<Option<R
 
 fn is_null(object: &[u8], at: &Range<usize>) -> bool {
     &object[at.clone()] == b"null"
+}
+
+/// Returns true if `annotations` mark the bookmark that ends the initial state. Most objects have annotations and never
+/// this one, so the members are walked only if it can be there: as it is, or with escapes.
+fn ends_initial_events(annotations: &[u8]) -> bool {
+    static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(INITIAL_EVENTS_ANNOTATION));
+    let may_have_it = MARK.find(annotations).is_some() || memchr(b'\\', annotations).is_some();
+    may_have_it && label(annotations, INITIAL_EVENTS_ANNOTATION).as_deref() == Some("true")
 }
 
 /// Sets an empty `member` to `found`.

@@ -24,8 +24,12 @@ pub struct ListEnd {
 
 /// Returns the type of a watch event; `None` if `type` is not a string.
 pub(super) fn event_kind(envelope: &[u8]) -> Option<EventKind> {
-    let kind = string(envelope, "type")?;
-    Some(EventKind::parse(kind.as_bytes()))
+    // Known servers send the type first, and without escapes: no walk is needed.
+    let first = envelope.strip_prefix(br#"{"type":""#).and_then(|rest| rest.split(|byte| *byte == b'"').next());
+    match first.map(EventKind::parse) {
+        Some(EventKind::Other) | None => string(envelope, "type").map(|kind| EventKind::parse(kind.as_bytes())),
+        known => known,
+    }
 }
 
 /// Returns true if a document without objects is a Status.
