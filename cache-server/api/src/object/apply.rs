@@ -155,8 +155,9 @@ impl AppliedConfiguration {
         owned.take_over(&merge::changed(stored, &merged, &shape, &self.fields), self.force)?;
         let mut kept = owned.others();
         kept.add(&self.fields);
-        merge::remove(&mut merged, &shape, &owned.last(), &kept);
-        let unchanged = owned.says(&self.fields) && merged == *stored;
+        let last = owned.last();
+        merge::remove(&mut merged, &shape, &last, &kept);
+        let unchanged = last == self.fields && merged == *stored;
         if !unchanged {
             put_entries(&mut merged, owned.with(&self.fields, now));
         }
@@ -186,6 +187,13 @@ fn encoding(body: &[u8]) -> Encoding {
 
 fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
     let refuse = |error: &str| Status::bad_request(format!("error decoding YAML: {error}"));
+    // Tried first, because `encoding` takes a pass of its own.
+    if body.trim_ascii_start().first() == Some(&b'{')
+        && let Ok(Value::Object(object)) = Encoding::Json.decode_noting(body, duplicates)
+    {
+        return Ok(object);
+    }
+    *duplicates = false;
     match encoding(body).decode_noting(body, duplicates).map_err(|error| refuse(&error))? {
         Value::Object(object) => Ok(object),
         // Go reads null as an empty object.

@@ -29,6 +29,12 @@ const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
 pub(crate) fn fields(config: &Object, shape: &ValueShape) -> Result<FieldSet, String> {
     let mut walk = ApplyWalk::default();
     let fields = walk.object(config, Some(shape));
+    if walk.errors.is_empty() {
+        return Ok(fields);
+    }
+    // Again, to know where the errors are.
+    let mut walk = ApplyWalk { path: Some(String::new()), ..ApplyWalk::default() };
+    let fields = walk.object(config, Some(shape));
     match walk.errors.as_slice() {
         [] => Ok(fields),
         [one] => Err(one.clone()),
@@ -63,6 +69,11 @@ pub(crate) fn step(shape: &ValueShape, item: &Value) -> Result<String, String> {
     let Value::Object(item) = item else {
         return Err("associative list with keys may not have non-map elements".to_owned());
     };
+    if let [name] = names
+        && let Some(value) = item.get(&**name)
+    {
+        return Ok(managed::step_of_key(name, value));
+    }
     let mut keys = Map::new();
     for name in names {
         let default = || KEY_DEFAULTS.iter().find(|(key, _)| **key == **name).map(|(_, value)| Value::from(*value));
@@ -83,23 +94,28 @@ fn shown(step: &str) -> String {
 
 #[derive(Default)]
 struct ApplyWalk {
-    path: String,
+    /// `None`: the walk only finds out whether there are errors.
+    path: Option<String>,
     errors: Vec<String>,
 }
 
 impl ApplyWalk {
     fn refuse(&mut self, why: &str) {
         if self.errors.len() < STRICT_ERRORS_MAX {
-            self.errors.push(format!("{}: {why}", self.path));
+            self.errors.push(format!("{}: {why}", self.path.as_deref().unwrap_or_default()));
         }
     }
 
     /// Runs `inside` one step further down.
     fn at<T>(&mut self, step: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
-        let before = self.path.len();
-        self.path.push_str(&shown(step));
+        let before = self.path.as_ref().map_or(0, String::len);
+        if let Some(path) = &mut self.path {
+            path.push_str(&shown(step));
+        }
         let value = inside(self);
-        self.path.truncate(before);
+        if let Some(path) = &mut self.path {
+            path.truncate(before);
+        }
         value
     }
 
