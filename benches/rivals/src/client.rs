@@ -22,7 +22,7 @@ use kube::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::{Failure, HEAP, components, controllers, gate::Gate, memory, types};
+use crate::{Failure, HEAP, components, controllers, gate::Gate, memory, socket, types};
 
 /// Client to measure and address of the server.
 #[derive(Debug, Args)]
@@ -100,6 +100,14 @@ pub(crate) enum Kind {
     InformerList,
     /// The informer by one compressed list.
     InformerListGzip,
+    /// A shared informer of client-go.
+    ClientGo,
+    /// A shared informer of client-go with a transform that clears managedFields.
+    ClientGoTrimmed,
+    /// Components of one program as handlers of a shared informer of client-go, which clears managedFields.
+    ClientGoComponents,
+    /// The floor: a socket that is read and not kept.
+    Socket,
 }
 
 /// Section of the run.
@@ -113,6 +121,8 @@ pub(crate) enum Section {
     Types,
     /// One list, plain and compressed.
     Lists,
+    /// Programs with client-go, if Go is there.
+    ClientGo,
     /// Framing and storing without sockets.
     Frames,
     /// Requests to a failing server.
@@ -138,7 +148,13 @@ impl Kind {
             | Self::InformerComponentsTyped => Section::Components,
             Self::KubeTypes | Self::InformerTypesHttp1 | Self::InformerTypes => Section::Types,
             Self::InformerList | Self::InformerListGzip => Section::Lists,
+            Self::ClientGo | Self::ClientGoTrimmed | Self::ClientGoComponents | Self::Socket => Section::ClientGo,
         }
+    }
+
+    /// Returns true for informers with the client that `Cluster::try_from` makes, which is not kube's.
+    const fn has_own_client(self) -> bool {
+        matches!(self, Self::Informer | Self::InformerComponents | Self::InformerTypes)
     }
 
     pub(crate) const fn name(self) -> &'static str {
@@ -161,6 +177,10 @@ impl Kind {
             Self::InformerTypes => "informers, HTTP/2",
             Self::InformerList => "informer, one list",
             Self::InformerListGzip => "informer, one list, gzip",
+            Self::ClientGo => "client-go",
+            Self::ClientGoTrimmed => "client-go, managedFields cleared",
+            Self::ClientGoComponents => "client-go, five handlers, managedFields cleared",
+            Self::Socket => "a socket, nothing kept",
         }
     }
 }
@@ -205,6 +225,9 @@ pub(crate) struct Copy {
 
 /// Executes commands from stdin until it is closed.
 pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.kind == Kind::Socket {
+        return socket::main(&arguments.server.url);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (commands, mut received) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -221,7 +244,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
         } else {
             Vec::new()
         };
-        let client = if arguments.kind == Kind::InformerTypes {
+        let client = if arguments.kind.has_own_client() {
             informer::client_from(arguments.server.config()?)?
         } else {
             arguments.server.client()?
@@ -255,7 +278,9 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
             let report = Report {
                 requests: gate.passed.requests.load(Ordering::Relaxed),
                 body_bytes: gate.passed.body_bytes.load(Ordering::Relaxed),
-                connections: memory::connections(&arguments.server.url)?,
+                // Not for `now`, whose CPU time would count for the changes that follow: procfs lists every socket of the
+                // machine.
+                connections: if command == "sync" { memory::connections(&arguments.server.url)? } else { 0 },
                 ..report
             };
             println!("{}", serde_json::to_string(&report)?);
@@ -333,6 +358,9 @@ fn start(kind: Kind, types: &[ApiResource], client: kube::Client) -> Result<Copy
         Kind::InformerComponentsTyped => components::informer(client, Representation::Typed),
         Kind::KubeTypes => Ok(types::kube(&client, types)),
         Kind::InformerTypesHttp1 | Kind::InformerTypes => types::informer(client, types),
+        Kind::ClientGo | Kind::ClientGoTrimmed | Kind::ClientGoComponents | Kind::Socket => {
+            Err("a client with a program of its own".into())
+        }
     }
 }
 

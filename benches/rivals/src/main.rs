@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "tables and the lines between its processes are its output")]
 
 mod client;
+mod client_go;
 mod components;
 mod controllers;
 mod frames;
@@ -16,6 +17,7 @@ mod programs;
 mod refusals;
 mod report;
 mod run;
+mod socket;
 mod targets;
 mod types;
 

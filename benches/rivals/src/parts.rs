@@ -21,12 +21,11 @@ pub(crate) struct Part {
 
 impl Part {
     fn spawn(subcommand: &str, arguments: &[String]) -> Result<Self, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg(subcommand)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        Self::run(Command::new(std::env::current_exe()?).arg(subcommand).args(arguments))
+    }
+
+    fn run(command: &mut Command) -> Result<Self, Failure> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let out = BufReader::new(child.stdout.take().ok_or("no stdout")?);
         Ok(Self { child, out })
     }
@@ -89,9 +88,17 @@ impl Part {
     pub(crate) fn client(kind: Kind, server: &ServerAddress) -> Result<Self, Failure> {
         let kind = clap::ValueEnum::to_possible_value(&kind).ok_or("no name")?.get_name().to_owned();
         let arguments = [vec![format!("--kind={kind}")], server.flags()].concat();
-        let mut part = Self::spawn("client", &arguments)?;
-        match part.line()?.as_str() {
-            "ready" => Ok(part),
+        Self::spawn("client", &arguments)?.ready()
+    }
+
+    /// Starts a client that is a program of its own.
+    pub(crate) fn program(program: &Path, arguments: &[String]) -> Result<Self, Failure> {
+        Self::run(Command::new(program).args(arguments))?.ready()
+    }
+
+    fn ready(mut self) -> Result<Self, Failure> {
+        match self.line()?.as_str() {
+            "ready" => Ok(self),
             other => Err(format!("a client said {other:?}").into()),
         }
     }

@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::{
     Failure,
     client::{Kind, Report, Section, ServerAddress},
+    client_go,
     parts::Part,
     report,
     run::{Options, runtime},
@@ -49,7 +50,7 @@ pub(crate) fn components(options: &Options) -> Result<Vec<Target>, Failure> {
     let pods = [ApiResource::erase::<Pod>(&())];
     let churn = || runtime()?.block_on(change_in_turn(options, &address, &pods));
     let programs =
-        kinds.into_iter().map(|kind| program(kind, &server, &address, churn)).collect::<Result<Vec<_>, _>>()?;
+        kinds.into_iter().map(|kind| started(kind, &server, &address, churn)).collect::<Result<Vec<_>, _>>()?;
     report::components(&programs);
     Ok(targets::of_components(&programs))
 }
@@ -65,19 +66,51 @@ pub(crate) fn types(options: &Options) -> Result<Vec<Target>, Failure> {
     let types = runtime()?.block_on(async { types::all(address.client()?).await })?;
     let churn = || runtime()?.block_on(change_in_turn(options, &address, &types));
     let programs =
-        kinds.into_iter().map(|kind| program(kind, &server, &address, churn)).collect::<Result<Vec<_>, _>>()?;
+        kinds.into_iter().map(|kind| started(kind, &server, &address, churn)).collect::<Result<Vec<_>, _>>()?;
     report::types(&programs);
     Ok(targets::of_types(&programs))
 }
 
-fn program(
+/// Measures programs with client-go, the informer beside them, and a bare socket as the floor of both. Without Go the
+/// rows of client-go are left out, with the reason.
+pub(crate) fn client_go(options: &Options) -> Result<Vec<Target>, Failure> {
+    let kinds = options.kinds(Section::ClientGo);
+    if kinds.is_empty() {
+        return Ok(Vec::new());
+    }
+    let go = client_go::built()?;
+    let (server, address) = Part::server(PODS)?;
+    let pods = [ApiResource::erase::<Pod>(&())];
+    let churn = || runtime()?.block_on(change_in_turn(options, &address, &pods));
+    let mut programs = Vec::new();
+    for kind in kinds.into_iter().chain([Kind::Informer, Kind::InformerComponents]) {
+        let client = match (client_go::arguments(kind), &go) {
+            (Some(_), None) => continue,
+            (Some(arguments), Some(go)) => Part::program(go, &[address.flags(), arguments].concat())?,
+            (None, _) => Part::client(kind, &address)?,
+        };
+        programs.push(program(kind, client, &server, churn)?);
+    }
+    report::client_go(&programs);
+    Ok(targets::of_client_go(&programs))
+}
+
+fn started(
     kind: Kind,
     server: &Part,
     address: &ServerAddress,
     churn: impl Fn() -> Result<u64, Failure>,
 ) -> Result<Program, Failure> {
+    program(kind, Part::client(kind, address)?, server, churn)
+}
+
+fn program(
+    kind: Kind,
+    mut client: Part,
+    server: &Part,
+    churn: impl Fn() -> Result<u64, Failure>,
+) -> Result<Program, Failure> {
     eprintln!("{}", kind.name());
-    let mut client = Part::client(kind, address)?;
     let sync = client.ask("sync")?;
     let (before, server_before) = (client.ask("now")?, server.cpu_seconds()?);
     let changes = churn()?;

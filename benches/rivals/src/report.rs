@@ -47,6 +47,16 @@ pub(crate) fn controllers(rows: &[Row]) {
 /// Memory, CPU and requests of programs with several components.
 pub(crate) fn components(programs: &[Program]) {
     println!("\nOne program with {COMPONENTS} components that follow the same {PODS} pods\n");
+    table_of_programs(programs);
+}
+
+/// Memory, CPU and requests beside client-go and beside a bare socket.
+pub(crate) fn client_go(programs: &[Program]) {
+    println!("\nOne program that follows {PODS} pods, beside client-go\n");
+    table_of_programs(programs);
+}
+
+fn table_of_programs(programs: &[Program]) {
     println!("| program | requests | resident MiB | live MiB | peak MiB | synced ms | sync CPU ms | CPU a change µs |");
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for Program { kind, sync, steady_us, .. } in programs {

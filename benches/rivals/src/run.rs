@@ -101,6 +101,7 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     let (rows, mut promised) = copies(options)?;
     promised.extend(programs::components(options)?);
     promised.extend(programs::types(options)?);
+    promised.extend(programs::client_go(options)?);
     programs::lists(options)?;
     if options.has(Section::Frames) {
         eprintln!("framing and storing");

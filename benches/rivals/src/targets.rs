@@ -47,7 +47,11 @@ pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
             | Kind::InformerTypesHttp1
             | Kind::InformerTypes
             | Kind::InformerList
-            | Kind::InformerListGzip => continue,
+            | Kind::InformerListGzip
+            | Kind::ClientGo
+            | Kind::ClientGoTrimmed
+            | Kind::ClientGoComponents
+            | Kind::Socket => continue,
             Kind::Informer | Kind::InformerPages => {
                 let resident = row.sync.resident as f64 / MIB;
                 all.push(Target::new(format!("{name}: resident"), resident, 1.3 * trimmed + 12.0, "MiB"));
@@ -98,6 +102,23 @@ pub(crate) fn of_components(programs: &[Program]) -> Vec<Target> {
         }
     }
     all
+}
+
+/// Targets beside client-go: half of its memory, and a third of its CPU.
+pub(crate) fn of_client_go(programs: &[Program]) -> Vec<Target> {
+    let of = |kind| programs.iter().find(|program| program.kind == kind);
+    let pairs =
+        [(Kind::Informer, Kind::ClientGoTrimmed), (Kind::InformerComponents, Kind::ClientGoComponents)].into_iter();
+    let measured = pairs.filter_map(|(ours, go)| Some((of(ours)?, of(go)?)));
+    let targets = measured.flat_map(|(ours, go)| {
+        let name = ours.kind.name();
+        let memory = ours.sync.resident as f64 / go.sync.resident as f64;
+        [
+            Target::new(format!("{name}: resident ÷ client-go's"), memory, 0.5, ""),
+            Target::new(format!("{name}: CPU a change ÷ client-go's"), ours.steady_us / go.steady_us, 1.0 / 3.0, ""),
+        ]
+    });
+    targets.collect()
 }
 
 /// Targets of a program with many types: one connection, and no more memory than over HTTP/1.1.
