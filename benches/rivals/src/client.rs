@@ -278,8 +278,8 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
             let report = Report {
                 requests: gate.passed.requests.load(Ordering::Relaxed),
                 body_bytes: gate.passed.body_bytes.load(Ordering::Relaxed),
-                // Not for `now`, whose CPU time would count for the changes that follow: procfs lists every socket of the
-                // machine.
+                // Not for `now`: procfs lists every socket of the machine, and its CPU time would count for the changes
+                // that follow.
                 connections: if command == "sync" { memory::connections(&arguments.server.url)? } else { 0 },
                 ..report
             };

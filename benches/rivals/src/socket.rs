@@ -1,4 +1,4 @@
-//! The floor of every client: one thread reads the informer's watch from a blocking socket, counts lines and drops them.
+//! The floor of every client: one thread reads the informer's watch from a blocking socket and counts its lines.
 
 use std::{
     io::{BufRead as _, Read as _, Write as _},
