@@ -19,6 +19,7 @@ mod slow_readers;
 pub(crate) mod storm;
 mod watch_list;
 pub(crate) mod writer;
+pub(crate) mod writes;
 
 use std::{
     ffi::OsString,
@@ -58,6 +59,8 @@ enum Scenario {
     Fanout(Writing<fanout::Flags>),
     /// All watches are dropped at once and reconnect at once.
     ReconnectStorm(Writing<storm::Flags>),
+    /// All clients write objects of their own, without watchers: rate, latency and cost of a write.
+    Writes(Writing<writes::Flags>),
 }
 
 /// Flags of scenarios with writes.
@@ -130,7 +133,8 @@ impl Scenario {
             | Self::WatchList(_)
             | Self::Idle(_)
             | Self::Fanout(_)
-            | Self::ReconnectStorm(_) => self,
+            | Self::ReconnectStorm(_)
+            | Self::Writes(_) => self,
         }
     }
 
@@ -140,6 +144,7 @@ impl Scenario {
             Self::Idle(flags) => flags.check(),
             Self::Fanout(writing) => writing.flags.check(writing.seconds),
             Self::ReconnectStorm(writing) => writing.flags.check(writing.seconds),
+            Self::Writes(writing) => writing.flags.check(),
             Self::List(_) | Self::Paged(_) | Self::WatchList(_) | Self::SlowReaders(_) => Ok(()),
         }
     }
@@ -154,6 +159,7 @@ impl Scenario {
             Self::SlowReaders(flags) => &flags.reading,
             Self::Fanout(writing) => return (&writing.server, writing.flags.streams),
             Self::ReconnectStorm(writing) => return (&writing.server, writing.flags.writes.streams),
+            Self::Writes(writing) => return (&writing.server, 1),
         };
         (&reading.server, reading.streams)
     }
@@ -167,6 +173,7 @@ impl Scenario {
             Self::SlowReaders(flags) => slow_readers::run(flags, target).await,
             Self::Fanout(writing) => fanout::run(&writing.common(target), &writing.flags).await,
             Self::ReconnectStorm(writing) => storm::run(&writing.common(target), &writing.flags).await,
+            Self::Writes(writing) => writes::run(&writing.common(target), &writing.flags).await,
         }
     }
 }

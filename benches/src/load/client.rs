@@ -156,6 +156,12 @@ impl Target {
         self.tls.is_some()
     }
 
+    /// Lets connections resume TLS sessions with the tickets that earlier ones got, each of which is used once.
+    #[must_use]
+    pub fn with_tickets(self) -> Self {
+        Self { tls: self.tls.map(|(connector, name)| (tls::with_tickets(&connector), name)), ..self }
+    }
+
     /// Makes a new connection, ready for a request, within [`CONNECT_WAIT`].
     ///
     /// # Errors

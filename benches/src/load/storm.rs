@@ -44,6 +44,10 @@ pub(crate) struct Flags {
     #[arg(long = "return", value_name = "HOW", value_enum, default_value_t = Return::Resume)]
     pub(crate) way: Return,
 
+    /// Over TLS, return with the session tickets of the first connections.
+    #[arg(long)]
+    pub(crate) tickets: bool,
+
     /// The writes while clients are away.
     #[command(flatten)]
     pub(crate) writes: Writes,
@@ -64,6 +68,8 @@ impl Flags {
 /// # Errors
 /// The server cannot be set up or reached at all; later failures are in the report.
 pub(crate) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failure> {
+    let target = if flags.tickets { common.target.clone().with_tickets() } else { common.target.clone() };
+    let common = &Common { target, ..common.clone() };
     let Common { target, pid, clients, .. } = common;
     let writes = &flags.writes;
     let subject = writes.subject(*clients);

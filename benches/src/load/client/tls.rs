@@ -1,11 +1,15 @@
 //! TLS: trust in the server, and the client's certificate.
 
-use std::{path::Path, path::PathBuf, sync::Arc};
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    ClientConfig, DigitallySignedStruct, NamedGroup, RootCertStore, SignatureScheme,
     client::{
-        Resumption,
+        ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, ring},
@@ -51,6 +55,48 @@ pub(super) fn connector(access: &Access) -> Result<TlsConnector, String> {
     // Each connection simulates a separate client, so none may resume another's session.
     config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Like `connector`, with resumption of sessions.
+pub(super) fn with_tickets(connector: &TlsConnector) -> TlsConnector {
+    let mut config = ClientConfig::clone(connector.config());
+    config.resumption = Resumption::store(Arc::new(TicketStore::default()));
+    TlsConnector::from(Arc::new(config))
+}
+
+/// The tickets of all connections to one server. The store of rustls keeps eight for each server, and so would serve
+/// eight clients.
+#[derive(Debug, Default)]
+struct TicketStore {
+    tickets: Mutex<VecDeque<Tls13ClientSessionValue>>,
+    group: Mutex<Option<NamedGroup>>,
+}
+
+impl ClientSessionStore for TicketStore {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // TLS 1.2 is not used with this project's server.
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner).push_back(ticket);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
