@@ -2,8 +2,8 @@
 //! targets.
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml --bin numbers [-- [--row NAME]… [--quick]]` measures all
-//! cases, prints targets beside measurements, and fails if a target is missed. With `--write docs/benchmarks` it writes
-//! the page, the curves and the raw numbers. With `--upstream` it measures the server in front of a stock kube-apiserver,
+//! cases twice, prints targets beside measurements, and fails if a run misses a target. With `--write docs/benchmarks`
+//! it writes the page, the curves and the raw numbers; cases that are not measured keep their numbers. With `--upstream` it measures the server in front of a stock kube-apiserver,
 //! with `--storage` its storages.
 //!
 //! INVARIANT: a measured server is a separate process, started for one measurement.
@@ -16,28 +16,27 @@ mod curves;
 mod large;
 mod lease;
 mod machine;
+mod measure;
 mod outcome;
 mod page;
 pub(crate) mod picture;
 mod processes;
 mod publish;
+mod quiet;
 mod run;
 mod server;
 mod stock;
 mod storage;
 mod upstream;
 
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode};
 
-use cache_server::populate::PopulateSpec;
 use clap::Parser;
 
 pub(crate) use self::case::amount;
 use self::{
-    case::Case,
     outcome::{Outcome, Report},
     picture::Graph,
-    stock::Cluster,
 };
 
 /// Reason why a measurement failed.
@@ -64,6 +63,12 @@ pub(crate) enum Failure {
     /// A page could not be written.
     #[error("{0}")]
     Page(String),
+    /// Other programs run.
+    #[error(
+        "the machine is not idle: load average {load:.2}, {busy:.2} cores busy, and at most {most} of either are \
+         allowed; --allow-load measures anyway"
+    )]
+    Busy { load: f64, busy: f64, most: f64 },
     /// A graph could not be drawn.
     #[error("cannot draw: {0}")]
     Picture(String),
@@ -80,6 +85,20 @@ struct Flags {
     /// Measure only cases and curves whose name begins with this. May be repeated.
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
+
+    /// Runs of each case. The page shows their mean and their spread. kube-apiserver and the curves run once.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
+    runs: u8,
+
+    /// Continue the last run of this program that wrote into the folder of `--write`: cases that it finished are not
+    /// measured again.
+    #[arg(long, requires = "write", conflicts_with_all = ["upstream", "storage"])]
+    resume: bool,
+
+    /// Measure although other programs use the CPU. Otherwise the machine must be idle: a load average and a number of
+    /// busy cores of at most 0.5.
+    #[arg(long)]
+    allow_load: bool,
 
     /// Measure a few cases and no curves; with `--upstream`, all cases with small sizes.
     #[arg(long)]
@@ -135,7 +154,7 @@ pub fn main() -> ExitCode {
         eprintln!("numbers: no case and no curve begins with {row}; --list names them");
         return ExitCode::from(2);
     }
-    let report = if flags.page_only { page::read(flags.write.as_deref()) } else { measure(&flags) };
+    let report = if flags.page_only { page::read(flags.write.as_deref()) } else { measure::measure(&flags) };
     exit_code(report.and_then(|report| write(&flags, &report)))
 }
 
@@ -168,6 +187,11 @@ impl Flags {
         is_asked && (!self.quick || is_quick)
     }
 
+    /// True if some cases or curves are left out.
+    fn is_partial(&self) -> bool {
+        !self.rows.is_empty() || self.quick
+    }
+
     /// The first `--row` that matches no case and no curve.
     fn unknown(&self) -> Option<&str> {
         let cases = cases::all();
@@ -198,63 +222,16 @@ fn write(flags: &Flags, report: &Report) -> Result<bool, Failure> {
     Ok(flags.page_only || report.holds())
 }
 
-fn measure(flags: &Flags) -> Result<Report, Failure> {
-    let mut report =
-        Report { command: flags.command(), machine: machine::describe(), outcomes: Vec::new(), graphs: Vec::new() };
-    let (stolen_before, ticks_before) = machine::ticks();
-    let wanted: Vec<Case> = cases::all().into_iter().filter(|case| flags.wants(&case.name, case.is_quick)).collect();
-    for case in &wanted {
-        let start = Instant::now();
-        let found = run::case(case).map_err(|error| error.to_string());
-        report.outcomes.push(Outcome::of(case, false, start.elapsed(), found));
-        tell(&report);
-    }
-    for (like, case, more) in cases::RELATED {
-        report.relate(like, case, more);
-    }
-    if let Some(binaries) = &flags.kube_apiserver {
-        stock(binaries, &wanted, &mut report)?;
-    }
-    for name in curves::NAMES.into_iter().filter(|name| flags.wants(name, false)) {
-        report.graphs.push(curves::measure(name)?);
-        tell_curve(&report.graphs);
-    }
-    let (stolen, ticks) = machine::ticks();
-    report.machine.stolen_percent = percent(stolen - stolen_before, ticks - ticks_before);
-    Ok(report)
-}
-
-/// Runs the comparable cases against a stock kube-apiserver.
-fn stock(binaries: &std::path::Path, wanted: &[Case], report: &mut Report) -> Result<(), Failure> {
-    let comparable: Vec<&Case> = wanted.iter().filter(|case| case.is_comparable).collect();
-    if comparable.is_empty() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(binaries, &PopulateSpec::default())?;
-    for case in comparable {
-        let start = Instant::now();
-        let found = run::stock_case(&cluster, case).map_err(|error| error.to_string());
-        report.outcomes.push(Outcome::of(case, true, start.elapsed(), found));
-        tell(report);
-    }
-    Ok(())
-}
-
-fn percent(part: u64, of: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
-    let (part, of) = (part as f64, of.max(1) as f64);
-    part / of * 100.0
-}
-
-/// Prints the newest outcome, with the cells of the page.
+/// Prints an outcome, with the cells of the page.
 #[expect(clippy::print_stdout, reason = "the report is what the program is for")]
-fn tell(report: &Report) {
-    let Some(outcome) = report.outcomes.last() else { return };
+fn tell(outcome: &Outcome) {
     let whose = if outcome.is_stock { "kube-apiserver: " } else { "" };
     for row in &outcome.rows {
-        let [what, unit, seen, target, measured, ratio] = page::cells(outcome, row);
+        let [what, unit, seen, target, measured, spread, ratio] = page::cells(outcome, row);
         let case = &outcome.case;
-        println!("{whose}{case}: {what}: {measured} {unit} (target {target}, limit seen {seen}, by it {ratio})");
+        println!(
+            "{whose}{case}: {what}: {measured} {unit} (spread {spread}, target {target}, limit seen {seen}, by it {ratio})"
+        );
     }
     if let Some(problem) = &outcome.problem {
         println!("{whose}{}: FAILED: {problem}", outcome.case);

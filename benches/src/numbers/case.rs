@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     /// Secrets of 1,000,000 characters each.
     pub(crate) large_secrets: u32,
     pub(crate) tls: bool,
+    /// Number of cores on which the server may run. `None`: all.
+    pub(crate) cores: Option<u32>,
     /// Further flags of `cache-server serve`.
     pub(crate) flags: Vec<String>,
 }
@@ -118,7 +120,7 @@ pub(crate) enum Target {
 impl Case {
     /// Description of the setup and the load, so that they can be repeated by hand.
     pub(crate) fn text(&self) -> String {
-        let Setup { pods, nodes, large_secrets, tls, flags } = &self.setup;
+        let Setup { pods, nodes, large_secrets, tls, cores, flags } = &self.setup;
         let mut text = String::new();
         if *pods > 0 {
             let _ = write!(text, "{pods} pods on {nodes} nodes; ");
@@ -128,6 +130,9 @@ impl Case {
         }
         if *tls {
             text.push_str("TLS; ");
+        }
+        if let Some(cores) = cores {
+            let _ = write!(text, "taskset to {cores} cores; ");
         }
         if !flags.is_empty() {
             let _ = write!(text, "serve {}; ", flags.join(" "));

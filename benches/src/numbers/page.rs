@@ -1,13 +1,13 @@
 //! Generates the page from the results, with hand-written notes beside missed targets.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use super::{
     Failure,
     case::amount,
     curves,
     machine::Machine,
-    outcome::{Measured, Outcome, Report},
+    outcome::{Measured, Outcome, Report, TargetVerdict},
     picture,
 };
 
@@ -19,10 +19,17 @@ pub(crate) const NOTES: &str = "notes.md";
 /// Section of the notes that is always shown.
 const GENERAL: &str = "general";
 
+/// Writes the raw numbers into a folder. An interruption leaves the file of before.
+pub(crate) fn save(folder: &Path, report: &Report) -> Result<(), Failure> {
+    fs::create_dir_all(folder)?;
+    let new = folder.join(format!("{NUMBERS}.new"));
+    fs::write(&new, serde_json::to_string_pretty(report)? + "\n")?;
+    Ok(fs::rename(new, folder.join(NUMBERS))?)
+}
+
 /// Writes the raw numbers and the graphs into a folder.
 pub(crate) fn write_raw(folder: &Path, report: &Report) -> Result<(), Failure> {
-    fs::create_dir_all(folder)?;
-    fs::write(folder.join(NUMBERS), serde_json::to_string_pretty(report)? + "\n")?;
+    save(folder, report)?;
     for graph in &report.graphs {
         picture::draw(&folder.join(format!("{}.svg", graph.name)), graph)?;
         fs::write(folder.join(format!("{}.json", graph.name)), serde_json::to_string_pretty(graph)? + "\n")?;
@@ -56,10 +63,11 @@ fn page(report: &Report, notes: &str) -> String {
     );
     let _ = writeln!(page, "```sh\n{}\n```\n", report.command);
     page.push_str(&machine(&report.machine));
+    page.push_str(&method(report));
     if let Some(general) = section(notes, GENERAL) {
         let _ = writeln!(page, "{general}\n");
     }
-    page.push_str(&table(report));
+    page.push_str(&table(report, notes));
     page.push_str(&misses(report, notes));
     page.push_str(&curves(report));
     page.push_str(&commands(report));
@@ -68,12 +76,42 @@ fn page(report: &Report, notes: &str) -> String {
 
 /// The sentences about the machine.
 pub(crate) fn machine(machine: &Machine) -> String {
-    let Machine { processor, cores, memory_bytes, kernel, system, load_before, stolen_percent, date } = machine;
+    let Machine { processor, cores, memory_bytes, kernel, system, load_before, busy_before, stolen_percent, date } =
+        machine;
     let gib = memory_bytes >> 30;
+    let busy = busy_before.map_or_else(String::new, |busy| format!(" and {busy:.2} cores were busy"));
     format!(
         "Measured on {date}: {cores} cores of {processor}, {gib} GiB, {system}, Linux {kernel}. The load runs on the same cores as the server.\n\
-         {load_before:.1} threads were running in the minute before, and {stolen_percent:.1} % of the time was taken by others below us.\n\n"
+         Before the start the load average was {load_before:.2}{busy}. {stolen_percent:.1} % of the time was taken by others below us.\n\n"
     )
+}
+
+/// The sentences about runs, spread and verdicts.
+fn method(report: &Report) -> String {
+    let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock);
+    let runs = own().map(|outcome| outcome.runs.len()).max().unwrap_or_default();
+    let others = own().flat_map(|outcome| &outcome.runs).map(|run| run.others_percent).fold(0.0, f64::max);
+    let mut text = String::new();
+    if 1 < runs {
+        let _ = writeln!(
+            text,
+            "Each case ran {runs} times, with all other cases between its runs. \"measured\" is the mean, \"÷ limit\" that mean divided by the limit seen, \"spread\" the smallest and the largest run.\n\
+             A target is met if every run met it. Where only some did, the spread hides the verdict: the row says \"no verdict\". Other programs took at most {others:.1} % of the CPU during a run.\n"
+        );
+    }
+    let mut starts = BTreeMap::<u64, usize>::new();
+    own().for_each(|outcome| *starts.entry(outcome.started).or_default() += 1);
+    let usual = starts.into_iter().max_by_key(|(_, cases)| *cases).map(|(started, _)| started);
+    let older: Vec<String> = own()
+        .filter(|outcome| Some(outcome.started) != usual)
+        .map(|outcome| {
+            format!("{} ({})", outcome.case, if outcome.date.is_empty() { "earlier" } else { &outcome.date })
+        })
+        .collect();
+    if !older.is_empty() {
+        let _ = writeln!(text, "Measured in other runs of the program: {}.\n", older.join(", "));
+    }
+    text
 }
 
 /// The text of a second-level section.
@@ -84,17 +122,27 @@ pub(crate) fn section<'a>(notes: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &Report, notes: &str) -> String {
     let has_stock = report.outcomes.iter().any(|outcome| outcome.is_stock);
-    let mut text = String::from("| case | what | unit | limit seen | target | measured | ÷ limit |");
-    text.push_str(if has_stock { " kube-apiserver |\n" } else { "\n" });
-    text.push_str("| --- | --- | --- | ---: | ---: | ---: | ---: |");
-    text.push_str(if has_stock { " ---: |\n" } else { "\n" });
-    for outcome in report.outcomes.iter().filter(|outcome| !outcome.is_stock) {
+    let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock);
+    let has_floors = own().any(|outcome| outcome.rows.iter().any(|row| floor(notes, &outcome.case, row).is_some()));
+    let mut text = String::from("| case | what | unit | limit seen | target | measured | spread | ÷ limit |");
+    let mut rule = String::from("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |");
+    for (is_there, name) in [(has_floors, "floor"), (has_stock, "kube-apiserver")] {
+        if is_there {
+            let _ = write!(text, " {name} |");
+            rule.push_str(" ---: |");
+        }
+    }
+    let _ = write!(text, "\n{rule}\n");
+    for outcome in own() {
         let stock = report.outcomes.iter().find(|other| other.is_stock && other.case == outcome.case);
         for (place, row) in outcome.rows.iter().enumerate() {
             let case = if place == 0 { &*outcome.case } else { "" };
             let _ = write!(text, "| {case} | {} |", cells(outcome, row).join(" | "));
+            if has_floors {
+                let _ = write!(text, " {} |", floor(notes, &outcome.case, row).unwrap_or("-"));
+            }
             if has_stock {
                 let _ = write!(text, " {} |", stock.map_or_else(|| "-".to_owned(), |stock| beside(stock, place)));
             }
@@ -104,17 +152,23 @@ fn table(report: &Report) -> String {
     text + "\n"
 }
 
+/// The measured floor of a row: in the notes of the case, a line `Floor of ROW: VALUE; how it was measured`.
+fn floor<'a>(notes: &'a str, case: &str, row: &Measured) -> Option<&'a str> {
+    let what = row.what.trim_start_matches("… ");
+    section(notes, case)?.lines().find_map(|line| {
+        let (of, value) = line.strip_prefix("Floor of ")?.split_once(": ")?;
+        (of == what).then(|| value.split(';').next().unwrap_or(value).trim())
+    })
+}
+
 /// The cells of a row, for the page and the terminal.
-pub(crate) fn cells(outcome: &Outcome, row: &Measured) -> [String; 6] {
+pub(crate) fn cells(outcome: &Outcome, row: &Measured) -> [String; 7] {
     let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), amount);
-    let measured = match row.value {
-        Some(value) if outcome.is_stock || row.holds() => amount(value),
-        Some(value) => format!("**{}** missed", amount(value)),
-        None if outcome.is_stock => "-".to_owned(),
-        None => "**failed**".to_owned(),
-    };
+    let measured = if outcome.is_stock { optional(row.value) } else { row.cell() };
     let unit = row.unit.label().to_owned();
-    [row.what.clone(), unit, optional(row.seen), row.target.text(), measured, optional(row.ratio())]
+    let spread =
+        row.spread().map_or_else(|| "-".to_owned(), |(least, most)| format!("{} – {}", amount(least), amount(most)));
+    [row.what.clone(), unit, optional(row.seen), row.target.text(), measured, spread, optional(row.ratio())]
 }
 
 fn beside(stock: &Outcome, place: usize) -> String {
@@ -133,11 +187,21 @@ fn misses(report: &Report, notes: &str) -> String {
         text.push_str("None in this run.\n\n");
     }
     for outcome in missed {
-        let rows = outcome.rows.iter().filter(|row| !row.holds());
+        let rows = outcome.rows.iter().filter(|row| row.verdict() != TargetVerdict::Met);
         let rows: Vec<String> = rows
             .map(|row| {
                 let value = row.value.map_or_else(|| "nothing".to_owned(), amount);
-                format!("{}: {value} where {} {} is asked", row.what, row.target.text(), row.unit.label())
+                let asked = format!("{} {}", row.target.text(), row.unit.label());
+                match row.spread() {
+                    Some((least, most)) if row.verdict() == TargetVerdict::Hidden => format!(
+                        "{}: {} to {} where {} is asked, so the spread hides the verdict",
+                        row.what,
+                        amount(least),
+                        amount(most),
+                        asked.trim_end()
+                    ),
+                    Some(_) | None => format!("{}: {value} where {} is asked", row.what, asked.trim_end()),
+                }
             })
             .collect();
         let _ = writeln!(text, "**{}**. {}.", outcome.case, rows.join("; "));
@@ -202,6 +266,7 @@ mod tests {
     use crate::numbers::{
         case::{Fields, Target, Unit},
         machine,
+        outcome::OutcomeRun,
     };
 
     fn outcome(case: &str, value: f64, is_stock: bool) -> Outcome {
@@ -215,15 +280,28 @@ mod tests {
                 target: if is_stock { Target::None } else { Target::AtMost(16.0) },
                 seen: Some(8.0),
                 value: Some(value),
+                runs: vec![value],
             }],
+            started: 1,
+            date: "2026-01-01".to_owned(),
             seconds: 1.0,
             problem: None,
             found: Fields::new(),
+            runs: vec![OutcomeRun { seconds: 1.0, others_percent: 0.5, failed: false }],
         }
     }
 
+    /// An outcome of two runs.
+    fn twice(case: &str, runs: [f64; 2]) -> Outcome {
+        let mut outcome = outcome(case, f64::midpoint(runs[0], runs[1]), false);
+        outcome.rows[0].runs = runs.to_vec();
+        outcome.runs.push(outcome.runs[0].clone());
+        outcome
+    }
+
     fn report(outcomes: Vec<Outcome>) -> Report {
-        Report { command: "numbers".to_owned(), machine: machine::describe(), outcomes, graphs: Vec::new() }
+        let machine = machine::describe();
+        Report { command: "numbers".to_owned(), machine, started: 1, outcomes, graphs: Vec::new() }
     }
 
     const TEXT: &str = "# Notes\n\n## general\n\nAll is well.\n\n## list\n\nA copy too many.\n";
@@ -232,7 +310,7 @@ mod tests {
     fn a_miss_is_shown_with_what_people_wrote_about_it() {
         let page = page(&report(vec![outcome("list", 20.0, false)]), TEXT);
         assert!(page.contains("All is well."));
-        assert!(page.contains("| list | memory | MiB | 8 | ≤ 16 | **20** missed | 2.50 |"), "{page}");
+        assert!(page.contains("| list | memory | MiB | 8 | ≤ 16 | **20** missed | - | 2.50 |"), "{page}");
         assert!(page.contains("**list**. memory: 20 where ≤ 16 MiB is asked.\nA copy too many."), "{page}");
     }
 
@@ -247,7 +325,7 @@ mod tests {
         let both = report(vec![outcome("list", 10.0, false), outcome("list", 9_000.0, true)]);
         assert!(both.holds());
         let page = page(&both, TEXT);
-        assert!(page.contains("| 10 | 1.25 | 9,000 |"), "{page}");
+        assert!(page.contains("| 10 | - | 1.25 | 9,000 |"), "{page}");
     }
 
     #[test]
@@ -262,10 +340,27 @@ mod tests {
     }
 
     #[test]
-    fn a_target_may_be_told_by_another_row() {
-        let mut report = report(vec![outcome("small", 10.0, false), outcome("large", 19.0, false)]);
-        report.relate("small", "large", 8.0);
-        assert!(!report.holds());
-        assert_eq!(report.outcomes[1].rows[0].target, Target::AtMost(18.0));
+    fn a_verdict_that_the_spread_hides_is_told_as_such() {
+        let page = page(&report(vec![twice("list", [15.0, 19.0])]), TEXT);
+        assert!(page.contains("| **17** no verdict: 1 of 2 runs met it | 15 – 19 | 2.12 |"), "{page}");
+        let told = "**list**. memory: 15 to 19 where ≤ 16 MiB is asked, so the spread hides the verdict.";
+        assert!(page.contains(told), "{page}");
+        assert!(page.contains("Each case ran 2 times"), "{page}");
+    }
+
+    #[test]
+    fn a_measured_floor_stands_beside_its_row() {
+        let notes = format!("{TEXT}Floor of memory: 12; a bare loop of the same calls.\n");
+        let page = page(&report(vec![outcome("list", 20.0, false)]), &notes);
+        assert!(page.contains("| ÷ limit | floor |") && page.contains("| 2.50 | 12 |"), "{page}");
+    }
+
+    #[test]
+    fn numbers_of_other_runs_are_named() {
+        let mut earlier = outcome("list", 10.0, false);
+        earlier.started = 0;
+        let others = ["a", "b"].map(|case| outcome(case, 10.0, false));
+        let page = page(&report([vec![earlier], others.to_vec()].concat()), TEXT);
+        assert!(page.contains("Measured in other runs of the program: list (2026-01-01)."), "{page}");
     }
 }

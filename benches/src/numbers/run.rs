@@ -1,6 +1,9 @@
 //! Runs a case: starts a server, runs the load as a child process and reads its JSON.
 
-use std::process::{Command, Stdio};
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use serde_json::{Map, Value};
 
@@ -11,6 +14,7 @@ use super::{
     server::{Endpoint, Server, resident, settle},
     stock::Cluster,
 };
+use crate::load::sampler::Sampler;
 
 /// Runs a case against a new server.
 pub(crate) fn case(case: &Case) -> Result<Fields, Failure> {
@@ -41,9 +45,24 @@ pub(crate) fn stock_case(cluster: &Cluster, case: &Case) -> Result<Fields, Failu
     let stock = cluster.serve()?;
     match &case.how {
         How::Idle => idle(stock.endpoint()),
-        How::Load(arguments) => load(stock.endpoint(), arguments),
+        How::Load(arguments) => {
+            let etcd = Sampler::without_sockets(cluster.etcd().pid)?;
+            let before = etcd.cpu()?;
+            let found = load(stock.endpoint(), arguments)?;
+            Ok(with_etcd(found, etcd.cpu()?.saturating_sub(before)))
+        }
         How::Run(_) | How::Inside(_) => Err(Failure::Server("only our own can be measured so".to_owned())),
     }
+}
+
+/// Adds the CPU time of etcd, which covers the whole load, to the costs of a write: its share is that of the requests
+/// of the whole load.
+fn with_etcd(mut found: Fields, etcd: Duration) -> Fields {
+    let name = "allCpuSecondsPerWrite";
+    if let (Some(own), Ok(sent)) = (found.get(name).and_then(Value::as_f64), number(&found, "requestsSent")) {
+        found.insert(name.to_owned(), (own + etcd.as_secs_f64() / sent).into());
+    }
+    found
 }
 
 /// Samples an idle server.

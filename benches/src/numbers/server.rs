@@ -92,7 +92,7 @@ impl Server {
     /// Starts a server and waits until it listens.
     pub(crate) fn launch(setup: &Setup) -> Result<Self, Failure> {
         let folder = processes::folder()?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = on_cores(std::env::current_exe()?, setup.cores);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(&setup.flags);
         if setup.pods > 0 {
             let Setup { pods, nodes, .. } = setup;
@@ -115,6 +115,14 @@ impl Server {
     pub(crate) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
+}
+
+/// A program that may use this number of cores. `taskset` becomes the program, so the process keeps its ID.
+fn on_cores(program: PathBuf, cores: Option<u32>) -> Command {
+    let Some(cores) = cores else { return Command::new(program) };
+    let mut command = Command::new("taskset");
+    command.arg("-c").arg(format!("0-{}", cores.saturating_sub(1))).arg(program);
+    command
 }
 
 /// A certificate for this machine and its key, as PEM files.

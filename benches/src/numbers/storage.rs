@@ -21,7 +21,7 @@ use self::{disk::DiskSpeed, start::StartRow, subject::MeasuredStorage, writes::W
 use super::{
     Failure, Flags,
     machine::{self, Machine},
-    upstream,
+    quiet, upstream,
 };
 
 /// Results of a run: the content of `storage.json` and the input of the page.
@@ -98,7 +98,7 @@ fn measure(flags: &Flags) -> Result<StorageReport, Failure> {
     let sizes = StorageSizes::of(flags);
     let mut report = StorageReport {
         command: flags.command(),
-        machine: machine::describe(),
+        machine: quiet::machine(flags.allow_load)?,
         disk: DiskSpeed::measure(sizes.time)?,
         versions: versions.unwrap_or_default(),
         writes: Vec::new(),
@@ -112,7 +112,7 @@ fn measure(flags: &Flags) -> Result<StorageReport, Failure> {
         report.measure(storage, &programs, sizes);
     }
     let (stolen, ticks) = machine::ticks();
-    report.machine.stolen_percent = super::percent(stolen - stolen_before, ticks - ticks_before);
+    report.machine.stolen_percent = machine::share(stolen - stolen_before, ticks - ticks_before) * 100.0;
     Ok(report)
 }
 

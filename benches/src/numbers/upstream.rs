@@ -32,6 +32,7 @@ use self::{incident::ListLoad, row::SideRow, watchers::WatchLoad};
 use super::{
     Failure, Flags, exit_code,
     machine::{self, Machine},
+    quiet,
     stock::{self, Cluster},
 };
 
@@ -213,7 +214,7 @@ fn measure(flags: &Flags) -> Result<UpstreamReport, Failure> {
     let sizes = if flags.quick { LoadSizes::quick() } else { LoadSizes::full() };
     let mut report = UpstreamReport {
         command: flags.command(),
-        machine: machine::describe(),
+        machine: quiet::machine(flags.allow_load)?,
         versions: versions(&programs)?,
         cases: Vec::new(),
     };
@@ -240,7 +241,7 @@ fn measure(flags: &Flags) -> Result<UpstreamReport, Failure> {
         report.cases.push(result);
     }
     let (stolen, ticks) = machine::ticks();
-    report.machine.stolen_percent = super::percent(stolen - stolen_before, ticks - ticks_before);
+    report.machine.stolen_percent = machine::share(stolen - stolen_before, ticks - ticks_before) * 100.0;
     if !flags.rows.is_empty()
         && let Some(earlier) = flags.write.as_deref().and_then(|folder| page::read(folder).ok())
     {
