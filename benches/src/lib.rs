@@ -4,5 +4,6 @@
 
 pub mod cascade;
 pub mod load;
+mod marked;
 pub mod numbers;
 pub mod publish;

@@ -60,7 +60,7 @@ const OBJECTS: usize = 10_000;
 const OBJECT_BYTES: usize = 512;
 
 /// The budget of a server's response body.
-const BUDGET: Budget = Budget { slices: 56, bytes: 64 << 10 };
+pub(crate) const BUDGET: Budget = Budget { slices: 56, bytes: 64 << 10 };
 
 /// Applies events, wakes watchers and reads, burst by burst.
 ///
@@ -209,7 +209,7 @@ impl Watcher {
     }
 }
 
-fn schema() -> Arc<Schema> {
+pub(crate) fn schema() -> Arc<Schema> {
     let node = Field { label: "spec.nodeName".into(), path: "spec.nodeName".into(), absent: String::new(), or: None };
     Arc::new(Schema {
         kind: "Pod".into(),
@@ -220,7 +220,7 @@ fn schema() -> Arc<Schema> {
     })
 }
 
-fn filter(schema: &Schema, watched: Watched, number: usize) -> Arc<Filter> {
+pub(crate) fn filter(schema: &Schema, watched: Watched, number: usize) -> Arc<Filter> {
     let fields = match watched {
         Watched::Nodes => format!("spec.nodeName=node-{number}"),
         Watched::All => String::new(),
@@ -229,11 +229,11 @@ fn filter(schema: &Schema, watched: Watched, number: usize) -> Arc<Filter> {
     Filter::new(schema, true, None, label::Selector::default(), &fields).expect("a field of the schema")
 }
 
-fn draft(schema: &Schema, object: &str) -> Draft {
+pub(crate) fn draft(schema: &Schema, object: &str) -> Draft {
     Draft::new(schema, object.as_bytes()).expect("an object")
 }
 
-fn object(number: usize, node: usize) -> String {
+pub(crate) fn object(number: usize, node: usize) -> String {
     let metadata = format!(r#"{{"name":"pod-{number}","namespace":"default"}}"#);
     let head = format!(r#"{{"metadata":{metadata},"spec":{{"nodeName":"node-{node}"}},"status":{{"message":""#);
     let filling = "x".repeat(OBJECT_BYTES.saturating_sub(head.len() + 3));

@@ -1,6 +1,6 @@
 //! The tables and the picture of `docs/cascade.md`. The prose of the page is written by hand, around two marks.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fmt::Write as _, path::Path};
 
 use super::{
     Flags, ScenarioRun,
@@ -9,14 +9,14 @@ use super::{
     shape,
     world::{Requests, SECOND, TreePlan, World, seconds},
 };
-use crate::numbers::{
-    Failure,
-    picture::{self, Graph, Series},
+use crate::{
+    marked,
+    numbers::{
+        Failure,
+        picture::{self, Graph, Series},
+    },
 };
 
-/// Marks around the part of the page that the program writes.
-const BEGIN: &str = "<!-- Written by the program, up to the next mark. -->\n";
-const END: &str = "<!-- End of the written part. -->\n";
 const PAGE: &str = "cascade.md";
 const PICTURE: &str = "cascade.svg";
 
@@ -253,12 +253,7 @@ fn inputs(flags: &Flags, measured: &Measurements) -> String {
 /// # Errors
 /// The page cannot be read or written, or lacks a mark.
 pub(crate) fn write(folder: &Path, tables: &str, runs: &[ScenarioRun]) -> Result<(), Failure> {
-    let path = folder.join(PAGE);
-    let page = fs::read_to_string(&path)?;
-    let lacks = || Failure::Page(format!("{} lacks a mark", path.display()));
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(lacks)?;
-    let (_, after) = rest.split_once(END).ok_or_else(lacks)?;
-    fs::write(&path, format!("{before}{BEGIN}\n{tables}\n{END}{after}"))?;
+    marked::replace(&folder.join(PAGE), tables)?;
     picture::draw(&folder.join(PICTURE), &graph(runs))
 }
 
