@@ -1,16 +1,24 @@
 //! Certificates that are used, refused and replaced, and handshakes that never finish.
 
-use std::{fs, net::Ipv4Addr, time::Duration};
+use std::{
+    fs,
+    net::Ipv4Addr,
+    pin::{Pin, pin},
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::net::TcpListener;
-use tokio_rustls::TlsConnector;
+use tokio::{io::ReadBuf, net::TcpListener};
+use tokio_rustls::{TlsConnector, client::TlsStream as ClientStream};
 
 use super::*;
+use crate::serve::socket::Socket;
 
 struct Folder {
     folder: tempfile::TempDir,
@@ -87,8 +95,8 @@ impl Pair {
         TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap()
     }
 
-    /// Connects a client that trusts only `cert` and offers `alpn`. Returns the negotiated HTTP version.
-    async fn served(&self, cert: &CertificateDer<'static>, alpn: &[&[u8]]) -> Result<Protocol, String> {
+    /// Connects a client that trusts only `cert` and offers `alpn`.
+    async fn open(&self, cert: &CertificateDer<'static>, alpn: &[&[u8]]) -> io::Result<ClientStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(cert.clone()).unwrap();
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -98,8 +106,12 @@ impl Pair {
             .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let name = ServerName::try_from("localhost").unwrap();
-        let connecting = async { TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await };
-        let (accepted, connected) = tokio::join!(self.accept(), connecting);
+        TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await
+    }
+
+    /// Returns the HTTP version that a client negotiates.
+    async fn served(&self, cert: &CertificateDer<'static>, alpn: &[&[u8]]) -> Result<Protocol, String> {
+        let (accepted, connected) = tokio::join!(self.accept(), self.open(cert, alpn));
         connected.map_err(|error| error.to_string())?;
         accepted.map(|accepted| accepted.protocol).map_err(|error| error.to_string())
     }
@@ -156,4 +168,99 @@ async fn a_handshake_that_does_not_end_is_given_up() {
         let Err(error) = pair.accept().await else { panic!("the handshake ended") };
         assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, TLS_HANDSHAKE_WAIT.as_secs()));
     }
+}
+
+/// A socket that notes the size of each write, and has room if the test says so.
+struct NotedSocket {
+    stream: TcpStream,
+    writes: Arc<Mutex<Vec<usize>>>,
+    has_room: Arc<AtomicBool>,
+}
+
+impl AsyncRead for NotedSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for NotedSocket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        if let Poll::Ready(Ok(count)) = written {
+            self.writes.lock().push(count);
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Socket for NotedSocket {
+    fn reset_on_close(&self) {}
+
+    fn lift_stall_limit(&mut self) {}
+
+    fn limit_unconfirmed(&mut self, _: bool) {}
+
+    fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_room.load(Ordering::Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+/// Goal: a fast reader gets several records in a write, and nothing is encrypted for a socket without room. Method: the
+/// sizes of the writes to a socket whose client reads all, and a write while the socket is full.
+#[tokio::test]
+async fn writes_have_many_records_only_for_fast_readers() {
+    const BATCH: usize = 64 << 10;
+    let folder = Folder::new();
+    let cert = folder.renew();
+    let pair = Pair::new(&folder).await;
+    let (writes, has_room) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+    let (noted, room) = (Arc::clone(&writes), Arc::clone(&has_room));
+    let accepting = async {
+        let wrap = |stream| NotedSocket { stream, writes: noted, has_room: room };
+        pair.acceptor.accept(pair.listener.accept().await.unwrap().0, wrap).await.unwrap()
+    };
+    let (mut stream, client) = tokio::join!(async { accepting.await.stream }, pair.open(cert.cert.der(), &[]));
+    let reading = tokio::spawn(async move {
+        let mut read = Vec::new();
+        client.unwrap().read_to_end(&mut read).await.map(|_| read)
+    });
+    let batch = vec![7; BATCH];
+    writes.lock().clear();
+    for _ in 0..16 {
+        stream.write_all(&batch).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    let record = TLS_UNSENT_BYTES_MAX + 1_000;
+    let sizes = writes.lock().clone();
+    assert!(sizes.iter().take(8).all(|size| *size < record), "{sizes:?}");
+    assert!(sizes.iter().any(|size| *size > 2 * record), "{sizes:?}");
+
+    has_room.store(false, Ordering::Relaxed);
+    let mut writing = pin!(stream.write(&batch));
+    assert!(futures::poll!(&mut writing).is_pending());
+    assert_eq!(writes.lock().len(), sizes.len(), "no byte is encrypted");
+    has_room.store(true, Ordering::Relaxed);
+    let count = writing.await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert!(reading.await.unwrap().unwrap() == vec![7; 16 * BATCH + count]);
 }
