@@ -10,6 +10,7 @@
 //! connection is being polled, or while the socket accepts no more bytes: at most [`GATHERED_BYTES`] and one page.
 
 use std::{
+    collections::VecDeque,
     io::{self, IoSlice},
     pin::Pin,
     sync::{
@@ -39,6 +40,9 @@ const DEFAULT_FRAME_BYTES: usize = 16 << 10;
 /// Slices of one write: those of a batch, and the heads of its frames.
 const VECTORS_MAX: usize = SLICES_MAX + 16;
 
+/// Parts of a page's frames as a rule: heads and payloads.
+const PARTS_OF_PAGE: usize = 10;
+
 /// Types of frames.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -58,8 +62,14 @@ struct OutboxState {
     frame_bytes: AtomicUsize,
     /// Bytes of pages that h2 has not written yet.
     unsent: AtomicUsize,
-    /// Slices of the payloads that h2 has written, in this order, and [`GatheredStream`] has not sent.
-    payloads: Mutex<Slices>,
+    payloads: Mutex<Payloads>,
+}
+
+/// Slices of the payloads that h2 has written, in this order, and [`GatheredStream`] has not sent.
+#[derive(Debug, Default)]
+struct Payloads {
+    slices: VecDeque<Bytes>,
+    bytes: usize,
 }
 
 impl Default for Outbox {
@@ -97,18 +107,37 @@ impl Outbox {
 
     /// Appends slices that h2 has written as filler.
     pub(super) fn pass(&self, payload: Slices) {
-        self.0.payloads.lock().append(payload);
+        let mut payloads = self.0.payloads.lock();
+        payloads.bytes += payload.bytes();
+        payloads.slices.extend(payload);
     }
 
     /// Returns the number of slices that were passed.
     fn slices(&self) -> usize {
-        self.0.payloads.lock().len()
+        self.0.payloads.lock().slices.len()
     }
 
-    /// Takes the next `bytes` bytes that were passed; `None` if there are fewer.
-    fn take(&self, bytes: usize) -> Option<Slices> {
+    /// Moves the next `bytes` bytes that were passed into `wire`.
+    ///
+    /// # Errors
+    /// There are fewer.
+    fn take(&self, mut bytes: usize, wire: &mut Slices) -> io::Result<()> {
         let mut payloads = self.0.payloads.lock();
-        (bytes <= payloads.bytes()).then(|| payloads.split_to(bytes))
+        payloads.bytes = payloads.bytes.checked_sub(bytes).ok_or_else(|| io::Error::other("a frame has no payload"))?;
+        while bytes > 0
+            && let Some(mut slice) = payloads.slices.pop_front()
+        {
+            if slice.len() > bytes {
+                payloads.slices.push_front(slice.split_off(bytes));
+            }
+            bytes -= slice.len();
+            wire.push(slice);
+        }
+        if payloads.bytes == 0 {
+            // Frees the capacity.
+            *payloads = Payloads::default();
+        }
+        Ok(())
     }
 }
 
@@ -166,10 +195,7 @@ impl<S: AsyncWrite + Unpin> FrameGatherer<S> {
         for part in std::mem::take(&mut self.frames.parts) {
             match part {
                 FramePart::Own(bytes) => self.wire.push(Bytes::from(bytes)),
-                FramePart::Payload(count) => {
-                    let payload = self.outbox.take(count).ok_or_else(|| io::Error::other("a frame has no payload"))?;
-                    self.wire.append(payload);
-                }
+                FramePart::Payload(count) => self.outbox.take(count, &mut self.wire)?,
             }
         }
         Ok(())
@@ -299,7 +325,12 @@ impl FrameScan {
     fn own(&mut self, bytes: &[u8]) {
         match self.parts.last_mut() {
             Some(FramePart::Own(own)) => own.extend_from_slice(bytes),
-            _ => self.parts.push(FramePart::Own(bytes.to_vec())),
+            _ => {
+                if self.parts.is_empty() {
+                    self.parts.reserve_exact(PARTS_OF_PAGE);
+                }
+                self.parts.push(FramePart::Own(bytes.to_vec()));
+            }
         }
     }
 }
