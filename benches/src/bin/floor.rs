@@ -48,7 +48,7 @@ fn main() -> io::Result<()> {
     {
         row(&format!("encrypt records of 16 KiB in place, {name}"), || encrypt(&state, algorithm))?;
     }
-    row("write 16 KiB at a time", || write(&state, |socket, batch| each_record(socket, batch)))?;
+    row("write 16 KiB at a time", || write(&state, each_record))?;
     row("write 64 KiB at a time", || write(&state, |socket, batch| socket.write_all(batch)))?;
     row("write 64 KiB at a time, 40 slices", || write(&state, each_slice))
 }
