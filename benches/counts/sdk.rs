@@ -86,12 +86,12 @@ fn lines(kind: &str, first: usize, step: usize, pods: &[Vec<u8>]) -> Vec<u8> {
 #[bench::cut(
     args = (true),
     setup = Arrival::initial,
-    config = limits(8_410_000, 354, 425_000),
+    config = limits(7_710_000, 354, 425_000),
 )]
 #[bench::whole(
     args = (false),
     setup = Arrival::initial,
-    config = limits(10_500_000, 345, 697_000),
+    config = limits(9_640_000, 345, 697_000),
 )]
 fn frame_and_store_100_pods(arrival: Arrival) -> Arrival {
     arrival.taken()
@@ -101,12 +101,12 @@ fn frame_and_store_100_pods(arrival: Arrival) -> Arrival {
 #[bench::cut(
     args = (true),
     setup = Arrival::changes,
-    config = limits(7_870_000, 300, 332_000),
+    config = limits(7_240_000, 300, 332_000),
 )]
 #[bench::whole(
     args = (false),
     setup = Arrival::changes,
-    config = limits(9_640_000, 300, 551_000),
+    config = limits(8_890_000, 300, 551_000),
 )]
 fn change_100_of_1000_pods(arrival: Arrival) -> Arrival {
     arrival.taken()

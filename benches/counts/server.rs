@@ -83,7 +83,7 @@ fn listing(accept: &str, encoding: &str) -> Server {
 #[bench::plain(
     args = ("application/json", "identity"),
     setup = listing,
-    config = limits(376_000, 141, 1_270_000),
+    config = limits(361_000, 133, 1_270_000),
 )]
 #[bench::gzip(
     args = ("application/json", "gzip"),
@@ -122,7 +122,7 @@ fn renewing() -> Server {
     server
 }
 
-#[library_benchmark(config = limits(10_900_000, 8_370, 1_030_000))]
+#[library_benchmark(config = limits(10_400_000, 8_360, 1_030_000))]
 #[bench::nobody_watches(setup = renewing)]
 fn renew_a_lease_100_times(server: Server) -> Server {
     server.answered()
@@ -178,12 +178,12 @@ fn variable(number: u64) -> String {
 #[bench::apply(
     args = (APPLY, pod),
     setup = patching,
-    config = limits(502_000_000, 556_700, 73_900_000),
+    config = limits(482_000_000, 556_700, 73_900_000),
 )]
 #[bench::strategic_merge(
     args = (STRATEGIC, variable),
     setup = patching,
-    config = limits(230_500_000, 243_900, 37_000_000),
+    config = limits(220_000_000, 243_900, 37_000_000),
 )]
 fn patch_a_pod_100_times(server: Server) -> Server {
     server.answered()
