@@ -1,8 +1,8 @@
 //! Floors of the transport: the CPU time of the steps that no server can leave out, each alone, for the bytes of the rows
 //! `sync-*` of `docs/benchmarks` (64 clients that read 7,130 pods).
 //!
-//! Prints one row for each step: copying, encrypting records, and writing to sockets on loopback. CPU is that of the thread
-//! that does the step, as the kernel's scheduler counts it; for writes it includes the receiver's half of TCP.
+//! Prints one row for each step: copying, encrypting records, and writing to sockets on loopback. CPU is the time of the
+//! thread that does the step, by the kernel's scheduler; for writes it includes the receiver's half of TCP.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 

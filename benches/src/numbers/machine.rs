@@ -137,8 +137,8 @@ mod tests {
         assert_eq!([0, 59, 19_782, 20_513].map(civil), [(1970, 1, 1), (1970, 3, 1), (2024, 2, 29), (2026, 3, 1)]);
     }
 
-    /// Goal: time of child processes is not taken for that of other programs. Method: a shell that counts, and whose
-    /// end is awaited.
+    /// Goal: time of child processes does not count as time of other programs. Method: a shell that counts, and whose
+    /// end the test awaits.
     #[test]
     fn work_of_children_is_our_own() {
         let before = CpuTicks::now();

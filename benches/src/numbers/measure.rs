@@ -65,7 +65,7 @@ pub(super) fn measure(flags: &Flags) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The report to add to: that of the folder of `--write`, or an empty one.
+/// The report to add to: from the folder of `--write`, or an empty one.
 fn begin(flags: &Flags) -> Result<Report, Failure> {
     let machine = quiet::machine(flags.allow_load)?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -147,7 +147,7 @@ fn once(
     let found = run().map_err(|error| error.to_string());
     let (time, others): (Duration, f64) = (start.elapsed(), CpuTicks::now().others_since(before));
     let outcome = report.outcome(case, is_stock);
-    // etcd and kube-apiserver are children that still run: their time cannot be told from that of other programs.
+    // etcd and kube-apiserver are children that still run: the kernel counts their time like any other program's.
     outcome.add(case, time, if is_stock { 0.0 } else { others }, found);
     tell(outcome);
     let names: Vec<String> = cases::all().into_iter().map(|case| case.name).collect();

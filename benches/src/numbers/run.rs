@@ -55,8 +55,8 @@ pub(crate) fn stock_case(cluster: &Cluster, case: &Case) -> Result<Fields, Failu
     }
 }
 
-/// Adds the CPU time of etcd, which covers the whole load, to the costs of a write: its share is that of the requests
-/// of the whole load.
+/// Adds the CPU time of etcd to the costs of a write: etcd's time in the whole load, divided by the requests of the whole
+/// load.
 fn with_etcd(mut found: Fields, etcd: Duration) -> Fields {
     let name = "allCpuSecondsPerWrite";
     if let (Some(own), Ok(sent)) = (found.get(name).and_then(Value::as_f64), number(&found, "requestsSent")) {

@@ -66,7 +66,7 @@ pub(super) struct WakeRound {
     pub(super) wake: f64,
     /// Time until the last watcher has read the event, in milliseconds.
     pub(super) all_millis: f64,
-    /// Share of the watchers that another thread than that of the waking task ran.
+    /// Share of the watchers that ran on another thread than the waking task.
     pub(super) elsewhere: f64,
 }
 

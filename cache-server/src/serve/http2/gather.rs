@@ -157,8 +157,8 @@ impl<S: AsyncWrite + Unpin> GatheredStream<S> {
         Self(Arc::new(Mutex::new(FrameGatherer { stream, outbox, frames, wire, is_blocked, failed })))
     }
 
-    /// Polls `connection`, which writes to this stream, then sends the frames that it wrote. An error of the stream
-    /// becomes that of its next read, for which the task is woken.
+    /// Polls `connection`, which writes to this stream, then sends the frames that it wrote. The next read returns
+    /// an error of the stream; this function wakes the task for it.
     pub(super) fn poll_turn<C: Future>(&self, connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let polled = connection.poll(cx);
         let mut gatherer = self.0.lock();
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// Goal: frames are told apart wherever writes split them. Method: every split of three frames in two writes.
+    /// Goal: the scan finds each frame wherever writes split it. Method: every split of three frames in two writes.
     #[test]
     fn heads_and_payloads_may_be_split_anywhere() {
         let frames = [b"\0\0\x02\x04\0\0\0\0\0ab".as_slice(), b"\0\0\x03\0\0\0\0\0\x01...", b"\0\0\0\0\x01\0\0\0\x01"];

@@ -1,7 +1,7 @@
 //! The choice of cipher suites: AES-128-GCM for clients that prefer AES, as in kube-apiserver.
 //!
 //! AES-128 has ten rounds for each block where AES-256 has fourteen. A client that offers ChaCha20 first has no hardware
-//! for AES, so its own order counts. So does that of every client if this machine has no such hardware.
+//! for AES, so its own order counts. On a machine without such hardware, the order of every client counts.
 
 use std::{cmp::Reverse, sync::Arc};
 

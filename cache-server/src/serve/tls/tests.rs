@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::Ipv4Addr,
-    pin::{Pin, pin},
+    pin::pin,
     sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll},
     time::Duration,
@@ -14,11 +14,14 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::{io::ReadBuf, net::TcpListener};
+use tokio::net::TcpListener;
 use tokio_rustls::{TlsConnector, client::TlsStream as ClientStream};
 
 use super::*;
-use crate::serve::socket::Socket;
+use crate::serve::{
+    socket::Socket,
+    tap::{Tap, TappedStream},
+};
 
 struct Folder {
     folder: tempfile::TempDir,
@@ -170,50 +173,27 @@ async fn a_handshake_that_does_not_end_is_given_up() {
     }
 }
 
-/// A socket that notes the size of each write, and has room if the test says so.
-struct NotedSocket {
-    stream: TcpStream,
-    writes: Arc<Mutex<Vec<usize>>>,
+/// Notes the size of each write to a socket, which has room if the test says so.
+struct WriteNotes {
+    sizes: Arc<Mutex<Vec<usize>>>,
     has_room: Arc<AtomicBool>,
 }
 
-impl AsyncRead for NotedSocket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, into)
-    }
-}
-
-impl AsyncWrite for NotedSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
+impl Tap<TcpStream> for WriteNotes {
+    fn written(
+        &mut self,
+        _: &TcpStream,
+        _: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         if let Poll::Ready(Ok(count)) = written {
-            self.writes.lock().push(count);
+            self.sizes.lock().push(count);
         }
         written
     }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }
 
-impl Socket for NotedSocket {
+impl Socket for TappedStream<TcpStream, WriteNotes> {
     fn reset_on_close(&self) {}
 
     fn lift_stall_limit(&mut self) {}
@@ -221,7 +201,7 @@ impl Socket for NotedSocket {
     fn limit_unconfirmed(&mut self, _: bool) {}
 
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.has_room.load(Ordering::Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if self.tap.has_room.load(Ordering::Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
@@ -236,7 +216,7 @@ async fn writes_have_many_records_only_for_fast_readers() {
     let (writes, has_room) = (Arc::default(), Arc::new(AtomicBool::new(true)));
     let (noted, room) = (Arc::clone(&writes), Arc::clone(&has_room));
     let accepting = async {
-        let wrap = |stream| NotedSocket { stream, writes: noted, has_room: room };
+        let wrap = |stream| TappedStream { stream, tap: WriteNotes { sizes: noted, has_room: room } };
         pair.acceptor.accept(pair.listener.accept().await.unwrap().0, wrap).await.unwrap()
     };
     let (mut stream, client) = tokio::join!(async { accepting.await.stream }, pair.open(cert.cert.der(), &[]));

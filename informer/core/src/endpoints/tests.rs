@@ -16,6 +16,17 @@ fn fire(endpoints: &mut Endpoints) -> (Time, Option<usize>) {
     (due, endpoints.handle_timeout(due))
 }
 
+/// Two endpoints, of which the preferred one failed and the client has just returned to it, with the times of both moves.
+fn returned(seed: u64) -> (Endpoints, Time, Time) {
+    let mut two = endpoints(2, seed);
+    two.failed(at(0), Class::Connection);
+    let (moved, _) = fire(&mut two);
+    two.worked(moved);
+    let (back, to) = fire(&mut two);
+    assert_eq!(to, Some(0));
+    (two, moved, back)
+}
+
 #[test]
 fn one_endpoint_is_never_left() {
     let mut one = endpoints(1, 0);
@@ -88,12 +99,7 @@ fn an_endpoint_that_works_again_is_not_left() {
 fn the_preferred_endpoint_is_tried_again_within_ten_minutes_spread_over_all_clients() {
     let mut thirds = [0; 3];
     for seed in 0..1_000 {
-        let mut two = endpoints(2, seed);
-        two.failed(at(0), Class::Connection);
-        let (moved, _) = fire(&mut two);
-        two.worked(moved);
-        let (back, to) = fire(&mut two);
-        assert_eq!(to, Some(0));
+        let (mut two, moved, back) = returned(seed);
         assert!(back.since(moved) >= Duration::from_secs(30), "who has just left would find the same");
         thirds[usize::try_from(back.since(moved).as_secs() / 201).unwrap()] += 1;
         two.worked(back);
@@ -127,12 +133,7 @@ fn a_return_that_fails_goes_back_at_once_and_is_tried_ever_more_rarely() {
 #[test]
 fn an_endpoint_that_failed_earlier_is_better_than_one_that_fails_now() {
     for seed in 0..100 {
-        let mut two = endpoints(2, seed);
-        two.failed(at(0), Class::Connection);
-        let (moved, _) = fire(&mut two);
-        two.worked(moved);
-        let (back, to) = fire(&mut two);
-        assert_eq!(to, Some(0));
+        let (mut two, _, back) = returned(seed);
         two.failed(back, Class::Connection);
         assert_eq!(fire(&mut two), (back, Some(1)), "the fallback worked");
         two.failed(back, Class::Connection);

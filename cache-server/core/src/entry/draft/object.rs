@@ -1,6 +1,6 @@
 //! Writes a decoded object as the canonical text of a draft.
 //!
-//! INVARIANT: the text equals that of [`Draft::new`](super::Draft::new) for the object's compact JSON.
+//! INVARIANT: the text equals the text that [`Draft::new`](super::Draft::new) makes of the object's compact JSON.
 
 use std::{borrow::Cow, mem};
 
