@@ -2,6 +2,7 @@
 //! [`numbers`] uses it to measure this project's server against targets. [`cascade`] computes from those numbers what a
 //! tree of servers costs.
 
+mod bare;
 pub mod cascade;
 pub mod load;
 mod marked;

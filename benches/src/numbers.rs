@@ -36,7 +36,7 @@ use clap::Parser;
 
 pub(crate) use self::case::amount;
 use self::{
-    outcome::{Outcome, Report},
+    outcome::{Contender, Outcome, Report},
     picture::Graph,
 };
 
@@ -140,10 +140,11 @@ struct Flags {
 /// Runs the program with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
-    // The same binary also serves, generates the load, and runs churn, as child processes.
+    // The same binary also serves, is the bare server, generates the load, and runs churn, as child processes.
     match std::env::args().nth(1).as_deref() {
         Some("serve" | "churn") => return cache_server::cli::main(),
         Some("load") => return crate::load::main_of(std::env::args().skip(1)),
+        Some("bare") => return crate::bare::main_of(std::env::args().skip(1)),
         Some(_) | None => {}
     }
     let flags = Flags::parse();
@@ -233,8 +234,12 @@ fn write(flags: &Flags, report: &Report) -> Result<bool, Failure> {
 
 /// Prints an outcome, with the cells of the page.
 #[expect(clippy::print_stdout, reason = "the report is what the program is for")]
-fn tell(outcome: &Outcome) {
-    let whose = if outcome.is_stock { "kube-apiserver: " } else { "" };
+fn tell(outcome: &Outcome, by: Contender) {
+    let whose = match by {
+        Contender::Own => "",
+        Contender::Stock => "kube-apiserver: ",
+        Contender::Bare => "floor: ",
+    };
     for row in &outcome.rows {
         let [what, unit, seen, target, measured, spread, ratio] = page::cells(outcome, row);
         let case = &outcome.case;

@@ -41,6 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
         how: How::Run(read_slowly),
         rows,
         is_comparable: false,
+        has_floor: false,
         is_quick: false,
     }]
 }

@@ -23,6 +23,8 @@ pub(crate) struct Case {
     pub(crate) rows: Vec<Row>,
     /// True if a stock kube-apiserver can run this load.
     pub(crate) is_comparable: bool,
+    /// True if the bare server can run this load, for its floor.
+    pub(crate) has_floor: bool,
     /// True if `--quick` includes the case.
     pub(crate) is_quick: bool,
 }

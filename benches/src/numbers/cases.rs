@@ -25,6 +25,13 @@ const H1_TLS: Way = Way { name: "h1-tls", http: "1", tls: true };
 const H2_TLS: Way = Way { name: "h2-tls", http: "2", tls: true };
 const WAYS: [Way; 4] = [H1, H2, H1_TLS, H2_TLS];
 
+impl Way {
+    /// True if the bare server speaks it.
+    fn is_bare(self) -> bool {
+        self.http == H1.http
+    }
+}
+
 /// All cases, in the order of measurement.
 pub(crate) fn all() -> Vec<Case> {
     [
@@ -88,7 +95,7 @@ fn setup(way: Way, (pods, nodes): (u32, u32)) -> Setup {
 }
 
 fn case(name: String, setup: Setup, how: How, rows: Vec<Row>) -> Case {
-    Case { name, setup, before: None, how, rows, is_comparable: false, is_quick: false }
+    Case { name, setup, before: None, how, rows, is_comparable: false, has_floor: false, is_quick: false }
 }
 
 const GROWTH: Take = Take::Field("serverProcess.rssGrowthPerClientBytes");
@@ -111,10 +118,11 @@ fn idle() -> Vec<Case> {
         let held = Take::Field("serverProcess.rssHeldPerClientBytes");
         let rows = vec![row("10,000 idle watches, one a connection", Unit::KibPerClient, held, target, seen)];
         let how =
-            load(way, "idle --clients 10000 --connect-rate 5000 --seconds 2 --path /api/v1/configmaps --settle 1");
+            load(way, "idle --clients 10000 --connect-rate 5000 --seconds 6 --path /api/v1/configmaps --settle 1");
         let name = format!("idle-10000-{}", way.name);
         cases.push(Case {
             is_comparable: way == H1_TLS || way == H2_TLS,
+            has_floor: way.is_bare(),
             is_quick: way == H1,
             ..case(name, setup(way, (0, 0)), how, rows)
         });
@@ -143,6 +151,7 @@ fn syncs() -> Vec<Case> {
         let name = format!("sync-{}", way.name);
         cases.push(Case {
             is_comparable: way.tls,
+            has_floor: way.is_bare(),
             is_quick: way == H1,
             ..case(name, setup(way, INCIDENT), how, rows(way, target))
         });
@@ -280,6 +289,7 @@ impl Fanout {
         let is_quick = way == H1 && name == "burst-05k";
         Case {
             is_comparable,
+            has_floor: way.is_bare() && name == "paced",
             is_quick,
             ..case(format!("{name}-{}", way.name), setup(way, (0, 0)), load(way, flags), vec![cost, late])
         }
@@ -346,7 +356,7 @@ fn nodes() -> Vec<Case> {
         H1,
         "fanout --clients 10000 --scope node --objects 1000 --rate 1000 --burst 10 --bytes 512 --seconds 4 --connect-rate 4000",
     );
-    let nodes = case("nodes".to_owned(), Setup::default(), how, rows);
+    let nodes = Case { has_floor: true, ..case("nodes".to_owned(), Setup::default(), how, rows) };
     vec![publish, nodes]
 }
 
@@ -406,6 +416,7 @@ fn writes() -> Vec<Case> {
         let how = load(way, "writes --clients 64 --kind lease --operation update --seconds 5");
         cases.push(Case {
             is_comparable: way.tls,
+            has_floor: true,
             is_quick: !way.tls,
             ..case(format!("writes-64-{}", way.name), setup(way, (0, 0)), how, rows)
         });

@@ -46,6 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
             row("… a renewal, paced", Unit::CpuMicros, Take::Field("serverCpuSecondsPerWrite"), Target::AtMost(120.0)),
         ],
         is_comparable: false,
+        has_floor: true,
         is_quick: true,
     };
     let flags = "fanout --clients 5000 --kind endpoint-slices --objects 4 --rate 4 --burst 1 --bytes 5000 --seconds 8 \
@@ -65,6 +66,7 @@ pub(crate) fn cases() -> Vec<Case> {
             row("… latency, p99", Unit::Millis, Take::Millis("latencyMillis.p99"), Target::None),
         ],
         is_comparable: false,
+        has_floor: true,
         is_quick: false,
     };
     vec![leases, slices]

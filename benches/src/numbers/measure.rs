@@ -1,4 +1,4 @@
-//! A run of the program: all cases once, kube-apiserver, all cases again, the curves.
+//! A run of the program: all cases and their floors once, kube-apiserver, all of them again, the curves.
 //!
 //! INVARIANT: results are saved after each run of a case, so that a run that was interrupted can be resumed.
 
@@ -14,7 +14,7 @@ use super::{
     case::{Case, Fields},
     cases, curves,
     machine::{self, CpuTicks},
-    outcome::Report,
+    outcome::{Contender, Report},
     page, quiet, run,
     stock::Cluster,
     tell, tell_curve,
@@ -43,8 +43,11 @@ pub(super) fn measure(flags: &Flags) -> Result<Report, Failure> {
     let (stolen_before, ticks_before) = machine::ticks();
     for pass in 1..=plan.runs {
         for case in &plan.cases {
-            if report.runs(&case.name, false) < pass {
-                once(flags, &mut report, case, false, || run::case(case))?;
+            if report.runs(&case.name, Contender::Own) < pass {
+                once(flags, &mut report, case, Contender::Own, || run::case(case))?;
+            }
+            if case.has_floor && report.runs(&case.name, Contender::Bare) < pass {
+                once(flags, &mut report, case, Contender::Bare, || run::floor(case))?;
             }
         }
         if pass == 1 {
@@ -69,13 +72,12 @@ pub(super) fn measure(flags: &Flags) -> Result<Report, Failure> {
 fn begin(flags: &Flags) -> Result<Report, Failure> {
     let machine = quiet::machine(flags.allow_load)?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (command, outcomes, graphs) = (flags.command(), Vec::new(), Vec::new());
-    let new = Report { command, machine, started, outcomes, graphs };
+    let new = Report { command: flags.command(), machine, started, outcomes: vec![], floors: vec![], graphs: vec![] };
     Ok(match page::read(flags.write.as_deref()) {
         Ok(earlier) if flags.resume => earlier,
         // The page shows the command and the machine of the run that measured most of it.
         Ok(earlier) if flags.is_partial() => Report { started, ..earlier },
-        Ok(earlier) => Report { outcomes: earlier.outcomes, graphs: earlier.graphs, ..new },
+        Ok(earlier) => Report { command: new.command, machine: new.machine, started, ..earlier },
         Err(_) => new,
     })
 }
@@ -89,7 +91,7 @@ impl RunPlan {
 
     /// The cases for kube-apiserver that were not measured in this run of the program.
     fn comparable<'a>(&'a self, report: &Report) -> Vec<&'a Case> {
-        let is_due = |case: &&Case| case.is_comparable && report.runs(&case.name, true) == 0;
+        let is_due = |case: &&Case| case.is_comparable && report.runs(&case.name, Contender::Stock) == 0;
         if self.stock.is_some() { self.cases.iter().filter(is_due).collect() } else { Vec::new() }
     }
 
@@ -101,7 +103,7 @@ impl RunPlan {
         }
         let cluster = Cluster::start(binaries, &PopulateSpec::default())?;
         for case in comparable {
-            once(flags, report, case, true, || run::stock_case(&cluster, case))?;
+            once(flags, report, case, Contender::Stock, || run::stock_case(&cluster, case))?;
         }
         Ok(())
     }
@@ -115,7 +117,9 @@ impl RunPlan {
             same.find(|outcome| 0.0 < outcome.seconds).map_or(CASE_SECONDS, |outcome| outcome.seconds)
         };
         let own = |case: &Case| {
-            let due = self.runs.saturating_sub(report.runs(&case.name, false));
+            let due = |by| self.runs.saturating_sub(report.runs(&case.name, by));
+            // A floor takes about as long as its case.
+            let due = due(Contender::Own) + if case.has_floor { due(Contender::Bare) } else { 0 };
             known(case, false) * f64::from(u32::try_from(due).unwrap_or(u32::MAX))
         };
         let comparable = self.comparable(report);
@@ -140,16 +144,16 @@ fn once(
     flags: &Flags,
     report: &mut Report,
     case: &Case,
-    is_stock: bool,
+    by: Contender,
     run: impl FnOnce() -> Result<Fields, Failure>,
 ) -> Result<(), Failure> {
     let (start, before) = (Instant::now(), CpuTicks::now());
     let found = run().map_err(|error| error.to_string());
     let (time, others): (Duration, f64) = (start.elapsed(), CpuTicks::now().others_since(before));
-    let outcome = report.outcome(case, is_stock);
+    let outcome = report.outcome(case, by);
     // etcd and kube-apiserver are children that still run: the kernel counts their time like any other program's.
-    outcome.add(case, time, if is_stock { 0.0 } else { others }, found);
-    tell(outcome);
+    outcome.add(case, time, if by == Contender::Stock { 0.0 } else { others }, found);
+    tell(outcome, by);
     let names: Vec<String> = cases::all().into_iter().map(|case| case.name).collect();
     report.settle(&names, &cases::RELATED);
     if let Some(folder) = &flags.write {

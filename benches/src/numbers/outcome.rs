@@ -23,8 +23,22 @@ pub(crate) struct Report {
     #[serde(default)]
     pub(crate) started: u64,
     pub(crate) outcomes: Vec<Outcome>,
+    /// Results of the bare server, without targets.
+    #[serde(default)]
+    pub(crate) floors: Vec<Outcome>,
     #[serde(skip)]
     pub(crate) graphs: Vec<Graph>,
+}
+
+/// A server under a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contender {
+    /// This project's server.
+    Own,
+    /// A stock kube-apiserver.
+    Stock,
+    /// The [bare server](crate::bare), for floors.
+    Bare,
 }
 
 /// Result of a case.
@@ -90,12 +104,16 @@ pub(crate) enum TargetVerdict {
 
 impl Outcome {
     /// The outcome of a case before its first run.
-    pub(crate) fn new(case: &Case, is_stock: bool, started: u64, date: &str) -> Self {
+    pub(crate) fn new(case: &Case, by: Contender, started: u64, date: &str) -> Self {
+        let mut rows: Vec<Measured> = case.rows.iter().map(Measured::new).collect();
+        if by == Contender::Bare {
+            rows.iter_mut().for_each(|row| row.target = Target::None);
+        }
         Self {
             case: case.name.clone(),
-            is_stock,
+            is_stock: by == Contender::Stock,
             command: case.text(),
-            rows: case.rows.iter().map(Measured::new).collect(),
+            rows,
             started,
             date: date.to_owned(),
             seconds: 0.0,
@@ -189,29 +207,42 @@ impl Measured {
 
 impl Report {
     /// Returns the outcome of a case in the current run of the program. A result of an earlier one is replaced.
-    pub(crate) fn outcome(&mut self, case: &Case, is_stock: bool) -> &mut Outcome {
-        let new = Outcome::new(case, is_stock, self.started, &machine::date());
-        let known = self.outcomes.iter().position(|known| known.case == case.name && known.is_stock == is_stock);
-        let place = known.unwrap_or(self.outcomes.len());
+    pub(crate) fn outcome(&mut self, case: &Case, by: Contender) -> &mut Outcome {
+        let new = Outcome::new(case, by, self.started, &machine::date());
+        let outcomes = if by == Contender::Bare { &mut self.floors } else { &mut self.outcomes };
+        let known = outcomes.iter().position(|known| known.case == new.case && known.is_stock == new.is_stock);
+        let place = known.unwrap_or(outcomes.len());
         if known.is_none() {
-            self.outcomes.push(new);
-        } else if self.outcomes[place].started != self.started {
-            self.outcomes[place] = new;
+            outcomes.push(new);
+        } else if outcomes[place].started != self.started {
+            outcomes[place] = new;
         }
-        &mut self.outcomes[place]
+        &mut outcomes[place]
     }
 
     /// Number of runs of a case in the current run of the program.
-    pub(crate) fn runs(&self, case: &str, is_stock: bool) -> usize {
-        let mut known = self.outcomes.iter().filter(|known| known.case == case && known.is_stock == is_stock);
+    pub(crate) fn runs(&self, case: &str, by: Contender) -> usize {
+        let outcomes = if by == Contender::Bare { &self.floors } else { &self.outcomes };
+        let is_stock = by == Contender::Stock;
+        let mut known = outcomes.iter().filter(|known| known.case == case && known.is_stock == is_stock);
         known.find(|known| known.started == self.started).map_or(0, |known| known.runs.len())
+    }
+
+    /// Returns the bare server's value of a row. For a case over HTTP/2 it is that of HTTP/1.1: the same bytes without
+    /// frames.
+    pub(crate) fn floor(&self, case: &str, row: usize) -> Option<f64> {
+        let case = case.replace("-h2", "-h1");
+        self.floors.iter().find(|floor| floor.case == case)?.rows.get(row)?.value
     }
 
     /// Sorts by the order of the cases, and removes those that are no cases any more. Sets the targets that depend on
     /// other cases.
     pub(crate) fn settle(&mut self, names: &[String], related: &[RelatedTarget]) {
         let place = |outcome: &Outcome| names.iter().position(|name| *name == outcome.case);
-        self.outcomes.retain(|outcome| place(outcome).is_some());
+        for outcomes in [&mut self.outcomes, &mut self.floors] {
+            outcomes.retain(|outcome| place(outcome).is_some());
+        }
+        self.floors.sort_by_key(place);
         self.outcomes.sort_by_key(|outcome| (outcome.is_stock, place(outcome)));
         related.iter().for_each(|related| self.relate(related));
     }
@@ -269,17 +300,25 @@ mod tests {
             how: How::Idle,
             rows: vec![row],
             is_comparable: false,
+            has_floor: false,
             is_quick: false,
         }
     }
 
     fn report(started: u64) -> Report {
         let machine = machine::describe();
-        Report { command: String::new(), machine, started, outcomes: Vec::new(), graphs: Vec::new() }
+        Report {
+            command: String::new(),
+            machine,
+            started,
+            outcomes: Vec::new(),
+            floors: Vec::new(),
+            graphs: Vec::new(),
+        }
     }
 
     fn measured(values: &[f64]) -> Outcome {
-        let mut outcome = Outcome::new(&case(), false, 1, "2026-01-01");
+        let mut outcome = Outcome::new(&case(), Contender::Own, 1, "2026-01-01");
         for value in values {
             let found = run::flat(json!({ "bytes": value }));
             outcome.add(&case(), Duration::from_secs(2), 0.0, Ok(found));
@@ -321,13 +360,13 @@ mod tests {
     #[test]
     fn results_of_an_earlier_run_are_replaced() {
         let mut report = report(1);
-        report.outcome(&case(), false).add(&case(), Duration::ZERO, 0.0, Ok(Fields::new()));
-        assert_eq!(report.runs("list", false), 1);
-        report.outcome(&case(), false).add(&case(), Duration::ZERO, 0.0, Ok(Fields::new()));
-        assert_eq!((report.runs("list", false), report.runs("list", true)), (2, 0));
+        report.outcome(&case(), Contender::Own).add(&case(), Duration::ZERO, 0.0, Ok(Fields::new()));
+        assert_eq!(report.runs("list", Contender::Own), 1);
+        report.outcome(&case(), Contender::Own).add(&case(), Duration::ZERO, 0.0, Ok(Fields::new()));
+        assert_eq!((report.runs("list", Contender::Own), report.runs("list", Contender::Stock)), (2, 0));
         report.started = 2;
-        assert_eq!(report.runs("list", false), 0);
-        assert_eq!(report.outcome(&case(), false).runs.len(), 0);
+        assert_eq!(report.runs("list", Contender::Own), 0);
+        assert_eq!(report.outcome(&case(), Contender::Own).runs.len(), 0);
         assert_eq!(report.outcomes.len(), 1);
     }
 

@@ -125,7 +125,8 @@ pub(crate) fn section<'a>(notes: &'a str, name: &str) -> Option<&'a str> {
 fn table(report: &Report, notes: &str) -> String {
     let has_stock = report.outcomes.iter().any(|outcome| outcome.is_stock);
     let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock);
-    let has_floors = own().any(|outcome| outcome.rows.iter().any(|row| floor(notes, &outcome.case, row).is_some()));
+    let has_floors =
+        own().any(|outcome| (0..outcome.rows.len()).any(|place| floor(report, notes, outcome, place).is_some()));
     let mut text = String::from("| case | what | unit | limit seen | target | measured | spread | ÷ limit |");
     let mut rule = String::from("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |");
     for (is_there, name) in [(has_floors, "floor"), (has_stock, "kube-apiserver")] {
@@ -141,7 +142,7 @@ fn table(report: &Report, notes: &str) -> String {
             let case = if place == 0 { &*outcome.case } else { "" };
             let _ = write!(text, "| {case} | {} |", cells(outcome, row).join(" | "));
             if has_floors {
-                let _ = write!(text, " {} |", floor(notes, &outcome.case, row).unwrap_or("-"));
+                let _ = write!(text, " {} |", floor(report, notes, outcome, place).unwrap_or_else(|| "-".to_owned()));
             }
             if has_stock {
                 let _ = write!(text, " {} |", stock.map_or_else(|| "-".to_owned(), |stock| beside(stock, place)));
@@ -152,8 +153,15 @@ fn table(report: &Report, notes: &str) -> String {
     text + "\n"
 }
 
-/// The measured floor of a row: in the notes of the case, a line `Floor of ROW: VALUE; how it was measured`.
-fn floor<'a>(notes: &'a str, case: &str, row: &Measured) -> Option<&'a str> {
+/// The floor of a row: measured with the bare server, or noted.
+fn floor(report: &Report, notes: &str, outcome: &Outcome, place: usize) -> Option<String> {
+    let measured = report.floor(&outcome.case, place).map(amount);
+    measured.or_else(|| noted_floor(notes, &outcome.case, outcome.rows.get(place)?).map(str::to_owned))
+}
+
+/// The floor of a row that the bare server does not measure: in the notes of the case, a line
+/// `Floor of ROW: VALUE; how it was measured`.
+fn noted_floor<'a>(notes: &'a str, case: &str, row: &Measured) -> Option<&'a str> {
     let what = row.what.trim_start_matches("… ");
     section(notes, case)?.lines().find_map(|line| {
         let (of, value) = line.strip_prefix("Floor of ")?.split_once(": ")?;
@@ -187,20 +195,22 @@ fn misses(report: &Report, notes: &str) -> String {
         text.push_str("None in this run.\n\n");
     }
     for outcome in missed {
-        let rows = outcome.rows.iter().filter(|row| row.verdict() != TargetVerdict::Met);
+        let rows = outcome.rows.iter().enumerate().filter(|(_, row)| row.verdict() != TargetVerdict::Met);
         let rows: Vec<String> = rows
-            .map(|row| {
+            .map(|(place, row)| {
+                let floor = floor(report, notes, outcome, place);
+                let floor = floor.map_or_else(String::new, |floor| format!(" and {floor} is the floor"));
                 let value = row.value.map_or_else(|| "nothing".to_owned(), amount);
                 let asked = format!("{} {}", row.target.text(), row.unit.label());
                 match row.spread() {
                     Some((least, most)) if row.verdict() == TargetVerdict::Hidden => format!(
-                        "{}: {} to {} where {} is asked, so the spread hides the verdict",
+                        "{}: {} to {} where {} is asked{floor}, so the spread hides the verdict",
                         row.what,
                         amount(least),
                         amount(most),
                         asked.trim_end()
                     ),
-                    Some(_) | None => format!("{}: {value} where {} is asked", row.what, asked.trim_end()),
+                    Some(_) | None => format!("{}: {value} where {} is asked{floor}", row.what, asked.trim_end()),
                 }
             })
             .collect();
@@ -301,7 +311,7 @@ mod tests {
 
     fn report(outcomes: Vec<Outcome>) -> Report {
         let machine = machine::describe();
-        Report { command: "numbers".to_owned(), machine, started: 1, outcomes, graphs: Vec::new() }
+        Report { command: "numbers".to_owned(), machine, started: 1, outcomes, floors: Vec::new(), graphs: Vec::new() }
     }
 
     const TEXT: &str = "# Notes\n\n## general\n\nAll is well.\n\n## list\n\nA copy too many.\n";
@@ -353,6 +363,16 @@ mod tests {
         let notes = format!("{TEXT}Floor of memory: 12; a bare loop of the same calls.\n");
         let page = page(&report(vec![outcome("list", 20.0, false)]), &notes);
         assert!(page.contains("| ÷ limit | floor |") && page.contains("| 2.50 | 12 |"), "{page}");
+        assert!(page.contains("20 where ≤ 16 MiB is asked and 12 is the floor."), "{page}");
+    }
+
+    /// Goal: a row stands beside its floor of the same run. Method: the bare server ran the case over HTTP/1.1.
+    #[test]
+    fn the_bare_servers_floor_stands_beside_both_versions_of_http() {
+        let cases = ["list-h1", "list-h2"].map(|case| outcome(case, 20.0, false)).to_vec();
+        let report = Report { floors: vec![outcome("list-h1", 13.0, false)], ..report(cases) };
+        let page = page(&report, TEXT);
+        assert_eq!(page.matches("| 2.50 | 13 |").count(), 2, "{page}");
     }
 
     #[test]

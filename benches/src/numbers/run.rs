@@ -18,11 +18,20 @@ use crate::load::sampler::Sampler;
 
 /// Runs a case against a new server.
 pub(crate) fn case(case: &Case) -> Result<Fields, Failure> {
+    case_with(case, Server::start)
+}
+
+/// Runs a case against a new bare server: its results are floors.
+pub(crate) fn floor(case: &Case) -> Result<Fields, Failure> {
+    case_with(case, Server::start_bare)
+}
+
+fn case_with(case: &Case, start: fn(&Setup) -> Result<Server, Failure>) -> Result<Fields, Failure> {
     let Case { setup, before, how, .. } = case;
     if let How::Inside(run) = how {
         return run();
     }
-    let server = Server::start(setup)?;
+    let server = start(setup)?;
     large::fill(server.endpoint(), setup.large_secrets)?;
     if let Some(before) = before {
         put(&server, before)?;

@@ -1,4 +1,4 @@
-//! The measured server: this program's own binary as a child process.
+//! The measured server and the bare server: this program's own binary as a child process.
 
 use std::{
     fs,
@@ -24,6 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A server has settled once its resident size has not fallen for this time; it returns free memory every second.
 const STILL_FOR: Duration = Duration::from_millis(1_750);
 const SETTLE_WAIT: Duration = Duration::from_secs(15);
+/// The programs that this binary is.
+const SERVE: &str = "serve";
+const BARE: &str = "bare";
 /// Interval of checks whether a server is ready.
 const READY_EVERY: Duration = Duration::from_millis(10);
 
@@ -84,16 +87,29 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server and waits until it listens and has settled.
     pub(crate) fn start(setup: &Setup) -> Result<Self, Failure> {
-        let server = Self::launch(setup)?;
+        Self::start_program(SERVE, setup)
+    }
+
+    /// Starts the [bare server](crate::bare) and waits until it listens and has settled.
+    pub(crate) fn start_bare(setup: &Setup) -> Result<Self, Failure> {
+        Self::start_program(BARE, setup)
+    }
+
+    fn start_program(program: &str, setup: &Setup) -> Result<Self, Failure> {
+        let server = Self::launch_program(program, setup)?;
         settle(server.endpoint.pid)?;
         Ok(server)
     }
 
     /// Starts a server and waits until it listens.
     pub(crate) fn launch(setup: &Setup) -> Result<Self, Failure> {
+        Self::launch_program(SERVE, setup)
+    }
+
+    fn launch_program(program: &str, setup: &Setup) -> Result<Self, Failure> {
         let folder = processes::folder()?;
         let mut command = on_cores(std::env::current_exe()?, setup.cores);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(&setup.flags);
+        command.args([program, "--listen", "127.0.0.1:0"]).args(&setup.flags);
         if setup.pods > 0 {
             let Setup { pods, nodes, .. } = setup;
             command.arg("--populate").arg(format!("pods={pods},nodes={nodes},namespaces={},seed=1", nodes.div_ceil(2)));
