@@ -7,7 +7,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use informer_serving::{
-    query::unescape,
+    query::{segments, unescape},
     status::{Status, StatusExt as _},
 };
 
@@ -116,7 +116,7 @@ pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
         unescaped = all;
         unescaped.iter().map(|segment| &**segment).collect()
     } else {
-        path.split('/').collect()
+        segments(path)
     };
     match *segments {
         [""] => Route::Discovery(DiscoveryPath::Root),

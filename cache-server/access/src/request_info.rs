@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use informer_core::selector::{field, label};
 use informer_serving::{
     go::{self, quote},
-    query::{Query, unescape},
+    query::{Query, segments, unescape},
     status::{Status, StatusExt as _, qualified},
 };
 use serde::Serialize;
@@ -86,7 +86,7 @@ impl RequestInfo {
             unescaped = all.unwrap_or_default();
             unescaped.iter().map(|segment| &**segment).collect()
         } else {
-            trimmed.split('/').collect()
+            segments(trimmed)
         };
         let decoded = unescape(path, false).map_or_else(|| path.to_owned(), Cow::into_owned);
         let (group, version, rest) = match *segments {

@@ -229,7 +229,14 @@ impl ResourceType {
     /// Key of an object: `namespace/name`, or `name` for a cluster-scoped type.
     #[must_use]
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        if self.namespaced { [namespace, "/", name].concat() } else { name.to_owned() }
+        if !self.namespaced {
+            return name.to_owned();
+        }
+        let mut key = String::with_capacity(namespace.len() + 1 + name.len());
+        key.push_str(namespace);
+        key.push('/');
+        key.push_str(name);
+        key
     }
 
     fn built_in(group: &table::Group, row: &table::TypeRow) -> Self {

@@ -26,18 +26,15 @@ pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The structure of objects of `ty`. `None` for built-in types without a definition.
 ///
-/// Cost: the first call for any built-in type makes the shapes of all of them, which takes milliseconds; later calls
-/// are one lookup. The shape of a custom type is made on the first call for it.
+/// Cost: the first call for any built-in type makes the shapes of all of them, which takes milliseconds. The shape of a
+/// type is made or found on the first call for it.
 pub fn of(ty: &ResourceType) -> Option<ValueShape> {
-    let Some(custom) = &ty.custom else { return builtin::find(ty.api_version(), &ty.kind) };
-    let read = || {
-        if custom.preserve_unknown_fields {
-            ValueShape::free()
-        } else {
-            ValueShape::from_openapi(&custom.read_schema())
-        }
-    };
-    Some((*ty.derived.get_or_make(read)).clone())
+    let shape = ty.derived.get_or_make(|| match &ty.custom {
+        None => builtin::find(ty.api_version(), &ty.kind),
+        Some(custom) if custom.preserve_unknown_fields => Some(ValueShape::free()),
+        Some(custom) => Some(ValueShape::from_openapi(&custom.read_schema())),
+    });
+    (*shape).clone()
 }
 
 /// Name of the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.

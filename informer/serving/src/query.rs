@@ -43,6 +43,21 @@ impl Query {
     }
 }
 
+/// Splits a path at its slashes. Cost: one allocation for usual paths.
+#[must_use]
+pub fn segments(path: &str) -> Vec<&str> {
+    /// Segments of the longest usual path: that of a subresource of an object.
+    const USUAL: usize = 8;
+    let (mut segments, mut rest) = (Vec::with_capacity(USUAL), path);
+    // Segments are short: comparing each byte is faster than a search for the next slash.
+    while let Some(at) = rest.bytes().position(|byte| byte == b'/') {
+        segments.push(&rest[..at]);
+        rest = &rest[at + 1..];
+    }
+    segments.push(rest);
+    segments
+}
+
 /// Decodes percent escapes; `None` for an invalid one. If `plus`, `+` becomes a space. Cost: linear; copies only a text
 /// that changes.
 #[must_use]
@@ -81,6 +96,14 @@ mod tests {
         assert_eq!((query.get("g;h"), query.get("h"), query.get("i")), (None, None, None));
         assert_eq!(query.get("ab"), Some("c"));
         assert_eq!(Query::parse(None), Query::default());
+    }
+
+    /// Goal: a path has the segments between its slashes, also empty ones. Method: a table.
+    #[test]
+    fn paths_are_split_at_each_slash() {
+        for (path, expected) in [("", vec![""]), ("a", vec!["a"]), ("a/b\u{e4}//", vec!["a", "b\u{e4}", "", ""])] {
+            assert_eq!(segments(path), expected);
+        }
     }
 
     #[test]
