@@ -13,6 +13,7 @@ mod managed;
 pub mod metadata;
 pub mod options;
 pub mod patch;
+pub mod plain;
 pub(crate) mod protobuf;
 pub mod request;
 pub mod scale;

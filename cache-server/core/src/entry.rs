@@ -164,6 +164,12 @@ impl Entry {
         self.slice(self.metadata.start, self.metadata.end)
     }
 
+    /// Returns the value of metadata, as [`Self::metadata`] does, without a reference count.
+    #[must_use]
+    pub fn metadata_text(&self) -> &[u8] {
+        self.bytes(self.metadata)
+    }
+
     /// Returns true if [`Draft::normal`] was called for it.
     #[must_use]
     pub const fn is_normal(&self) -> bool {

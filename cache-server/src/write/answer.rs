@@ -60,6 +60,11 @@ impl AnswerDocument {
 }
 
 impl WriteAnswer {
+    /// Answers with an object that existed before, as it is stored now.
+    pub(super) const fn stored(entry: Arc<Entry>) -> Self {
+        Self { code: StatusCode::OK, document: AnswerDocument::Stored(entry), warnings: Vec::new() }
+    }
+
     /// Builds the response in the format that the client requested.
     ///
     /// # Errors

@@ -79,7 +79,7 @@ pub(super) async fn attempt(
     warnings: &mut Vec<String>,
 ) -> Result<Option<WriteAnswer>, Status> {
     let answer = |document| WriteAnswer { code: StatusCode::OK, document, warnings: Vec::new() };
-    let unchanged = || answer(AnswerDocument::Stored(Arc::clone(&current.entry)));
+    let unchanged = || WriteAnswer::stored(Arc::clone(&current.entry));
     // Only an apply records when it was made.
     let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
     let plan = plan(place, &current.object, change, options, &now, warnings)?;

@@ -12,6 +12,15 @@ use informer_serving::{
 
 use crate::{access::authorize::escalation::GrantWrite, app::LocalApp, stored::current::Current};
 
+/// Returns true for types of roles and bindings.
+pub(super) fn concern(ty: &ResourceType) -> bool {
+    kind(ty).is_some()
+}
+
+fn kind(ty: &ResourceType) -> Option<RbacKind> {
+    if ty.group == GROUP { RbacKind::of_resource(&ty.plural) } else { None }
+}
+
 /// Returns an error if the caller may not store the object. `name` is that in the path, empty for a create. Writes of the
 /// server itself are not checked.
 ///
@@ -25,8 +34,7 @@ pub(super) async fn check(
     current: Option<&Current>,
     new: &Object,
 ) -> Result<(), Status> {
-    let kind = RbacKind::of_resource(&ty.plural).filter(|_| ty.group == GROUP);
-    let (Some(kind), Some(caller)) = (kind, app.caller) else { return Ok(()) };
+    let (Some(kind), Some(caller)) = (kind(ty), app.caller) else { return Ok(()) };
     let old = current.map(whole).transpose()?;
     let namespace = new.get("metadata").and_then(|metadata| metadata.get("namespace")?.as_str());
     let write = GrantWrite { kind, namespace: namespace.unwrap_or_default(), name, old: old.as_ref(), new };

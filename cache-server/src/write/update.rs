@@ -6,12 +6,17 @@ use api_rules::object::{
     Object, WriteRequest, WriteTarget, body,
     metadata::{self, Part},
     options::Options,
+    plain::PlainObject,
     update::{RequestedChange, SentObject, check_uid, version},
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{answer::WriteAnswer, commit, create};
-use crate::{app::LocalApp, limits::WRITE_ATTEMPTS_MAX};
+use super::{answer::WriteAnswer, commit, create, grants};
+use crate::{
+    app::LocalApp,
+    limits::WRITE_ATTEMPTS_MAX,
+    stored::{self, ReplaceOutcome, current::stored_entry},
+};
 
 /// `PUT …/{plural}/{name}`, and of its subresource `status`.
 ///
@@ -20,6 +25,9 @@ use crate::{app::LocalApp, limits::WRITE_ATTEMPTS_MAX};
 pub(super) async fn update(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.target()?;
     let options = Options::read("UpdateOptions", request.query)?;
+    if let Some(answer) = replace_plainly(app, request, &place, options).await? {
+        return Ok(answer);
+    }
     let (registry, mut warnings) = (app.registry.now(), Vec::new());
     let WriteRequest { ty, content_type, body, .. } = *request;
     let read = |warnings: &mut Vec<String>| {
@@ -32,6 +40,33 @@ pub(super) async fn update(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     let sent = SentObject::new(read(&mut warnings)?, &again);
     let answer = replace(app, &place, sent, options, &mut warnings).await?;
     Ok(WriteAnswer { warnings, ..answer })
+}
+
+/// Replaces an object without decoding it. Returns `None` if that is not possible, if it fails, or if another write came
+/// first: the caller then decodes the body and decides.
+///
+/// # Errors
+/// The Status of a storage that failed.
+async fn replace_plainly(
+    app: &LocalApp<'_>,
+    request: &WriteRequest<'_>,
+    place: &WriteTarget<'_>,
+    options: Options,
+) -> Result<Option<WriteAnswer>, Status> {
+    if options.dry_run || grants::concern(place.ty) {
+        return Ok(None);
+    }
+    let Some(sent) = PlainObject::read(request) else { return Ok(None) };
+    let Ok(stored) = stored_entry(&app.caches, place).await else { return Ok(None) };
+    let draft = sent.succeed(place, &stored).filter(|draft| draft.len() <= app.config.object_bytes_max);
+    let Some(draft) = draft else { return Ok(None) };
+    if draft.same_content(&stored) {
+        return Ok(Some(WriteAnswer::stored(stored)));
+    }
+    Ok(match stored::replace(&**app.store, place.ty, &stored, Some(draft)).await? {
+        ReplaceOutcome::Done(written) => Some(WriteAnswer::stored(written.entry)),
+        ReplaceOutcome::Late | ReplaceOutcome::Gone => None,
+    })
 }
 
 /// Replaces an object, or creates it if its type allows creation by update.

@@ -1,10 +1,10 @@
-//! Writes a decoded object as the canonical text of a draft.
+//! Writes the sorted members of an object, decoded or as JSON, as the canonical text of a draft.
 //!
 //! INVARIANT: the text equals the text that [`Draft::new`](super::Draft::new) makes of the object's compact JSON.
 
 use std::{borrow::Cow, mem};
 
-use informer_core::limits::OBJECT_BYTES_MAX;
+use informer_core::{limits::OBJECT_BYTES_MAX, wire::json};
 use serde_json::{Map, Value};
 
 use super::{Canonical, EntryError, MetadataSpans, Span, push_position, push_text};
@@ -13,68 +13,103 @@ use crate::entry::Schema;
 /// Bytes of most objects that are written often: leases, events, nodes without images.
 const USUAL_BYTES: usize = 1 << 10;
 
+/// Value of a member: decoded, or as compact JSON.
+pub(super) trait MemberValue<'a>: Copy {
+    /// Writes the value as compact JSON.
+    fn push(self, body: &mut Vec<u8>);
+
+    /// Returns the text of a string.
+    fn text(self) -> Option<Cow<'a, str>>;
+}
+
+impl<'a> MemberValue<'a> for &'a Value {
+    fn push(self, body: &mut Vec<u8>) {
+        serde_json::to_writer(body, self).expect("a JSON value has a text");
+    }
+
+    fn text(self) -> Option<Cow<'a, str>> {
+        self.as_str().map(Cow::Borrowed)
+    }
+}
+
+impl<'a> MemberValue<'a> for &'a [u8] {
+    fn push(self, body: &mut Vec<u8>) {
+        body.extend_from_slice(self);
+    }
+
+    fn text(self) -> Option<Cow<'a, str>> {
+        json::string(self)
+    }
+}
+
 impl<'a> Canonical<'a> {
     pub(super) fn of_object(schema: &Schema, object: &'a Map<String, Value>) -> Result<Self, EntryError> {
-        let (mut body, rest_at) = Self::begin(schema, USUAL_BYTES);
-        let mut metadata = None;
-        for (name, value) in object {
-            // `schema` decides these two; they were written first.
-            if let "kind" | "apiVersion" = &**name {
-                continue;
-            }
-            body.push(b',');
-            push_text(&mut body, name);
-            body.push(b':');
-            if name != "metadata" {
-                push_value(&mut body, value);
-                continue;
-            }
-            let start = body.len();
-            let found = MetadataSpans::of_object(&mut body, value.as_object().ok_or(EntryError::NotAnObject)?)?;
-            metadata = Some(MetadataSpans { at: Span::new(start, body.len()), ..found });
+        let metadata = object.get("metadata").and_then(Value::as_object).ok_or(EntryError::NotAnObject)?;
+        Self::of_members(schema, USUAL_BYTES, named(object), named(metadata))
+    }
+
+    /// Writes sorted members of about `bytes`. Ignores kind, apiVersion and metadata among `members`.
+    pub(super) fn of_members<V: MemberValue<'a>>(
+        schema: &Schema,
+        bytes: usize,
+        members: impl Iterator<Item = (&'a str, V)>,
+        metadata: impl Iterator<Item = (&'a str, V)> + Clone,
+    ) -> Result<Self, EntryError> {
+        let (mut body, rest_at) = Self::begin(schema, bytes);
+        // `schema` decides kind and apiVersion; they were written first.
+        let mut members = members.filter(|(name, _)| !matches!(*name, "kind" | "apiVersion" | "metadata")).peekable();
+        while let Some((name, value)) = members.next_if(|(name, _)| *name < "metadata") {
+            push_member(&mut body, b',', name, value);
+        }
+        let version = metadata.clone().find(|(name, _)| *name == "resourceVersion").map(|(_, value)| value.text());
+        body.extend_from_slice(br#","metadata":"#);
+        let start = body.len();
+        let found = MetadataSpans::of_members(&mut body, version.is_some(), metadata)?;
+        let metadata = MetadataSpans { at: Span::new(start, body.len()), ..found };
+        for (name, value) in members {
+            push_member(&mut body, b',', name, value);
         }
         body.push(b'}');
-        let version = object.get("metadata").and_then(|metadata| metadata.get("resourceVersion")?.as_str());
-        let bytes = body.len() + version.map_or(0, str::len);
+        let bytes = body.len() + version.flatten().map_or(0, |version| version.len());
         if bytes > OBJECT_BYTES_MAX {
             return Err(EntryError::TooLarge { bytes });
         }
-        Ok(Self { body, rest_at, metadata: metadata.ok_or(EntryError::NotAnObject)? })
+        Ok(Self { body, rest_at, metadata })
     }
 }
 
 impl<'a> MetadataSpans<'a> {
-    /// Writes metadata with an empty resourceVersion in its original position, or first if absent.
-    fn of_object(body: &mut Vec<u8>, members: &'a Map<String, Value>) -> Result<Self, EntryError> {
+    /// Writes metadata with an empty resourceVersion in its original position, or first if `has_version` is false.
+    fn of_members<V: MemberValue<'a>>(
+        body: &mut Vec<u8>,
+        has_version: bool,
+        members: impl Iterator<Item = (&'a str, V)>,
+    ) -> Result<Self, EntryError> {
         let mut found = Self::default();
         let mut separator = b'{';
-        if !members.contains_key("resourceVersion") {
+        if !has_version {
             body.push(separator);
             found.digits_at = push_position(body);
             separator = b',';
         }
         for (name, value) in members {
             let before = body.len();
-            body.push(separator);
-            let is_first = mem::replace(&mut separator, b',') == b'{';
+            let comma = mem::replace(&mut separator, b',');
             if name == "resourceVersion" {
+                body.push(comma);
                 found.digits_at = push_position(body);
                 continue;
             }
-            push_text(body, name);
-            body.push(b':');
-            let start = body.len();
-            push_value(body, value);
-            match (&**name, value) {
-                ("name", Value::String(name)) => found.name = Cow::Borrowed(name),
-                ("namespace", Value::String(namespace)) => found.namespace = Cow::Borrowed(namespace),
-                ("name" | "namespace", Value::Null) => {}
-                ("name" | "namespace", _) => return Err(EntryError::NotAnObject),
+            let start = push_member(body, comma, name, value);
+            match name {
+                "name" | "namespace" if body[start..] == *b"null" => {}
+                "name" => found.name = value.text().ok_or(EntryError::NotAnObject)?,
+                "namespace" => found.namespace = value.text().ok_or(EntryError::NotAnObject)?,
                 _ => found.read(name.as_bytes(), &body[start..], start)?,
             }
             if name == "managedFields" {
                 // If it is first, another member follows: there is always a resourceVersion.
-                let comma = usize::from(is_first);
+                let comma = usize::from(comma == b'{');
                 found.managed_fields = Span::new(before + comma, body.len() + comma);
             }
         }
@@ -83,8 +118,19 @@ impl<'a> MetadataSpans<'a> {
     }
 }
 
-fn push_value(body: &mut Vec<u8>, value: &Value) {
-    serde_json::to_writer(body, value).expect("a JSON value has a text");
+/// Returns the members with their names.
+fn named(members: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> + Clone {
+    members.iter().map(|(name, value)| (&**name, value))
+}
+
+/// Writes a member after `separator`. Returns the place of its value.
+fn push_member<'a>(body: &mut Vec<u8>, separator: u8, name: &str, value: impl MemberValue<'a>) -> usize {
+    body.push(separator);
+    push_text(body, name);
+    body.push(b':');
+    let start = body.len();
+    value.push(body);
+    start
 }
 
 #[cfg(test)]
@@ -104,11 +150,27 @@ mod tests {
         value.as_object().expect("an object")
     }
 
-    /// Asserts that both ways lead to one entry, or to one error.
+    /// Returns the draft of the members of `value` as JSON.
+    fn of_members(value: &Value) -> Result<Draft, EntryError> {
+        let texts = |value: &Value| -> Vec<(String, Vec<u8>)> {
+            let members = value.as_object().into_iter().flatten();
+            members.map(|(name, value)| (name.clone(), value.to_string().into_bytes())).collect()
+        };
+        let metadata = value.get("metadata").filter(|metadata| metadata.is_object()).ok_or(EntryError::NotAnObject)?;
+        let (members, metadata) = (texts(value), texts(metadata));
+        let named = |(name, value): &'static (String, Vec<u8>)| (&**name, &**value);
+        Draft::of_members(&schema(), members.leak().iter().map(named), metadata.leak().iter().map(named))
+    }
+
+    /// Asserts that all three ways lead to one entry, or to one error.
     fn assert_one_entry(value: &Value) {
         let text = value.to_string();
-        let of_text = Draft::new(&schema(), text.as_bytes());
-        let of_object = Draft::of_object(&schema(), object(value));
+        let of_text = || Draft::new(&schema(), text.as_bytes());
+        assert_equal(&text, of_text(), Draft::of_object(&schema(), object(value)));
+        assert_equal(&text, of_text(), of_members(value));
+    }
+
+    fn assert_equal(text: &str, of_text: Result<Draft, EntryError>, of_object: Result<Draft, EntryError>) {
         match (of_text, of_object) {
             (Ok(of_text), Ok(of_object)) => {
                 assert_eq!(of_text.json(), of_object.json());

@@ -1,0 +1,119 @@
+//! Replaces objects without decoding them: one pass over the body checks it against its type's schema and writes its
+//! members in order, and the metadata of the stored object is completed by the client's own members.
+//!
+//! INVARIANT: a draft of this module equals the draft that [`plan`](super::update::plan) leads to. Whatever is unusual
+//! in a body or in the stored object has no plain form, and is decoded: errors, complaints about fields, duplicate
+//! members, escaped names, nulls in lists and maps, fractions, objects that are being deleted.
+
+mod scan;
+
+use watch_cache::{Draft, Entry};
+
+use self::scan::{PlainMember, PlainScan};
+use super::{WriteRequest, WriteTarget, body, metadata::Part};
+use crate::{limits::UNREAD_BYTES_MAX, registry::ResourceType, schemas};
+
+/// An object as sent, checked and in canonical form.
+pub struct PlainObject<'a>(PlainScan<'a>);
+
+/// Members of metadata that a replacement cannot change.
+const KEPT: [&str; 6] = ["creationTimestamp", "generation", "name", "namespace", "resourceVersion", "uid"];
+
+impl<'a> PlainObject<'a> {
+    /// Reads the body of a replacement. Returns `None` if it has no plain form. Cost: one pass and one copy.
+    pub fn read(request: &WriteRequest<'a>) -> Option<Self> {
+        let WriteRequest { ty, content_type, body, .. } = *request;
+        let is_json = body::media_type(content_type).is_none_or(|media_type| media_type == "application/json");
+        // Longer texts are weighed while they are decoded.
+        let is_short = body.len() <= UNREAD_BYTES_MAX;
+        if !(is_json && is_short && ty.is_replaced_whole() && ty.texts.is_none()) {
+            return None;
+        }
+        let object = Self(PlainScan::of_object(body, Some(&schemas::of(ty)?))?);
+        object.is_of(ty).then_some(object)
+    }
+
+    /// Returns true if the object has the kind and the apiVersion of `ty`, or none.
+    fn is_of(&self, ty: &ResourceType) -> bool {
+        let mut wanted = [("kind", &*ty.kind), ("apiVersion", ty.api_version())].into_iter();
+        wanted.all(|(member, wanted)| {
+            let mut found = self.members().filter(|(name, _)| *name == member);
+            found.all(|(_, value)| {
+                value.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) == Some(wanted.as_bytes())
+            })
+        })
+    }
+
+    /// Returns the members with their values, sorted by name.
+    fn members(&self) -> impl Iterator<Item = (&'a str, &[u8])> + Clone {
+        values(&self.0.members, &self.0.text)
+    }
+
+    /// Returns the successor of `stored` with the members of this object. Returns `None` if it has no plain form.
+    pub fn succeed(&self, target: &WriteTarget<'_>, stored: &Entry) -> Option<Draft> {
+        // The text of a normal entry is the one that this module writes.
+        if target.part != Part::Main || !stored.is_normal() {
+            return None;
+        }
+        let kept = PlainScan::of_object(stored.metadata_text(), None)?;
+        let (kept, sent) = (values(&kept.members, &kept.text), values(&self.0.metadata, &self.0.text));
+        let metadata = metadata_of_successor(kept, sent)?;
+        let draft = Draft::of_members(&target.ty.schema, self.members(), metadata.iter().copied()).ok()?;
+        Some(draft.normal())
+    }
+}
+
+/// Returns the members that are not dropped, with their values in `text`.
+fn values<'a, 't>(members: &'t [PlainMember<'a>], text: &'t [u8]) -> impl Iterator<Item = (&'a str, &'t [u8])> + Clone {
+    members.iter().filter_map(|member| Some((member.name, member.value_in(text)?)))
+}
+
+/// Returns the metadata that a replacement leads to: members that clients own as sent, all others as stored.
+fn metadata_of_successor<'t>(
+    stored: impl Iterator<Item = (&'t str, &'t [u8])> + Clone,
+    sent: impl Iterator<Item = (&'t str, &'t [u8])> + Clone,
+) -> Option<Vec<(&'t str, &'t [u8])>> {
+    let is_sent = |name: &str| sent.clone().any(|(found, _)| found == name);
+    if !is_sent("name") || !is_sent("resourceVersion") {
+        return None;
+    }
+    let mut next = Vec::with_capacity(METADATA_MEMBERS);
+    for (name, value) in stored.clone() {
+        match name {
+            // The finalizers of an object that is being deleted have rules of their own.
+            "deletionTimestamp" | "deletionGracePeriodSeconds" => return None,
+            "managedFields" if !is_sent(name) => next.push((name, value)),
+            name if KEPT.contains(&name) => next.push((name, value)),
+            _ => {}
+        }
+    }
+    for (name, value) in sent {
+        if KEPT.contains(&name) {
+            let (_, kept) = stored.clone().find(|(found, _)| *found == name)?;
+            let is_ignored = match name {
+                "creationTimestamp" | "generation" => true,
+                "namespace" | "uid" => value == b"\"\"",
+                _ => false,
+            };
+            if !is_ignored && value != kept {
+                return None;
+            }
+            continue;
+        }
+        match name {
+            "deletionTimestamp" | "deletionGracePeriodSeconds" => return None,
+            // This value removes the entries of all managers.
+            "managedFields" if value == b"[{}]" => return None,
+            "selfLink" => {}
+            _ => next.push((name, value)),
+        }
+    }
+    next.sort_unstable_by_key(|(name, _)| *name);
+    Some(next)
+}
+
+/// Members of metadata for which there is room at first.
+const METADATA_MEMBERS: usize = 12;
+
+#[cfg(test)]
+mod tests;
