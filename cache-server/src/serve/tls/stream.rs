@@ -5,7 +5,8 @@
 //!
 //! A record of its own for each write costs a fast reader a system call and a segment for each 16 KiB, and many records
 //! for each write cost a slow reader their unsent bytes in the kernel. Therefore a reader gets writes of many records
-//! once it has read [`FAST_BYTES`] without keeping the server waiting for [`SLOW_AFTER`].
+//! once it has read [`FAST_BYTES`] without keeping the server waiting for [`SLOW_AFTER`], and one that keeps it waiting
+//! gets records of [`SLOW_RECORD_BYTES`].
 
 use std::{
     io::{self, IoSlice},
@@ -29,6 +30,10 @@ const GATHERED_BYTES: usize = 72 << 10;
 /// hold for a client that reads slowly.
 const FAST_BYTES: usize = 256 << 10;
 
+/// Bytes of a record for a slow reader. The kernel holds one unsent record more than half of its limit, so smaller records
+/// save memory; records of 8 KiB would cost a third more CPU.
+const SLOW_RECORD_BYTES: usize = 12 << 10;
+
 /// Time for which a socket may be full before its client is slow.
 const SLOW_AFTER: Duration = Duration::from_millis(20);
 
@@ -37,13 +42,15 @@ pub(in crate::serve) struct TlsStream<S> {
     stream: Box<tokio_rustls::server::TlsStream<S>>,
     /// Bytes that were written since the reader was slow; at most [`FAST_BYTES`].
     fast_bytes: usize,
+    /// True from a slow read to the next [`FAST_BYTES`] that are read fast.
+    is_slow: bool,
     /// Time since which a write waits for room.
     blocked_since: Option<Instant>,
 }
 
 impl<S> TlsStream<S> {
     pub(super) fn new(stream: tokio_rustls::server::TlsStream<S>) -> Self {
-        Self { stream: Box::new(stream), fast_bytes: 0, blocked_since: None }
+        Self { stream: Box::new(stream), fast_bytes: 0, is_slow: false, blocked_since: None }
     }
 
     /// Returns the stream below.
@@ -65,10 +72,9 @@ impl<S: Socket> TlsStream<S> {
             return Poll::Pending;
         }
         if self.blocked_since.take().is_some_and(|since| since.elapsed() >= SLOW_AFTER) {
-            self.fast_bytes = 0;
+            (self.fast_bytes, self.is_slow) = (0, true);
         }
-        let is_fast = self.fast_bytes >= FAST_BYTES;
-        let limit = if is_fast { GATHERED_BYTES } else { TLS_UNSENT_BYTES_MAX };
+        let limit = if self.fast_bytes >= FAST_BYTES { GATHERED_BYTES } else { self.record_bytes() };
         self.stream.get_mut().1.set_buffer_limit(Some(limit));
         Poll::Ready(Ok(()))
     }
@@ -78,12 +84,18 @@ impl<S: Socket> TlsStream<S> {
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         }
         // A short write is likely to fit, and is encrypted without the system call.
-        if bytes <= TLS_UNSENT_BYTES_MAX { Poll::Ready(Ok(())) } else { self.socket_mut().poll_room(cx) }
+        if bytes <= self.record_bytes() { Poll::Ready(Ok(())) } else { self.socket_mut().poll_room(cx) }
+    }
+
+    /// Returns the bytes that are encrypted for one write to a reader that is not fast.
+    const fn record_bytes(&self) -> usize {
+        if self.is_slow { SLOW_RECORD_BYTES } else { TLS_UNSENT_BYTES_MAX }
     }
 
     fn note(&mut self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(count)) = written {
             self.fast_bytes = (self.fast_bytes + count).min(FAST_BYTES);
+            self.is_slow &= self.fast_bytes < FAST_BYTES;
         }
     }
 }

@@ -205,8 +205,9 @@ impl Socket for TappedStream<TcpStream, WriteNotes> {
     }
 }
 
-/// Goal: a fast reader gets several records in a write, and nothing is encrypted for a socket without room. Method: the
-/// sizes of the writes to a socket whose client reads all, and a write while the socket is full.
+/// Goal: a fast reader gets several records in a write, a slow reader gets small ones, and nothing is encrypted for a
+/// socket without room. Method: the sizes of the writes to a socket whose client reads all, and of a write that waits for
+/// room.
 #[tokio::test]
 async fn writes_have_many_records_only_for_fast_readers() {
     const BATCH: usize = 64 << 10;
@@ -239,8 +240,13 @@ async fn writes_have_many_records_only_for_fast_readers() {
     let mut writing = pin!(stream.write(&batch));
     assert!(futures::poll!(&mut writing).is_pending());
     assert_eq!(writes.lock().len(), sizes.len(), "no byte is encrypted");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_millis(20)).await;
+    tokio::time::resume();
     has_room.store(true, Ordering::Relaxed);
     let count = writing.await.unwrap();
+    let slow = writes.lock()[sizes.len()..].to_vec();
+    assert!(slow.iter().all(|size| *size < TLS_UNSENT_BYTES_MAX), "{slow:?}");
     stream.shutdown().await.unwrap();
     assert!(reading.await.unwrap().unwrap() == vec![7; 16 * BATCH + count]);
 }
