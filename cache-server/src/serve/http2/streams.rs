@@ -141,7 +141,8 @@ impl OwnWatches {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
         let moved = {
             let mut open = self.streams.0.lock();
-            if open.room > 0 && !open.connection.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            // Also without room: a watch may end below, and the next one come before the next poll.
+            if !open.connection.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 open.connection = Some(cx.waker().clone());
             }
             std::mem::take(&mut open.moving)
@@ -162,5 +163,51 @@ impl Drop for OwnWatches {
         };
         // Takes the lock for its count.
         drop(moving);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::{channel::oneshot, task::ArcWake};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct WokenFlag(AtomicBool);
+
+    impl ArcWake for WokenFlag {
+        fn wake_by_ref(this: &Arc<Self>) {
+            this.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Goal: a watch that comes after another one ended is polled, although there was no room before. Method: the
+    /// connection's task has as many watches as it may have, one of them ends, and a further one is handed over.
+    #[test]
+    fn a_watch_wakes_the_connection_once_there_is_room_again() {
+        let streams = Streams::new();
+        let mut watches = OwnWatches::new(streams.clone());
+        let woken = Arc::new(WokenFlag::default());
+        let waker = futures::task::waker(Arc::clone(&woken));
+        let mut poll = || watches.poll(&mut Context::from_waker(&waker));
+        poll();
+        let watch = |ended: oneshot::Receiver<()>| -> RunningStream { Box::pin(async { ended.await.unwrap_or(()) }) };
+        let (mut ends, open): (Vec<_>, Vec<_>) = (0..=OWN_WATCHES_MAX).map(|_| oneshot::channel()).unzip();
+        let mut open = open.into_iter().map(watch);
+        for first in open.by_ref().take(OWN_WATCHES_MAX) {
+            assert!(streams.hand_over(first).is_ok());
+        }
+        poll();
+        let last = streams.hand_over(open.next().expect("one more")).expect_err("there is no room");
+        drop(ends.remove(0));
+        poll();
+        woken.0.store(false, Ordering::SeqCst);
+        assert!(streams.hand_over(last).is_ok());
+        assert!(woken.0.load(Ordering::SeqCst), "the connection's task is not woken");
+        drop(ends);
+        poll();
+        assert_eq!(streams.0.lock().room, OWN_WATCHES_MAX);
     }
 }
