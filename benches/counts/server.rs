@@ -122,7 +122,7 @@ fn renewing() -> Server {
     server
 }
 
-#[library_benchmark(config = limits(6_800_000, 4_720, 794_000))]
+#[library_benchmark(config = limits(6_710_000, 4_720, 794_000))]
 #[bench::nobody_watches(setup = renewing)]
 fn renew_a_lease_100_times(server: Server) -> Server {
     server.answered()

@@ -1,3 +1,5 @@
+//! Plain replacements beside those of decoded bodies.
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -24,7 +26,7 @@ struct Stored {
     entry: Arc<Entry>,
 }
 
-/// What a replacement leads to.
+/// The outcome of a replacement.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Refused,
