@@ -6,7 +6,7 @@ use api_rules::object::{
     Object, WriteRequest, WriteTarget, body,
     metadata::{self, Part},
     options::Options,
-    plain::PlainObject,
+    plain::{self, PlainObject},
     update::{RequestedChange, SentObject, check_uid, version},
 };
 use informer_serving::status::{Reason, Status};
@@ -56,7 +56,8 @@ async fn replace_plainly(
     if options.dry_run || grants::concern(place.ty) {
         return Ok(None);
     }
-    let Some(sent) = PlainObject::read(request) else { return Ok(None) };
+    let Some(text) = plain::text(request) else { return Ok(None) };
+    let Some(sent) = PlainObject::read(place.ty, &text) else { return Ok(None) };
     let Ok(stored) = stored_entry(&app.caches, place).await else { return Ok(None) };
     let draft = sent.succeed(place, &stored).filter(|draft| draft.len() <= app.config.object_bytes_max);
     let Some(draft) = draft else { return Ok(None) };

@@ -7,10 +7,12 @@
 
 mod scan;
 
+use std::borrow::Cow;
+
 use watch_cache::{Draft, Entry};
 
 use self::scan::{PlainMember, PlainScan};
-use super::{WriteRequest, WriteTarget, body, metadata::Part};
+use super::{WriteRequest, WriteTarget, body, metadata::Part, protobuf};
 use crate::{limits::UNREAD_BYTES_MAX, registry::ResourceType, schemas};
 
 /// An object as sent, checked and in canonical form.
@@ -19,17 +21,27 @@ pub struct PlainObject<'a>(PlainScan<'a>);
 /// Members of metadata that a replacement cannot change.
 const KEPT: [&str; 6] = ["creationTimestamp", "generation", "name", "namespace", "resourceVersion", "uid"];
 
+/// Returns the body of a replacement as JSON; `None` if its type or its form is decoded in any case. Cost: none for
+/// JSON, one pass for protobuf.
+pub fn text<'a>(request: &WriteRequest<'a>) -> Option<Cow<'a, [u8]>> {
+    let WriteRequest { ty, content_type, body, .. } = *request;
+    if !ty.is_replaced_whole() || ty.texts.is_some() {
+        return None;
+    }
+    let text = match body::media_type(content_type).as_deref() {
+        None | Some("application/json") => Cow::Borrowed(body),
+        // Such as a node's renewal of its Lease.
+        Some(protobuf::MEDIA_TYPE) if body.len() <= UNREAD_BYTES_MAX => Cow::Owned(protobuf::read_text(body, ty)?),
+        Some(_) => return None,
+    };
+    // Longer texts are weighed while they are decoded.
+    (text.len() <= UNREAD_BYTES_MAX).then_some(text)
+}
+
 impl<'a> PlainObject<'a> {
-    /// Reads the body of a replacement. Returns `None` if it has no plain form. Cost: one pass and one copy.
-    pub fn read(request: &WriteRequest<'a>) -> Option<Self> {
-        let WriteRequest { ty, content_type, body, .. } = *request;
-        let is_json = body::media_type(content_type).is_none_or(|media_type| media_type == "application/json");
-        // Longer texts are weighed while they are decoded.
-        let is_short = body.len() <= UNREAD_BYTES_MAX;
-        if !(is_json && is_short && ty.is_replaced_whole() && ty.texts.is_none()) {
-            return None;
-        }
-        let object = Self(PlainScan::of_object(body, Some(&schemas::of(ty)?))?);
+    /// Reads the [`text`] of a replacement. Returns `None` if it has no plain form. Cost: one pass and one copy.
+    pub fn read(ty: &ResourceType, text: &'a [u8]) -> Option<Self> {
+        let object = Self(PlainScan::of_object(text, Some(&schemas::of(ty)?))?);
         object.is_of(ty).then_some(object)
     }
 

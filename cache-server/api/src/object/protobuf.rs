@@ -105,6 +105,14 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
     Ok(object)
 }
 
+/// Returns the JSON of an object of `ty`. Returns `None` for any other body: [`read`] tells what it is, or the error.
+pub(crate) fn read_text(body: &[u8], ty: &ResourceType) -> Option<Vec<u8>> {
+    let message = open_stored(body)?.ok()?;
+    let is_said = |said: &str, wanted: &str| said.is_empty() || said == wanted;
+    let is_of_type = is_said(&message.api_version, ty.api_version()) && is_said(&message.kind, &ty.kind);
+    if is_of_type && reads(ty) { message.json(ty).ok() } else { None }
+}
+
 /// An object as kube-apiserver stores it: the envelope is decoded.
 #[derive(Debug)]
 pub(crate) struct StoredMessage<'a> {

@@ -16,6 +16,8 @@ use super::{
 };
 use crate::registry::Registry;
 
+const JSON: &str = "application/json";
+
 /// Longest object that the drafts may have.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -49,17 +51,17 @@ impl Stored {
     }
 
     /// Replaces the object by the decoded body.
-    fn decoded(&self, body: &[u8]) -> Outcome {
+    fn decoded(&self, content_type: &str, body: &[u8]) -> Outcome {
         let Self { registry, ty, entry } = self;
-        let mut warnings = Vec::new();
+        let (mut warnings, content_type) = (Vec::new(), Some(content_type));
         let read = || {
-            let mut object = read_valid(registry, ty, None, body, FieldValidation::Warn, &mut Vec::new())?;
+            let mut object = read_valid(registry, ty, content_type, body, FieldValidation::Warn, &mut Vec::new())?;
             match_namespace(ty, "ns", &mut object)?;
             self.target().match_name(&object)?;
             Ok(object)
         };
         let stored = serde_json::from_slice(&entry.object()).expect("a stored object");
-        let next = read_valid(registry, ty, None, body, FieldValidation::Warn, &mut warnings).and_then(|_| {
+        let next = read_valid(registry, ty, content_type, body, FieldValidation::Warn, &mut warnings).and_then(|_| {
             let sent = RequestedChange::Replace(SentObject::new(read()?, &read));
             plan(&self.target(), &stored, &sent, Options::default(), "", &mut Vec::new())
         });
@@ -73,24 +75,32 @@ impl Stored {
 
     /// Replaces the object without decoding the body.
     fn plain(&self, body: &[u8]) -> Option<Outcome> {
+        self.plain_as(JSON, body)
+    }
+
+    fn plain_as(&self, content_type: &str, body: &[u8]) -> Option<Outcome> {
         let request = WriteRequest {
             ty: &self.ty,
             namespace: Some("ns"),
             name: Some("a"),
             subresource: None,
             query: &[],
-            content_type: Some("application/json"),
+            content_type: Some(content_type),
             body,
         };
-        let draft = PlainObject::read(&request)?.succeed(&self.target(), &self.entry)?;
+        let draft = PlainObject::read(&self.ty, &text(&request)?)?.succeed(&self.target(), &self.entry)?;
         Some(if draft.same_content(&self.entry) { Outcome::Unchanged } else { changed(draft) })
     }
 
     /// Asserts that a plain body leads to the outcome of the decoded one. Returns true if it is plain.
     fn assert_equal(&self, body: &[u8]) -> bool {
-        let plain = self.plain(body);
+        self.assert_equal_as(JSON, body)
+    }
+
+    fn assert_equal_as(&self, content_type: &str, body: &[u8]) -> bool {
+        let plain = self.plain_as(content_type, body);
         if let Some(plain) = &plain {
-            assert_eq!(*plain, self.decoded(body), "{}", String::from_utf8_lossy(body));
+            assert_eq!(*plain, self.decoded(content_type, body), "{}", String::from_utf8_lossy(body));
         }
         plain.is_some()
     }
@@ -293,6 +303,62 @@ fn plain_bodies_lead_to_what_their_decoded_form_leads_to() {
             }
             plain += usize::from(stored.assert_equal(&body));
         }
+    }
+    assert!(plain > 500, "{plain} of the changed bodies are plain");
+}
+
+/// Encodes a field of bytes. Numbers must be below 16 here.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let (low, high) = (bytes.len() & 0x7f, bytes.len() >> 7);
+    let length = [u8::try_from(low).expect("seven bits"), u8::try_from(high).expect("a short field")];
+    let length = if high == 0 { vec![length[0]] } else { vec![0x80 | length[0], length[1]] };
+    [&[number << 3 | 2][..], &length, bytes].concat()
+}
+
+/// A renewal as nodes send it: protobuf of a Lease, with an owner and managedFields.
+fn renewal(version: &str) -> Vec<u8> {
+    let owner = [field(1, b"Node"), field(3, b"n"), field(4, b"u2"), field(5, b"v1")].concat();
+    let fields = field(1, br#"{"f:spec":{"f:renewTime":{},"f:holderIdentity":{}}}"#);
+    let manager = [field(1, b"kubelet"), field(2, b"Update"), field(6, b"FieldsV1"), field(7, &fields)].concat();
+    let label = field(11, &[field(1, b"app"), field(2, b"x")].concat());
+    let metadata = [
+        field(1, b"a"),
+        field(3, b"ns"),
+        field(5, b"u1"),
+        field(6, version.as_bytes()),
+        field(8, b"\x08\x80\x92\xda\xca\x06"),
+        label,
+        field(13, &owner),
+    ];
+    // Numbers of 16 and more have two bytes: managedFields is 17.
+    let managed = [&[0x8a, 0x01][..], &field(0, &manager)[1..]].concat();
+    let spec = [field(1, b"h"), vec![2 << 3, 40], field(4, b"\x08\x80\x92\xda\xca\x06\x10\x80\x04")].concat();
+    let raw = [field(1, &[metadata.concat(), managed].concat()), field(2, &spec)].concat();
+    let said = [field(1, b"coordination.k8s.io/v1"), field(2, b"Lease")].concat();
+    [b"k8s\0", &field(1, &said)[..], &field(2, &raw)].concat()
+}
+
+/// Goal: a node's renewal is plain, and no protobuf leads to another result than its decoded form. Method: a renewal, and
+/// random changes of its bytes, with a fixed seed.
+#[test]
+fn a_nodes_renewal_is_plain() {
+    const PROTOBUF: &str = protobuf::MEDIA_TYPE;
+    let stored = lease();
+    assert!(stored.assert_equal_as(PROTOBUF, &renewal("7")));
+    let Some(Outcome::Changed(next)) = stored.plain_as(PROTOBUF, &renewal("7")) else { panic!("no change") };
+    assert!(next.contains(r#""leaseDurationSeconds":40,"renewTime":"2026-"#), "{next}");
+    assert_eq!(stored.plain_as(PROTOBUF, &renewal("6")), None, "another version");
+    assert_eq!(config_map().plain_as(PROTOBUF, &renewal("7")), None, "another type");
+    assert_eq!(stored.plain_as(JSON, &renewal("7")), None);
+    assert_eq!(stored.plain_as("application/yaml", LEASE.as_bytes()), None);
+    let (mut random, mut plain) = (fastrand::Rng::with_seed(18), 0);
+    for _ in 0..20_000 {
+        let mut body = renewal("7");
+        for _ in 0..random.usize(1..3) {
+            let at = random.usize(..body.len());
+            body[at] = if random.bool() { random.u8(..) } else { body[at] ^ 1 << random.u8(..8) };
+        }
+        plain += usize::from(stored.assert_equal_as(PROTOBUF, &body));
     }
     assert!(plain > 500, "{plain} of the changed bodies are plain");
 }
