@@ -83,7 +83,8 @@ impl Slices {
             return;
         }
         self.bytes += other.bytes;
-        self.remove_sent();
+        // Removes the sent slots: a queue that never becomes empty would keep all of them.
+        self.list.drain(..std::mem::take(&mut self.first));
         self.list.extend(other.list.drain(other.first..));
     }
 
@@ -108,43 +109,19 @@ impl Slices {
         if bytes == self.bytes {
             return std::mem::take(self);
         }
+        assert!(bytes < self.bytes, "split behind the end");
         let mut head = Self { list: Vec::with_capacity(self.len_within(bytes)), first: 0, bytes: 0 };
-        self.move_to(bytes, &mut head);
-        head
-    }
-
-    /// Moves the first `bytes` bytes to the end of `into`, without a copy. Frees the capacity once no bytes are left.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    pub fn move_to(&mut self, bytes: usize, into: &mut Self) {
-        assert!(bytes <= self.bytes, "split behind the end");
-        if bytes == self.bytes && into.list.capacity() == 0 {
-            *into = std::mem::take(self);
-            return;
+        while head.bytes < bytes {
+            let (slice, room) = (&mut self.list[self.first], bytes - head.bytes);
+            if slice.len() <= room {
+                head.push(std::mem::take(slice));
+                self.first += 1;
+            } else {
+                head.push(slice.split_to(room));
+            }
         }
         self.bytes -= bytes;
-        into.remove_sent();
-        let mut left = bytes;
-        while left > 0 {
-            let slice = &mut self.list[self.first];
-            let moved = if slice.len() <= left {
-                self.first += 1;
-                std::mem::take(slice)
-            } else {
-                slice.split_to(left)
-            };
-            left -= moved.len();
-            into.push(moved);
-        }
-        if self.is_empty() {
-            *self = Self::new();
-        }
-    }
-
-    /// Removes the slots of sent slices: a queue that never becomes empty would keep all of them.
-    fn remove_sent(&mut self) {
-        self.list.drain(..std::mem::take(&mut self.first));
+        head
     }
 
     /// Removes all slices and keeps the capacity.
@@ -243,7 +220,6 @@ mod tests {
             assert_eq!(slices.len_within(width), within);
             let mut head = slices.split_to(width);
             assert_eq!((head.bytes(), head.len(), slices.bytes()), (width, within, 10 - width));
-            slices.move_to(slices.bytes() / 2, &mut head);
             head.append(slices);
             assert_eq!(head.copy_to_bytes(10), "abcdefghij", "width {width}");
             assert!(head.is_empty());
@@ -261,11 +237,7 @@ mod tests {
         };
         let mut rest = more();
         for round in 0..1_000 {
-            if round % 3 == 0 {
-                rest.append(more());
-            } else {
-                more().move_to(10, &mut rest);
-            }
+            rest.append(more());
             if round % 2 == 0 {
                 assert_eq!(rest.split_to(10).remaining(), 10);
             } else {

@@ -12,16 +12,8 @@ mod overdue;
 mod paged;
 mod preface;
 mod settings;
-mod streams;
 
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
@@ -31,12 +23,12 @@ use tokio::{sync::watch, time::timeout};
 use self::{
     flood::FloodTap,
     gather::{GatheredStream, Outbox},
+    overdue::Streams,
     paged::{PagedBody, SHARED_PAGE_BYTES},
     preface::{PrefaceFlag, PrefaceTap},
     settings::SettingsTap,
-    streams::{OwnWatches, Streams},
 };
-use super::{handler::Handler, own_wakes::OwnWakes, socket::Socket, tap::TappedStream};
+use super::{handler::Handler, socket::Socket, tap::TappedStream};
 use crate::{
     budget::Room,
     limits::{
@@ -74,15 +66,13 @@ pub(super) async fn serve<S: Socket>(
     let stream = TappedStream { stream, tap: FloodTap::new() };
     let stream = TappedStream { stream, tap: SettingsTap::new(outbox.clone()) };
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler, outbox)));
-    let watches = OwnWatches::new(streams.clone());
-    let mut turns = ConnectionTurns { gathered, watches, own_wakes: OwnWakes::new() };
     tokio::select! {
-        ended = poll_fn(|cx| turns.poll(connection.as_mut(), cx)) => return ended,
+        ended = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)) => return ended,
         () = begun.is_late() => return Ok(()),
         () = app.crowd.outlasts_idle(|| streams.idle_since()) => {
             connection.as_mut().graceful_shutdown();
             // The connection is idle, so it ends as soon as its client has read that.
-            let ended = poll_fn(|cx| turns.poll(connection.as_mut(), cx));
+            let ended = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx));
             return timeout(GOODBYE_WAIT, ended).await.unwrap_or(Ok(()));
         }
         _ = closed.changed() => {}
@@ -92,31 +82,11 @@ pub(super) async fn serve<S: Socket>(
         return Ok(());
     }
     connection.as_mut().graceful_shutdown();
-    poll_fn(|cx| turns.poll(connection.as_mut(), cx)).await
+    poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)).await
 }
 
 /// Time for an idle client to confirm that its connection ends, while other clients wait for its slot.
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
-
-/// The turns of a connection's task.
-struct ConnectionTurns<S> {
-    gathered: GatheredStream<S>,
-    watches: OwnWatches,
-    own_wakes: OwnWakes,
-}
-
-impl<S: Socket> ConnectionTurns<S> {
-    /// Polls the connection with its own watches, again while they wake each other, then sends the frames.
-    fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
-        let Self { gathered, watches, own_wakes } = self;
-        gathered.poll_turn(cx, |cx| {
-            own_wakes.poll(cx, |cx| {
-                watches.poll(cx);
-                connection.as_mut().poll(cx)
-            })
-        })
-    }
-}
 
 /// Answers requests with paged bodies.
 struct Pages {
@@ -144,7 +114,6 @@ impl Service<Request<Incoming>> for Pages {
             let response = answer.await;
             if let Some(term) = response.body().term() {
                 overdue::set_term(term);
-                streams::note_watch();
             }
             // hyper does not poll the body before the window opens.
             overdue::note_given();

@@ -10,6 +10,7 @@
 //! connection is being polled, or while the socket accepts no more bytes: at most [`GATHERED_BYTES`] and one page.
 
 use std::{
+    collections::VecDeque,
     io::{self, IoSlice},
     pin::Pin,
     sync::{
@@ -61,8 +62,14 @@ struct OutboxState {
     frame_bytes: AtomicUsize,
     /// Bytes of pages that h2 has not written yet.
     unsent: AtomicUsize,
-    /// Payloads that h2 has written, in this order, and [`GatheredStream`] has not sent.
-    payloads: Mutex<Slices>,
+    payloads: Mutex<Payloads>,
+}
+
+/// Slices of the payloads that h2 has written, in this order, and [`GatheredStream`] has not sent.
+#[derive(Debug, Default)]
+struct Payloads {
+    slices: VecDeque<Bytes>,
+    bytes: usize,
 }
 
 impl Default for Outbox {
@@ -98,31 +105,38 @@ impl Outbox {
         self.0.unsent.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Appends the first `bytes` bytes of a page, which h2 has written as filler.
-    pub(super) fn pass(&self, page: &mut Slices, bytes: usize) {
+    /// Appends slices that h2 has written as filler.
+    pub(super) fn pass(&self, payload: Slices) {
         let mut payloads = self.0.payloads.lock();
-        if payloads.is_empty() {
-            // h2 advances a page in two steps, which may split a slice.
-            payloads.reserve(page.len() + 1);
-        }
-        page.move_to(bytes, &mut payloads);
+        payloads.bytes += payload.bytes();
+        payloads.slices.extend(payload);
     }
 
     /// Returns the number of slices that were passed.
     fn slices(&self) -> usize {
-        self.0.payloads.lock().len()
+        self.0.payloads.lock().slices.len()
     }
 
     /// Moves the next `bytes` bytes that were passed into `wire`.
     ///
     /// # Errors
     /// There are fewer.
-    fn take(&self, bytes: usize, wire: &mut Slices) -> io::Result<()> {
+    fn take(&self, mut bytes: usize, wire: &mut Slices) -> io::Result<()> {
         let mut payloads = self.0.payloads.lock();
-        if payloads.bytes() < bytes {
-            return Err(io::Error::other("a frame has no payload"));
+        payloads.bytes = payloads.bytes.checked_sub(bytes).ok_or_else(|| io::Error::other("a frame has no payload"))?;
+        while bytes > 0
+            && let Some(mut slice) = payloads.slices.pop_front()
+        {
+            if slice.len() > bytes {
+                payloads.slices.push_front(slice.split_off(bytes));
+            }
+            bytes -= slice.len();
+            wire.push(slice);
         }
-        payloads.move_to(bytes, wire);
+        if payloads.bytes == 0 {
+            // Frees the capacity.
+            *payloads = Payloads::default();
+        }
         Ok(())
     }
 }
@@ -143,10 +157,10 @@ impl<S: AsyncWrite + Unpin> GatheredStream<S> {
         Self(Arc::new(Mutex::new(FrameGatherer { stream, outbox, frames, wire, is_blocked, failed })))
     }
 
-    /// Calls `poll`, which writes to this stream, then sends the frames that it wrote. The next read returns an error
-    /// of the stream; this function wakes the task for it.
-    pub(super) fn poll_turn<T>(&self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        let polled = poll(cx);
+    /// Polls `connection`, which writes to this stream, then sends the frames that it wrote. The next read returns
+    /// an error of the stream; this function wakes the task for it.
+    pub(super) fn poll_turn<C: Future>(&self, connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let polled = connection.poll(cx);
         let mut gatherer = self.0.lock();
         if let Poll::Ready(Err(error)) = gatherer.poll_send(cx) {
             gatherer.failed = Some(error);
@@ -176,13 +190,11 @@ impl<S: AsyncWrite + Unpin> FrameGatherer<S> {
             return Ok(());
         }
         if self.wire.is_empty() {
-            // A part is one slice of its own, or ends within one of the page.
-            self.wire.reserve(self.frames.parts.len() + self.outbox.slices());
+            self.wire.reserve(self.frames.parts.len() * 2 + self.outbox.slices());
         }
-        let mut own = Bytes::from(std::mem::take(&mut self.frames.own));
         for part in std::mem::take(&mut self.frames.parts) {
             match part {
-                FramePart::Own(count) => self.wire.push(own.split_to(count)),
+                FramePart::Own(bytes) => self.wire.push(Bytes::from(bytes)),
                 FramePart::Payload(count) => self.outbox.take(count, &mut self.wire)?,
             }
         }
@@ -248,16 +260,13 @@ struct FrameScan {
     is_confirmed: bool,
     /// Parts since the last [`FrameGatherer::settle`].
     parts: Vec<FramePart>,
-    /// Bytes of the parts that are no payload.
-    own: Vec<u8>,
 }
 
-/// Number of bytes of a part.
 #[derive(Debug, PartialEq, Eq)]
 enum FramePart {
-    /// Bytes of h2 or frame heads.
-    Own(usize),
-    /// Bytes of pages.
+    /// Bytes of h2.
+    Own(Vec<u8>),
+    /// So many bytes of pages.
     Payload(usize),
 }
 
@@ -314,14 +323,14 @@ impl FrameScan {
     }
 
     fn own(&mut self, bytes: &[u8]) {
-        if self.parts.is_empty() {
-            self.parts.reserve_exact(PARTS_OF_PAGE);
-            self.own.reserve_exact(PARTS_OF_PAGE / 2 * FRAME_HEAD_BYTES);
-        }
-        self.own.extend_from_slice(bytes);
         match self.parts.last_mut() {
-            Some(FramePart::Own(count)) => *count += bytes.len(),
-            _ => self.parts.push(FramePart::Own(bytes.len())),
+            Some(FramePart::Own(own)) => own.extend_from_slice(bytes),
+            _ => {
+                if self.parts.is_empty() {
+                    self.parts.reserve_exact(PARTS_OF_PAGE);
+                }
+                self.parts.push(FramePart::Own(bytes.to_vec()));
+            }
         }
     }
 }
@@ -374,6 +383,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GatheredStream<S> {
 mod tests {
     use std::{convert::Infallible, future::poll_fn};
 
+    use bytes::BytesMut;
     use http::{Request, Response};
     use http_body_util::{BodyExt as _, Empty};
     use hyper::{client, server, service::service_fn};
@@ -419,7 +429,7 @@ mod tests {
             builder.max_send_buf_size(SHARED_PAGE_BYTES);
             let stream = TappedStream { stream: gathered.clone(), tap: SettingsTap::new(in_tap) };
             let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
-            let _ = poll_fn(|cx| gathered.poll_turn(cx, |cx| connection.as_mut().poll(cx))).await;
+            let _ = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)).await;
         });
         let mut builder = client::conn::http2::Builder::new(TokioExecutor::new());
         builder
@@ -459,18 +469,6 @@ mod tests {
         }
     }
 
-    /// Returns the bytes of all parts, with `payload` for each byte of a page.
-    fn parts(scan: &FrameScan, payload: u8) -> Vec<u8> {
-        let (mut own, mut parts) = (&scan.own[..], Vec::new());
-        for part in &scan.parts {
-            match part {
-                FramePart::Own(count) => parts.extend_from_slice(own.split_off(..*count).expect("has the bytes")),
-                FramePart::Payload(count) => parts.extend(vec![payload; *count]),
-            }
-        }
-        parts
-    }
-
     /// Goal: the scan finds each frame wherever writes split it. Method: every split of three frames in two writes.
     #[test]
     fn heads_and_payloads_may_be_split_anywhere() {
@@ -480,7 +478,14 @@ mod tests {
             let mut scan = FrameScan::default();
             scan.accept(&whole[..at], DEFAULT_FRAME_BYTES);
             scan.accept(&whole[at..], DEFAULT_FRAME_BYTES);
-            assert_eq!(parts(&scan, b'.'), whole, "split at {at}");
+            let mut seen = BytesMut::new();
+            for part in &scan.parts {
+                match part {
+                    FramePart::Own(bytes) => seen.extend_from_slice(bytes),
+                    FramePart::Payload(count) => seen.extend_from_slice(&vec![b'.'; *count]),
+                }
+            }
+            assert_eq!(seen, whole, "split at {at}");
             assert_eq!(scan.parts.iter().filter(|part| matches!(part, FramePart::Payload(3))).count(), 1);
         }
     }
@@ -501,9 +506,16 @@ mod tests {
         ] {
             let mut scan = FrameScan::default();
             scan.accept(&whole, 4);
+            let mut seen = Vec::new();
+            for part in scan.parts {
+                match part {
+                    FramePart::Own(own) => seen.extend(own),
+                    FramePart::Payload(count) => seen.extend(vec![7; count]),
+                }
+            }
             let expected: Vec<u8> =
                 expected.into_iter().flat_map(|(kind, flags, length)| frame(kind, flags, length)).collect();
-            assert_eq!(parts(&scan, 7), expected);
+            assert_eq!(seen, expected);
         }
     }
 
@@ -515,8 +527,9 @@ mod tests {
         let mut writer = gathered.clone();
         let frame = [b"\0\0\x01\0\0\0\0\0\x01".as_slice(), &[0]].concat();
         tokio::io::AsyncWriteExt::write_all(&mut writer, &frame).await.expect("is accepted");
+        let mut idle = std::pin::pin!(std::future::pending::<()>());
         poll_fn(|cx| {
-            assert!(gathered.poll_turn(cx, |_| Poll::<()>::Pending).is_pending());
+            assert!(gathered.poll_turn(idle.as_mut(), cx).is_pending());
             Poll::Ready(())
         })
         .await;

@@ -76,7 +76,7 @@ impl Buf for DataPage {
 
     fn advance(&mut self, count: usize) {
         self.outbox.remove(count);
-        self.outbox.pass(&mut self.slices, count);
+        self.outbox.pass(self.slices.split_to(count));
     }
 }
 
