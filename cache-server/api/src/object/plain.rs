@@ -57,7 +57,7 @@ impl<'a> PlainObject<'a> {
     }
 
     /// Returns the members with their values, sorted by name.
-    fn members(&self) -> impl Iterator<Item = (&'a str, &[u8])> + Clone {
+    fn members(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         values(&self.0.members, &self.0.text)
     }
 
@@ -76,8 +76,8 @@ impl<'a> PlainObject<'a> {
 }
 
 /// Returns the members that are not dropped, with their values in `text`.
-fn values<'a, 't>(members: &'t [PlainMember<'a>], text: &'t [u8]) -> impl Iterator<Item = (&'a str, &'t [u8])> + Clone {
-    members.iter().filter_map(|member| Some((member.name, member.value_in(text)?)))
+fn values<'t>(members: &'t [PlainMember<'_>], text: &'t [u8]) -> impl Iterator<Item = (&'t str, &'t [u8])> + Clone {
+    members.iter().filter_map(|member| Some((&*member.name, member.value_in(text)?)))
 }
 
 /// Returns the metadata that a replacement leads to: members that clients own as sent, all others as stored.

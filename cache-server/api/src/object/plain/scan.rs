@@ -4,6 +4,10 @@
 //! INVARIANT: the text equals the text of the decoded and checked value. Texts for which that would take decoding, and
 //! values that the checks would refuse, complain about or convert, end the scan without a result.
 
+use std::borrow::Cow;
+
+use informer_core::wire::json;
+
 use crate::schemas::{JsonKind, ShapeMember, ValueShape};
 
 /// Nesting of objects and lists that a scan follows; Kubernetes' own types nest up to about ten levels.
@@ -30,7 +34,8 @@ pub(super) struct PlainScan<'a> {
 /// A member of an object that was written.
 #[derive(Debug)]
 pub(super) struct PlainMember<'a> {
-    pub(super) name: &'a str,
+    /// Without escapes. Keys of managedFields have some: `k:{\"uid\":\"…\"}`.
+    pub(super) name: Cow<'a, str>,
     /// Offsets of the name, of the value and of the end in the text. They are equal if the member is dropped.
     start: usize,
     value: usize,
@@ -151,17 +156,21 @@ impl<'a> PlainScan<'a> {
 
     /// Scans a member, and writes it with a comma, unless its value counts as absent.
     fn member(&mut self, shape: Option<&ValueShape>, depth: usize) -> Option<()> {
+        let from = self.at;
         self.take(b'"')?;
-        let name = self.string().filter(|name| !name.contains('\\'))?;
+        let text = self.string()?;
+        let is_plain = !text.contains('\\');
+        let name =
+            if is_plain { Cow::Borrowed(text) } else { json::string(self.source.get(from..self.at)?.as_bytes())? };
         self.skip_space();
         self.take(b':')?;
         self.skip_space();
         let start = self.text.len();
         self.text.push(b'"');
-        self.text.extend_from_slice(name.as_bytes());
+        self.text.extend_from_slice(text.as_bytes());
         self.text.extend_from_slice(b"\":");
         let value = self.text.len();
-        let is_dropped = match shape.map_or(ShapeMember::Free(None), |shape| shape.member(name)) {
+        let is_dropped = match shape.map_or(ShapeMember::Free(None), |shape| shape.member(&name)) {
             ShapeMember::Known(_) if self.peek()? == b'n' => {
                 self.at += 1;
                 self.word("ull")?;
@@ -284,6 +293,6 @@ impl<'a> PlainScan<'a> {
 
 /// Sorts members by name, and returns true if two have one name.
 fn has_duplicate(members: &mut [PlainMember<'_>]) -> bool {
-    members.sort_unstable_by_key(|member| member.name);
+    members.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     members.windows(2).any(|pair| pair[0].name == pair[1].name)
 }
