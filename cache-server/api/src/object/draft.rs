@@ -32,10 +32,8 @@ pub fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     if 1 + object.values().map(depth).max().unwrap_or_default() > DEPTH_MAX {
         return Err(Status::bad_request(format!("the object is nested deeper than {DEPTH_MAX}")));
     }
-    // Members are sorted, so equal objects have one text once the resourceVersion is a member.
-    let is_normal = !metadata::text(object, "resourceVersion").is_empty();
-    let made = Draft::of_object(&ty.schema, object).map(|draft| if is_normal { draft.normal() } else { draft });
-    made.map_err(|error| match error {
+    // Members are sorted, so equal objects have one text.
+    Draft::of_object(&ty.schema, object).map(Draft::normal).map_err(|error| match error {
         EntryError::TooLarge { bytes } => Status::request_entity_too_large(&format!("the object has {bytes} bytes")),
         EntryError::NotAnObject | EntryError::NoName | EntryError::BadName | _ => {
             Status::bad_request(error.to_string())

@@ -83,7 +83,8 @@ impl Draft {
         Self::of_canonical(schema, Canonical::write(schema, object)?)
     }
 
-    /// Like [`Self::new`], for a decoded object. Cost: one pass and no copy.
+    /// Like [`Self::new`], for a decoded object. An absent resourceVersion gets its sorted place. Cost: one pass and no
+    /// copy.
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -1,6 +1,7 @@
 //! Writes the sorted members of an object, decoded or as JSON, as the canonical text of a draft.
 //!
-//! INVARIANT: the text equals the text that [`Draft::new`](super::Draft::new) makes of the object's compact JSON.
+//! INVARIANT: the text equals the text that [`Draft::new`](super::Draft::new) makes of the object's compact JSON, with an
+//! empty resourceVersion in its sorted place if there is none. Equal objects therefore have equal texts.
 
 use std::{borrow::Cow, mem};
 
@@ -12,6 +13,8 @@ use crate::entry::Schema;
 
 /// Bytes of most objects that are written often: leases, events, nodes without images.
 const USUAL_BYTES: usize = 1 << 10;
+
+const RESOURCE_VERSION: &str = "resourceVersion";
 
 /// Value of a member: decoded, or as compact JSON.
 pub(super) trait MemberValue<'a>: Copy {
@@ -61,7 +64,7 @@ impl<'a> Canonical<'a> {
         while let Some((name, value)) = members.next_if(|(name, _)| *name < "metadata") {
             push_member(&mut body, b',', name, value);
         }
-        let version = metadata.clone().find(|(name, _)| *name == "resourceVersion").map(|(_, value)| value.text());
+        let version = metadata.clone().find(|(name, _)| *name == RESOURCE_VERSION).map(|(_, value)| value.text());
         body.extend_from_slice(br#","metadata":"#);
         let start = body.len();
         let found = MetadataSpans::of_members(&mut body, version.is_some(), metadata)?;
@@ -79,23 +82,23 @@ impl<'a> Canonical<'a> {
 }
 
 impl<'a> MetadataSpans<'a> {
-    /// Writes metadata with an empty resourceVersion in its original position, or first if `has_version` is false.
+    /// Writes metadata with an empty resourceVersion in its sorted place, also if `has_version` is false.
     fn of_members<V: MemberValue<'a>>(
         body: &mut Vec<u8>,
         has_version: bool,
         members: impl Iterator<Item = (&'a str, V)>,
     ) -> Result<Self, EntryError> {
         let mut found = Self::default();
-        let mut separator = b'{';
-        if !has_version {
-            body.push(separator);
-            found.digits_at = push_position(body);
-            separator = b',';
-        }
+        let (mut separator, mut is_missing) = (b'{', !has_version);
         for (name, value) in members {
+            if is_missing && RESOURCE_VERSION < name {
+                is_missing = false;
+                body.push(mem::replace(&mut separator, b','));
+                found.digits_at = push_position(body);
+            }
             let before = body.len();
             let comma = mem::replace(&mut separator, b',');
-            if name == "resourceVersion" {
+            if name == RESOURCE_VERSION {
                 body.push(comma);
                 found.digits_at = push_position(body);
                 continue;
@@ -112,6 +115,10 @@ impl<'a> MetadataSpans<'a> {
                 let comma = usize::from(comma == b'{');
                 found.managed_fields = Span::new(before + comma, body.len() + comma);
             }
+        }
+        if is_missing {
+            body.push(separator);
+            found.digits_at = push_position(body);
         }
         body.push(b'}');
         Ok(found)
@@ -164,7 +171,11 @@ mod tests {
 
     /// Asserts that all three ways lead to one entry, or to one error.
     fn assert_one_entry(value: &Value) {
-        let text = value.to_string();
+        let mut whole = value.clone();
+        if let Some(Value::Object(metadata)) = whole.get_mut("metadata") {
+            metadata.entry(RESOURCE_VERSION).or_insert_with(|| "".into());
+        }
+        let text = whole.to_string();
         let of_text = || Draft::new(&schema(), text.as_bytes());
         assert_equal(&text, of_text(), Draft::of_object(&schema(), object(value)));
         assert_equal(&text, of_text(), of_members(value));
@@ -195,6 +206,7 @@ mod tests {
             json!({"name": "a", "namespace": "b", "resourceVersion": "5", "uid": "u", "labels": {"a/b": "c\"d"}}),
             json!({"managedFields": [{"manager": "m"}], "name": "a", "resourceVersion": ""}),
             json!({"managedFields": [{}], "name": "a"}),
+            json!({"name": "a", "selfLink": "/x", "uid": "u"}),
             json!({"a\nb": 1.5, "name": "a", "namespace": null, "annotations": {"k": null}}),
             json!({"name": ""}),
             json!({"name": "a/b"}),
