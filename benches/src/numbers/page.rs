@@ -16,6 +16,8 @@ const NUMBERS: &str = "numbers.json";
 /// File name of the hand-written notes. Each second-level section is about a case, and shown if that case missed a
 /// target.
 pub(crate) const NOTES: &str = "notes.md";
+/// Runs of at least this many seconds tell how much CPU other programs took.
+const SECONDS_TOLD: f64 = 1.0;
 /// Section of the notes that is always shown.
 const GENERAL: &str = "general";
 
@@ -90,7 +92,9 @@ pub(crate) fn machine(machine: &Machine) -> String {
 fn method(report: &Report) -> String {
     let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock);
     let runs = own().map(|outcome| outcome.runs.len()).max().unwrap_or_default();
-    let others = own().flat_map(|outcome| &outcome.runs).map(|run| run.others_percent).fold(0.0, f64::max);
+    // The kernel counts in ticks of 10 ms, which say little about a shorter run.
+    let runs_told = own().flat_map(|outcome| &outcome.runs).filter(|run| SECONDS_TOLD <= run.seconds);
+    let others = runs_told.map(|run| run.others_percent).fold(0.0, f64::max);
     let mut text = String::new();
     if 1 < runs {
         let _ = writeln!(
