@@ -20,7 +20,10 @@ use std::{
     sync::Arc,
 };
 
-use cache_server::{limits::SOCKET_SEND_BYTES, populate::PopulateSpec};
+use cache_server::{
+    limits::{LISTEN_BACKLOG, SOCKET_SEND_BYTES},
+    populate::PopulateSpec,
+};
 use clap::Parser;
 use mio::{Events, Interest, Poll, Token, net::TcpListener};
 use rustls::{
@@ -32,8 +35,6 @@ use rustls::{
 use self::{connection::Connection, link::Link, objects::Objects};
 
 const LISTENER: Token = Token(usize::MAX);
-/// Connections that wait to be accepted, as at the measured server.
-const BACKLOG: i32 = 4_096;
 /// Sockets that one `epoll_wait` returns, as in tokio.
 const EVENTS: usize = 1_024;
 /// Bytes of one read.
@@ -97,11 +98,11 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_send_buffer_size(SOCKET_SEND_BYTES as usize)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(i32::try_from(LISTEN_BACKLOG).map_err(io::Error::other)?)?;
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// TLS 1.3 with the ciphers in the order of the measured server.
+/// TLS with the cipher that the measured server prefers.
 fn tls(certificate: &PathBuf, key: &PathBuf) -> io::Result<Arc<ServerConfig>> {
     let other = io::Error::other::<rustls::pki_types::pem::Error>;
     let chain = CertificateDer::pem_file_iter(certificate).map_err(other)?.collect::<Result<_, _>>().map_err(other)?;

@@ -228,8 +228,7 @@ impl Report {
         known.find(|known| known.started == self.started).map_or(0, |known| known.runs.len())
     }
 
-    /// Returns the bare server's value of a row. For a case over HTTP/2 it is that of HTTP/1.1: the same bytes without
-    /// frames.
+    /// Returns the bare server's value of a row. A case over HTTP/2 has the value over HTTP/1.1, without frames.
     pub(crate) fn floor(&self, case: &str, row: usize) -> Option<f64> {
         let case = case.replace("-h2", "-h1");
         self.floors.iter().find(|floor| floor.case == case)?.rows.get(row)?.value

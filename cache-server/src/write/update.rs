@@ -57,11 +57,9 @@ async fn replace_plainly(
         return Ok(None);
     }
     let Some(text) = plain::text(request) else { return Ok(None) };
-    let Ok(stored) = stored_entry(&app.caches, place).await else { return Ok(None) };
-    if !stored.is_normal() {
-        return Ok(None);
-    }
+    // First, because a read may ask the storage, and the caller of an unusual body reads again.
     let Some(sent) = PlainObject::read(place.ty, &text) else { return Ok(None) };
+    let Ok(stored) = stored_entry(&app.caches, place).await else { return Ok(None) };
     let draft = sent.succeed(place, &stored).filter(|draft| draft.len() <= app.config.object_bytes_max);
     let Some(draft) = draft else { return Ok(None) };
     if draft.same_content(&stored) {

@@ -46,7 +46,7 @@ impl Query {
 /// Splits a path at its slashes. Cost: one allocation for usual paths.
 #[must_use]
 pub fn segments(path: &str) -> Vec<&str> {
-    /// Segments of the longest usual path: that of a subresource of an object.
+    /// Number of segments in the path of a subresource, the longest usual path.
     const USUAL: usize = 8;
     let (mut segments, mut rest) = (Vec::with_capacity(USUAL), path);
     // Segments are short: comparing each byte is faster than a search for the next slash.

@@ -3,7 +3,7 @@
 //!
 //! INVARIANT: a draft of this module equals the draft that [`plan`](super::update::plan) leads to. Whatever is unusual
 //! in a body or in the stored object has no plain form, and is decoded: errors, complaints about fields, duplicate
-//! members, escaped names, nulls in lists and maps, fractions, objects that are being deleted.
+//! members, unusual escapes, nulls in lists and maps, fractions, objects that are being deleted.
 
 mod scan;
 
