@@ -179,6 +179,14 @@ fn usual_bodies_are_plain() {
     assert_eq!(config_map().plain(unchanged), Some(Outcome::Unchanged));
 }
 
+/// Goal: the first update of an object is plain, too. Method: an object as a create stores it, without a resourceVersion.
+#[test]
+fn a_created_object_is_replaced_without_decoding() {
+    let metadata = json!({"name": "a", "namespace": "ns", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"});
+    let created = Stored::new("", "configmaps", &json!({ "metadata": metadata, "data": {"k": "v"} }));
+    assert!(created.assert_equal(br#"{"data":{"k":"w"},"metadata":{"resourceVersion":"7","name":"a"}}"#));
+}
+
 /// Goal: bodies with anything unusual are decoded. Method: a table of changes to a plain body.
 #[test]
 fn unusual_bodies_are_not_plain() {
