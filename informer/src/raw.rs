@@ -236,6 +236,12 @@ impl Events {
         self.progress.borrow().age()
     }
 
+    /// Index of the endpoint in use, in the cluster's order of preference.
+    #[must_use]
+    pub fn endpoint(&self) -> usize {
+        self.progress.borrow().endpoint
+    }
+
     /// Bytes received in the bodies of accepted responses.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {
