@@ -65,7 +65,7 @@ impl Authorizer {
         if modes.is_empty() {
             modes.push(if has_upstream { AuthorizationMode::Upstream } else { AuthorizationMode::AlwaysAllow });
         }
-        let followed = Arc::new(FollowedPolicies::new(&modes));
+        let followed = Arc::new(FollowedPolicies::new(&modes, has_upstream));
         Self { modes, followed, policies: None, subjects: None, metrics }
     }
 

@@ -1,7 +1,7 @@
 //! ClusterRoles that collect the rules of others by their labels.
 //!
-//! In a cluster, a controller writes the collected rules into the role. This server collects them itself, so that they
-//! have an effect at once, and also where no controller runs. The result is equal.
+//! In a cluster, a controller writes the collected rules into the role, and those count there (`RbacPolicy::of_cluster`).
+//! Without one, this server collects them itself, so that they have an effect at once.
 //!
 //! Source: Kubernetes `pkg/controller/clusterroleaggregation`.
 

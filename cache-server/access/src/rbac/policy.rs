@@ -28,6 +28,8 @@ pub struct RbacPolicy {
     bindings: HashMap<RbacKey, BoundSubjects>,
     users: HashMap<String, SubjectGrants>,
     groups: HashMap<String, SubjectGrants>,
+    /// True if aggregated roles have the rules that are stored in them.
+    is_collected: bool,
 }
 
 /// Namespace and name; the namespace of cluster-scoped objects is empty.
@@ -73,6 +75,13 @@ struct Grant {
 }
 
 impl RbacPolicy {
+    /// Creates the policy of a cluster in which a controller collects the rules of aggregated roles: those that it has
+    /// stored count, as they do for the cluster's own authorizer.
+    #[must_use]
+    pub fn of_cluster() -> Self {
+        Self { is_collected: true, ..Self::default() }
+    }
+
     /// Takes over the current state of an object: JSON, as it is stored. Returns true if a decision may change by it.
     ///
     /// An unreadable object is treated as missing.
@@ -184,7 +193,7 @@ impl RbacPolicy {
         if is_unused {
             self.roles.remove(number);
         }
-        if is_cluster_role {
+        if is_cluster_role && !self.is_collected {
             self.aggregate(number, &labels);
         }
         true

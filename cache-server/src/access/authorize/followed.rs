@@ -73,13 +73,14 @@ pub(super) struct FollowedPolicies {
 }
 
 impl FollowedPolicies {
-    /// Follows nothing yet.
-    pub(super) fn new(modes: &[AuthorizationMode]) -> Self {
+    /// Follows nothing yet. In front of a cluster, the cluster's own controllers complete its roles.
+    pub(super) fn new(modes: &[AuthorizationMode], has_upstream: bool) -> Self {
         let has = |mode| modes.contains(&mode);
         let rbac = RbacKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Rbac)).map(FollowedKind::Rbac);
         let node = NodeObjectKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Node)).map(FollowedKind::Node);
         let kinds = rbac.chain(node).map(|kind| (kind, Arc::default())).collect();
-        let (rbac, node, are_roles_known) = Default::default();
+        let rbac = RwLock::new(if has_upstream { RbacPolicy::of_cluster() } else { RbacPolicy::default() });
+        let (node, are_roles_known) = Default::default();
         Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0) }
     }
 

@@ -223,6 +223,20 @@ fn aggregated_roles_have_the_rules_of_their_parts() {
     assert_eq!(missing, r#"clusterrole.rbac.authorization.k8s.io "part" not found"#);
 }
 
+/// Goal: in front of a cluster, an aggregated role grants what the cluster's own authorizer grants. Method: a role whose parts
+/// the cluster's controller has not collected yet.
+#[test]
+fn in_front_of_a_cluster_the_stored_rules_count() {
+    let mut policy = RbacPolicy::of_cluster();
+    let aggregation = json!({"clusterRoleSelectors": [{"matchLabels": {"to-admin": "true"}}]});
+    let admin = json!({"aggregationRule": aggregation, "rules": [rule("get", "", "pods", &[])]});
+    set(&mut policy, RbacKind::ClusterRole, "admin", &admin);
+    let part = json!({"metadata": {"labels": {"to-admin": "true"}}, "rules": [rule("delete", "", "pods", &[])]});
+    set(&mut policy, RbacKind::ClusterRole, "part", &part);
+    let rules = policy.rules_of("ClusterRole", "", "admin").unwrap();
+    assert_eq!(rules.iter().map(|rule| &rule.verbs[..]).collect::<Vec<_>>(), [["get"]]);
+}
+
 fn rules(rules: &[Value]) -> Vec<RoleRule> {
     serde_json::from_value(json!(rules)).unwrap()
 }
