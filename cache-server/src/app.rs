@@ -35,7 +35,11 @@ use crate::{
         folder::FolderError,
     },
     stored::removal::DeleteContext,
-    upstream::{connect::UpstreamAddresses, gateway::Upstream},
+    upstream::{
+        connect::{NO_SUCH_TYPE, UpstreamAddresses, UpstreamError},
+        gateway::Upstream,
+        identity::{self, ClusterName},
+    },
 };
 #[cfg(feature = "etcd")]
 use crate::{
@@ -200,14 +204,15 @@ impl App {
         addresses: UpstreamAddresses,
         upstream: &UpstreamConfig,
     ) -> Result<Self, FolderError> {
-        let origin = StateOrigin { server: addresses.origin(), scopes: upstream.scopes.iter().cloned().collect() };
+        let scopes = upstream.scopes.iter().cloned().collect();
+        let origin = StateOrigin { server: addresses.origin(), scopes, cluster: None };
         let folder = upstream.state_dir.as_ref();
         let folder = folder.map(|path| StateFolder::open(path, origin, upstream.saves_secrets)).transpose()?;
         let max_staleness = upstream.max_staleness;
         let upstream = Upstream::new(addresses, upstream);
         let caches = Caches::new(upstream.shared_source(), config.limits.clone()).at_most_stale(max_staleness);
         let caches = match folder {
-            Some(folder) => caches.saved_in(folder),
+            Some(folder) => caches.saved_in(folder.awaiting_cluster()),
             None => caches,
         };
         Ok(Self::assemble(config, caches, |_, _| Writes::Forward(Arc::new(upstream))))
@@ -260,7 +265,7 @@ impl App {
     pub(crate) fn named(&self) -> Vec<(Arc<ResourceType>, bool)> {
         let named = self.upstream().map(|upstream| upstream.named_types(&self.registry.now()));
         let state = |ty: Arc<ResourceType>| {
-            if !self.caches.is_started(&ty) {
+            if !self.caches.is_started(&ty) && self.upstream().is_none_or(Upstream::is_reached) {
                 self.caches.start(&ty);
             }
             let is_filled = self.caches.is_filled(&ty);
@@ -317,8 +322,18 @@ impl App {
     }
 
     /// Reads the stored definitions and follows them from now on, finishes what an earlier process began, and starts the
-    /// caches of named types. Call before serving requests.
+    /// caches of named types. Call before serving requests. With an API server behind this one, waits until it was reached,
+    /// however long that takes.
     pub async fn start(&self) {
+        if let Writes::Forward(upstream) = &self.writes {
+            let cluster = upstream.identity.reached().await;
+            self.caches.settle_cluster(cluster.uid());
+            tokio::spawn(identity::keep_checking(
+                Arc::downgrade(&upstream.identity),
+                Arc::clone(&upstream.last_answer),
+            ));
+            tokio::spawn(follow_cluster(Arc::downgrade(upstream), Arc::downgrade(&self.caches)));
+        }
         self.definitions.settle().await;
         if let Writes::Local(LocalWrites { store, namespaces, duty }) = &self.writes {
             match duty {
@@ -346,6 +361,18 @@ impl App {
         }
     }
 
+    /// Checks the settings that name types, once all types are known.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Scope`] for a scope of a type that does not exist.
+    pub(crate) fn check_scopes(&self) -> Result<(), UpstreamError> {
+        let Some(upstream) = self.upstream().filter(|_| self.definitions.are_known()) else { return Ok(()) };
+        match upstream.unknown_scope(&self.registry.now()) {
+            Some(ty) => Err(UpstreamError::Scope { ty: ty.to_owned(), problem: NO_SUCH_TYPE }),
+            None => Ok(()),
+        }
+    }
+
     /// Stores the roles of a cluster if they decide here and no other program keeps them, and follows what decides.
     async fn start_authorizer(&self) {
         let authorizer = &self.access.authorizer;
@@ -366,6 +393,23 @@ async fn check_right(app: Weak<App>, right: Arc<HeldRight>) -> Result<(), Status
         upstream.check_again(credentials, &right.info, right.is_forwarded).await?;
     }
     app.access.admit_again(&right.caller, &right.info).await
+}
+
+/// Ends all histories when the addresses of the API server have turned to another cluster, until the server is dropped.
+async fn follow_cluster(upstream: Weak<Upstream>, caches: Weak<Caches>) {
+    let Some(mut changes) = upstream.upgrade().map(|upstream| upstream.identity.changes()) else { return };
+    let mut before = changes.borrow_and_update().clone();
+    while changes.changed().await.is_ok() {
+        let cluster = changes.borrow_and_update().clone();
+        let (Some(upstream), Some(caches)) = (upstream.upgrade(), caches.upgrade()) else { return };
+        let uid = cluster.as_ref().and_then(ClusterName::uid);
+        caches.settle_cluster(uid);
+        // A uid that could not be read before names the cluster that the caches have.
+        if before.as_ref().is_some_and(|before| before.uid().is_some()) {
+            upstream.source.lose_histories();
+        }
+        before = cluster;
+    }
 }
 
 /// Pause between two checks whether the named types are filled.

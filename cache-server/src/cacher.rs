@@ -21,14 +21,14 @@ use tokio::{
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
 use self::health::StreamHealth;
-pub(crate) use self::saved::{StateFolder, StateOrigin};
+pub(crate) use self::saved::{StateFolder, StateOrigin, drop_states};
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
     storage::{Source, SourceError, StateRead, StoredState},
 };
 
-/// The type's cache was not listed in time, or no longer runs: 429.
+/// The type's cache was not listed in time, or no longer runs: 429; 503 if its history was lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cache of {resource} is not ready")]
 pub struct CacheNotReady {
@@ -38,6 +38,8 @@ pub struct CacheNotReady {
     pub since: Duration,
     /// True if it will never be ready: the server shuts down.
     pub stopped: bool,
+    /// True if its source has another history than before, whose state is being read: 503.
+    pub lost: bool,
 }
 
 /// A cache that its source does not keep up to date.
@@ -133,6 +135,14 @@ impl Caches {
     pub(crate) fn saved_in(mut self, folder: StateFolder) -> Self {
         self.saved = Some(Arc::new(folder));
         self
+    }
+
+    /// Sets the cluster that the source follows, by its uid; `None` if it cannot be known. Saved states are loaded only after
+    /// that.
+    pub(crate) fn settle_cluster(&self, cluster: Option<&str>) {
+        if let Some(folder) = &self.saved {
+            folder.settle(cluster);
+        }
     }
 
     /// Lets [`Self::recent`] accept a confirmation up to `max_staleness` old. Call before the first read.
@@ -300,14 +310,13 @@ impl Caches {
     /// Returns the caches that have a state, with their types.
     pub(crate) fn filled(&self, registry: &Registry) -> Vec<(Arc<ResourceType>, Reader)> {
         let all = &*self.all.lock();
-        let running = all.running.iter().map(|(id, running)| (registry.by_id(id), running.reader()));
-        running.filter_map(|(ty, reader)| Some((ty.filter(|_| 0 < reader.applied())?, reader))).collect()
+        let running = all.running.iter().map(|(id, running)| (registry.by_id(id), running.readable()));
+        running.filter_map(|(ty, reader)| Some((ty?, reader?))).collect()
     }
 
     /// Returns the type's cache as far as it is; `None` if it has no state.
     pub(crate) fn current(&self, ty: &ResourceType) -> Option<Reader> {
-        let reader = self.all.lock().running.get(ty.id())?.reader();
-        (0 < reader.applied()).then_some(reader)
+        self.all.lock().running.get(ty.id())?.readable()
     }
 
     /// True if the type's cache has a state.
@@ -388,14 +397,15 @@ impl Caches {
     async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, CacheNotReady> {
         let Some(running) = self.started(ty) else { return Err(self.stopped(ty)) };
         let reader = running.reader();
-        if 0 < reader.applied() && (!reader.is_closed() || running.is_stopped()) {
+        if 0 < reader.applied() && (!reader.is_closed() || running.is_stopped()) && !running.health.is_lost() {
             return Ok(reader);
         }
         match timeout_at(deadline, running.listed()).await {
             Ok(Some(reader)) => Ok(reader),
             Ok(None) => Err(self.stopped(ty)),
             Err(_) => {
-                Err(CacheNotReady { resource: ty.id().to_owned(), since: running.since.elapsed(), stopped: false })
+                let (resource, since) = (ty.id().to_owned(), running.since.elapsed());
+                Err(CacheNotReady { resource, since, stopped: false, lost: running.health.is_lost() })
             }
         }
     }
@@ -431,7 +441,8 @@ impl Caches {
     }
 
     fn stopped(&self, ty: &Arc<ResourceType>) -> CacheNotReady {
-        CacheNotReady { resource: ty.id().to_owned(), since: Duration::ZERO, stopped: self.is_stopped() }
+        let (resource, since) = (ty.id().to_owned(), Duration::ZERO);
+        CacheNotReady { resource, since, stopped: self.is_stopped(), lost: false }
     }
 }
 
@@ -440,10 +451,16 @@ impl RunningCache {
         self.reader.borrow().clone()
     }
 
+    /// Returns the reader if it has a state that may be read.
+    fn readable(&self) -> Option<Reader> {
+        Some(self.reader()).filter(|reader| 0 < reader.applied() && !self.health.is_lost())
+    }
+
     /// Returns the reader once it is listed and open; `None` once the tasks have ended.
     async fn listed(&self) -> Option<Reader> {
         let mut readers = self.reader.clone();
         loop {
+            self.health.history().await;
             let reader = readers.borrow_and_update().clone();
             if reader.reached(0).await.is_ok() && !reader.is_closed() {
                 return Some(reader);

@@ -13,6 +13,7 @@ mod files;
 mod flow;
 mod manual;
 mod serve;
+mod state;
 mod storage;
 mod units;
 mod upstream;
@@ -50,6 +51,8 @@ enum Command {
     Churn(client::Churn),
     /// Check, compact, export or import the folder of serve --data-dir.
     Storage(storage::Storage),
+    /// Drop states that serve --upstream saved in its --state-dir.
+    State(state::State),
     /// Print the completions of a shell, such as bash.
     Completions(manual::Completions),
     /// Print the manual page, or write the pages of all commands.
@@ -88,6 +91,7 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
+        Command::State(state) => state::run(&state),
         Command::Completions(asked) => manual::completions(&asked),
         Command::Man(asked) => manual::manual(&asked),
     };
@@ -104,7 +108,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        return fail_input("say what to do: serve, populate or churn, or storage; --help has them all");
+        return fail_input("say what to do: serve, populate or churn, storage or state; --help has them all");
     }
     // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);

@@ -45,7 +45,7 @@ use crate::{
     status,
     upstream::{
         forward::{Forwarder, RequestIdentity},
-        gateway::{Answerer, ReadHead, Upstream},
+        gateway::{self, Answerer, ReadHead, Upstream},
     },
     write,
 };
@@ -70,9 +70,12 @@ where
     let mut answering = log::RequestGuard::new(&app, &parts, verb, resource);
     app.access.begin_audit(&parts, &mut context).await;
     let info = Arc::clone(&context.info);
-    let passage = match admission::admit(&app, &head, &mut context, &route).await {
-        Err(answer) => Err(answer),
-        Ok(()) => passage(&app, &head, &context, &info, &route).await.map_err(Err),
+    let passage = match unreached(&app, &route) {
+        Some(status) => Err(Err(status)),
+        None => match admission::admit(&app, &head, &mut context, &route).await {
+            Err(answer) => Err(answer),
+            Ok(()) => passage(&app, &head, &context, &info, &route).await,
+        },
     };
     let passage = match passage {
         Ok(passage) => passage,
@@ -123,24 +126,32 @@ struct Passage<'a> {
     acting: Option<HeaderMap>,
 }
 
-/// Decides who answers an admitted request: `None` is this server.
+/// Refuses everything but probes until the API server behind this server was reached: nothing that this server has is known
+/// to be of its cluster.
+fn unreached(app: &App, route: &Route) -> Option<Status> {
+    let upstream = app.upstream()?;
+    (!upstream.is_reached() && !matches!(route, Route::Health(..))).then(gateway::unreached)
+}
+
+/// Decides who answers an admitted request: `None` is this server. Fails with the answer if that is decided already.
 async fn passage<'a>(
     app: &'a App,
     head: &'a RequestHead<'_>,
     context: &RequestContext,
     info: &'a RequestInfo,
     route: &'a Route,
-) -> Result<Option<Passage<'a>>, Status> {
+) -> Result<Option<Passage<'a>>, Result<Response, Status>> {
     let Some(upstream) = app.upstream() else { return Ok(None) };
     let checks_rights = app.access.authorizer.decides_by_credentials();
     let read = ReadHead { method: head.method, headers: head.headers, query: &head.query, info, checks_rights };
-    let forwarder = match upstream_answerer(app, upstream, read, route).await? {
+    let forwarder = match upstream_answerer(app, upstream, read, route).await.map_err(Err)? {
         Answerer::Here => return Ok(None),
+        Answerer::Identity(identity) => return Err(Ok(body::json(StatusCode::OK, identity.into()))),
         Answerer::Upstream(forwarder) => forwarder,
     };
     match &context.caller {
         // A static token must not leave this server, and a certificate cannot.
-        Some(caller) if caller.is_local() => acting_passage(upstream, &caller.user, info).await.map(Some),
+        Some(caller) if caller.is_local() => acting_passage(upstream, &caller.user, info).await.map(Some).map_err(Err),
         Some(_) | None => Ok(Some(Passage { forwarder, acting: None })),
     }
 }
@@ -204,8 +215,10 @@ where
 
 /// Returns the Age header of a read from a cache that the API server behind it does not keep up to date at present.
 fn age(app: &App, route: &Route) -> Option<HeaderValue> {
-    let (Some(_), Route::Resource(target)) = (app.upstream(), route) else { return None };
-    Some(app.caches.down_for(&target.ty)?.as_secs().into())
+    let (Some(upstream), Route::Resource(target)) = (app.upstream(), route) else { return None };
+    // A stream may stay open while the API server answers nothing.
+    let age = app.caches.down_for(&target.ty).max(upstream.last_answer.silent_for());
+    Some(age?.as_secs().into())
 }
 
 /// Turns an answer into the response, and records it. `closes` tells the client that the connection ends with it.

@@ -306,6 +306,16 @@ pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
 /// this long, because the kept confirmation is ahead of the new history.
 pub const STALENESS_MAX: Duration = Duration::from_secs(60);
 
+/// Pause between two checks of the addresses of an upstream: whether they answer, and for which cluster. Cost: a read of one
+/// object's metadata at each address.
+pub const IDENTITY_CHECKED_EVERY: Duration = Duration::from_secs(10);
+
+/// Time for the answer to such a check.
+pub const IDENTITY_WAIT: Duration = Duration::from_secs(2);
+
+/// Time that a start waits for the API server before the server listens all the same, and answers 503.
+pub const UPSTREAM_START_WAIT: Duration = Duration::from_secs(2);
+
 /// Addresses of one upstream. A request is tried on each of them once, as long as none of them accepts a connection.
 pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 
@@ -335,7 +345,8 @@ pub const MIRROR_KEY_BYTES_MAX: usize = 1 << 10;
 /// [`MIRROR_DOCUMENT_BYTES_MAX`] for each, as its buffer grows.
 pub const MIRROR_FILLS_MAX: usize = 2;
 
-/// Questions to the upstream on behalf of callers at once. Further ones wait within [`UPSTREAM_ASK_WAIT`].
+/// Questions about callers' rights that the upstream answers at the same time, those of open watches apart. Further ones
+/// wait for [`REVIEW_WAIT`], then their requests get 429.
 pub const UPSTREAM_ASKS_MAX: usize = 256;
 
 /// Time for one question to the upstream, with its connection and its answer.

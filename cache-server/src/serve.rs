@@ -25,7 +25,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 pub use self::tls::TlsError;
@@ -144,6 +144,8 @@ pub struct Server {
     tls: Option<Arc<Acceptor>>,
     /// Names of the settings by which clients may call the server.
     names: Arc<ServerNames>,
+    /// The rest of the start, if the API server behind this server has not answered yet.
+    starting: JoinSet<Result<(), StartError>>,
 }
 
 impl fmt::Debug for Server {
@@ -165,6 +167,35 @@ async fn assemble(config: Config) -> Result<App, StartError> {
         Some(folder) => Ok(App::durable(config, folder).await?),
         None => Ok(App::new(config)),
     }
+}
+
+/// Begins the work of the server. Behind a server that does not answer, goes on in the background after
+/// [`UPSTREAM_START_WAIT`](limits::UPSTREAM_START_WAIT), so that probes find a server that lives and is not ready.
+/// Returns what is left of it.
+async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<Result<(), StartError>>, StartError> {
+    let mut starting = JoinSet::new();
+    if app.config.upstream.as_ref().is_none_or(|upstream| upstream.listens_when_ready) {
+        begin(Arc::clone(app)).await?;
+        return Ok(starting);
+    }
+    starting.spawn(begin(Arc::clone(app)));
+    match timeout(limits::UPSTREAM_START_WAIT, starting.join_next()).await {
+        Ok(Some(Ok(Err(error)))) => return Err(error),
+        Ok(_) => {}
+        Err(_) => tracing::warn!(timeout = ?limits::UPSTREAM_START_WAIT, "upstream start wait timed out"),
+    }
+    Ok(starting)
+}
+
+async fn begin(app: Arc<App>) -> Result<(), StartError> {
+    app.start().await;
+    app.check_scopes()?;
+    let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
+    manifests::into_storage(&app, &app.config.load, existing, &mut 0).await?;
+    if let Some(spec) = &app.config.populate {
+        populate::into_storage(&app, spec).await?;
+    }
+    Ok(flow_objects::begin(&app).await?)
 }
 
 impl Server {
@@ -202,19 +233,13 @@ impl Server {
         let names = Arc::new(ServerNames::listed(&app.config.authentication.hosts));
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
         let app = Arc::new(app);
-        app.start().await;
         app.keep_checking_rights();
-        let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
-        manifests::into_storage(&app, &app.config.load, existing, &mut 0).await?;
-        if let Some(spec) = &app.config.populate {
-            populate::into_storage(&app, spec).await?;
-        }
-        flow_objects::begin(&app).await?;
+        let starting = begin_in_time(&app).await?;
         // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
         let tcp = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        Ok(Self { listeners: Listeners { tcp, unix }, address, app, tls, names })
+        Ok(Self { listeners: Listeners { tcp, unix }, address, app, tls, names, starting })
     }
 
     /// Returns the bound address, with the real port.
@@ -238,7 +263,7 @@ impl Server {
     /// Serves until `shutdown` resolves. Then it stops accepting, ends watches cleanly, lets requests finish for at
     /// most [`Config::grace`], and drops the remaining connections.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { listeners, app, tls, names, .. } = self;
+        let Self { listeners, app, tls, names, mut starting, .. } = self;
         let (closing, closed) = watch::channel(());
         let mut connections = JoinSet::new();
         let trimming = tokio::spawn({
@@ -251,6 +276,11 @@ impl Server {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
+                Some(started) = starting.join_next() => match started {
+                    Ok(Ok(())) => tracing::info!("start completed"),
+                    Ok(Err(error)) => tracing::error!(%error, "start failed"),
+                    Err(error) => tracing::error!(%error, "start failed"),
+                },
                 Some(ended) = connections.join_next() => {
                     report(ended);
                     app.crowd.note(&slots, app.config.connections_max);

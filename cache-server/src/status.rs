@@ -113,6 +113,13 @@ fn retry_after_seconds(since: Duration) -> u32 {
 
 impl From<CacheNotReady> for Status {
     fn from(error: CacheNotReady) -> Self {
+        if error.lost {
+            let details = Some(Details { retry_after_seconds: SOURCE_RETRY_SECONDS, ..Details::default() });
+            return Self {
+                details,
+                ..Self::unavailable("the API server's history has changed: its state is being read")
+            };
+        }
         let text = if error.stopped { "apiserver cacher is stopped" } else { "storage is (re)initializing" };
         Self::too_many_requests(text, retry_after_seconds(error.since))
     }
@@ -175,7 +182,8 @@ mod tests {
 
     #[test]
     fn every_error_has_its_code() {
-        let not_ready = |stopped| CacheNotReady { resource: "pods".into(), since: Duration::ZERO, stopped };
+        let not_ready =
+            |stopped| CacheNotReady { resource: "pods".into(), since: Duration::ZERO, stopped, lost: false };
         let unavailable = || SourceError::Unavailable("password=x".into());
         for (status, code, text) in [
             (not_ready(false).into(), 429, "storage is (re)initializing"),

@@ -173,6 +173,8 @@ pub enum Update {
     StateComplete(u64),
     /// The state broke off: its objects so far are void, and the state before it remains.
     StateAbandoned,
+    /// The source has another history than before: nothing of the state so far may be read any more. A whole state follows.
+    HistoryLost,
     /// An object was created or changed.
     Put(SourceRecord),
     /// An object was deleted.

@@ -7,6 +7,7 @@ pub(crate) mod answers;
 pub(crate) mod connect;
 pub(crate) mod forward;
 pub(crate) mod gateway;
+pub(crate) mod identity;
 pub(crate) mod impersonator;
 pub(crate) mod key;
 pub(crate) mod last_answer;

@@ -329,7 +329,8 @@ fn name(member: usize) -> String {
     format!("etcd-{member}")
 }
 
-fn run(command: &mut Command) {
+/// Runs a command that must succeed.
+pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

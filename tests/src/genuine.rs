@@ -11,9 +11,10 @@ mod etcd;
 mod identities;
 
 use std::{
-    env,
+    env, fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -28,7 +29,7 @@ pub use etcd::EtcdState;
 pub use identities::{Identity, token_of};
 
 use crate::{
-    etcd::EtcdKeys,
+    etcd::{EtcdKeys, run},
     http::Client,
     processes::{Exit, ProcessGroup, free_ports},
 };
@@ -177,6 +178,40 @@ impl Genuine {
     pub fn start_etcd(&mut self) {
         let flags = etcd_flags(self.processes.folder(), self.ports);
         self.processes.spawn("etcd", &self.programs.join("etcd"), &flags);
+    }
+
+    /// Saves a backup of etcd with `etcdctl`, as operators do. Returns its path.
+    pub fn snapshot(&self) -> PathBuf {
+        let path = self.processes.folder().join("snapshot");
+        let endpoint = format!("http://{}", self.etcd());
+        run(Command::new(self.programs.join("etcdctl"))
+            .args(["--endpoints", &endpoint, "snapshot", "save"])
+            .arg(&path));
+        path
+    }
+
+    /// Replaces the data of etcd by a backup's with `etcdutl`, and starts it with that. The kube-apiservers must be stopped.
+    pub fn restore_snapshot(&mut self, snapshot: &Path) {
+        self.kill_etcd();
+        let data = self.processes.folder().join("data");
+        fs::remove_dir_all(&data).unwrap();
+        let peers = format!("http://127.0.0.1:{}", self.ports.peers);
+        run(Command::new(self.programs.join("etcdutl"))
+            .args(["snapshot", "restore", "--name", "default", "--initial-cluster", &format!("default={peers}")])
+            .args(["--initial-advertise-peer-urls", &peers, "--data-dir"])
+            .args([&data, snapshot]));
+        self.start_etcd();
+    }
+
+    /// Stops the process of the first kube-apiserver, as a machine without CPU time does: it answers nothing, and no
+    /// connection ends.
+    pub fn pause(&self) {
+        self.processes.signal(SERVERS[0], "STOP");
+    }
+
+    /// Continues a paused kube-apiserver.
+    pub fn resume(&self) {
+        self.processes.signal(SERVERS[0], "CONT");
     }
 
     /// Kills etcd, as a crash does. kube-apiserver goes on and tries to reach it.

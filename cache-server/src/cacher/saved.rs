@@ -20,9 +20,9 @@ use std::{
 };
 
 use informer_core::Time;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::{
-    sync::{self, OwnedMutexGuard},
+    sync::{self, OwnedMutexGuard, watch},
     task::spawn_blocking,
     time::{Instant, timeout},
 };
@@ -45,7 +45,9 @@ use crate::{
 pub(crate) struct StateFolder {
     path: PathBuf,
     /// Source of the states.
-    origin: StateOrigin,
+    origin: SharedOrigin,
+    /// True once the cluster of the origin is known, as far as it can be.
+    is_settled: watch::Sender<bool>,
     saves_secrets: bool,
     /// By type id: held by the cache that uses the type's file. One entry per type that was ever cached.
     turns: Mutex<HashMap<String, Arc<sync::Mutex<()>>>>,
@@ -58,8 +60,37 @@ pub(crate) struct StateFolder {
 pub(crate) struct StateOrigin {
     /// URL of the API server.
     pub(crate) server: String,
+    /// Uid of the cluster, which counts in place of the URL if it is known.
+    pub(crate) cluster: Option<String>,
     /// Field selectors of types of which only a part is cached, by type id.
     pub(crate) scopes: HashMap<String, String>,
+}
+
+/// The origin, which changes with the cluster at the addresses.
+type SharedOrigin = Arc<RwLock<StateOrigin>>;
+
+/// Owner of a file: equal for a version of a type of one cluster in one scope.
+#[derive(Clone, Debug)]
+struct StateOwner {
+    origin: SharedOrigin,
+    /// The type's id.
+    id: String,
+    api_version: String,
+    kind: String,
+}
+
+impl StateOwner {
+    fn new(origin: &SharedOrigin, ty: &ResourceType) -> Self {
+        let (id, api_version, kind) = (ty.id().to_owned(), ty.api_version().to_owned(), ty.kind.clone());
+        Self { origin: Arc::clone(origin), id, api_version, kind }
+    }
+
+    /// Returns the text that the file begins with.
+    fn text(&self) -> String {
+        let origin = &*self.origin.read();
+        let scope = origin.scopes.get(&self.id).map_or("", String::as_str);
+        [&self.id, &self.api_version, &self.kind, &*origin.source(), scope].join("\n")
+    }
 }
 
 /// Age and position of a state that was saved.
@@ -90,11 +121,35 @@ impl StateFolder {
     pub(crate) fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, FolderError> {
         let lock = FolderLock::take(path)?;
         let (path, turns, room) = (path.to_owned(), Mutex::default(), DiskRoom::default());
-        let folder = Self { path, origin, saves_secrets, turns, room, _lock: lock };
+        let (origin, is_settled) = (Arc::new(RwLock::new(origin)), watch::Sender::new(true));
+        let folder = Self { path, origin, is_settled, saves_secrets, turns, room, _lock: lock };
         if !saves_secrets && let Some(files) = StateFiles::new(&folder.path, SECRETS, folder.room.clone()) {
             files.remove().map_err(FolderError::of(&folder.path))?;
         }
         Ok(folder)
+    }
+
+    /// Loads and saves nothing before [`settle`](Self::settle).
+    pub(crate) fn awaiting_cluster(self) -> Self {
+        self.is_settled.send_replace(false);
+        self
+    }
+
+    /// Sets the cluster of the states that are saved from now on, by its uid; `None` if it cannot be known. Removes the
+    /// saved states of other clusters.
+    ///
+    /// Blocks, shortly.
+    pub(crate) fn settle(&self, cluster: Option<&str>) {
+        self.origin.write().cluster = cluster.map(str::to_owned);
+        if let Some(cluster) = cluster {
+            let source = self.origin.read().source();
+            match files::remove_foreign(&self.path, &source) {
+                Ok(0) => {}
+                Ok(types) => tracing::warn!(types, cluster, "saved states of another cluster dropped"),
+                Err(error) => tracing::warn!(%error, cluster, "saved states of another cluster not dropped"),
+            }
+        }
+        self.is_settled.send_replace(true);
     }
 
     /// Fills the empty cache of `writer` with the state that was saved of the type, and saves its changes from now on.
@@ -146,23 +201,38 @@ impl StateFolder {
         if ty.id() == SECRETS && !self.saves_secrets {
             return None;
         }
+        // An error means that the server ends.
+        self.is_settled.subscribe().wait_for(|&is_settled| is_settled).await.ok()?;
         let files = StateFiles::new(&self.path, ty.id(), self.room.clone())?;
         let turn = Arc::clone(self.turns.lock().entry(ty.id().to_owned()).or_default());
         let Ok(turn) = timeout(SAVED_FILE_WAIT, turn.lock_owned()).await else {
             tracing::warn!(resource = ty.id(), error = "an earlier save has not ended", "state save failed");
             return None;
         };
-        Some((StateLog::new(files, self.origin.owner(ty)), turn))
+        Some((StateLog::new(files, StateOwner::new(&self.origin, ty)), turn))
     }
 }
 
 impl StateOrigin {
-    /// Returns the text that the file of the type begins with.
-    fn owner(&self, ty: &ResourceType) -> String {
-        let scope = self.scopes.get(ty.id()).map_or("", String::as_str);
-        [ty.id(), ty.api_version(), &ty.kind, &self.server, scope].join("\n")
+    /// Names the cluster: by its uid, or by its URL.
+    fn source(&self) -> String {
+        self.cluster.as_ref().map_or_else(|| self.server.clone(), |uid| format!("{CLUSTER}{uid}"))
     }
 }
+
+/// Removes the saved states of a folder that no server uses: of all types, or of one. Returns their number.
+///
+/// Blocks, shortly.
+///
+/// # Errors
+/// [`FolderError`] if a server uses the folder, or the file system refuses it.
+pub(crate) fn drop_states(path: &Path, ty: Option<&str>) -> Result<usize, FolderError> {
+    let _lock = FolderLock::take(path)?;
+    files::remove_states(path, ty).map_err(FolderError::of(path))
+}
+
+/// Prefix of a source that is a uid.
+const CLUSTER: &str = "cluster ";
 
 /// Id of the type that is saved only on request.
 const SECRETS: &str = "secrets";

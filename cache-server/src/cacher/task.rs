@@ -233,6 +233,12 @@ impl Cacher {
                 self.staged = None;
                 return Ok(());
             }
+            Update::HistoryLost => {
+                self.staged = None;
+                self.fails();
+                self.tasks.health.loses_history();
+                return Ok(());
+            }
             Update::StateComplete(revision) => {
                 self.complete(revision);
                 return Ok(());
@@ -291,6 +297,7 @@ impl Cacher {
         {
             tracing::info!(resource = self.tasks.ty.id(), resource_version = revision, "relist found no change");
             self.is_listed = true;
+            self.tasks.health.has_history();
             return self.works();
         }
         tracing::info!(
@@ -304,6 +311,7 @@ impl Cacher {
         self.writer.reset(objects, revision, self.now());
         self.saver.as_ref().inspect(|saver| saver.begin());
         self.is_listed = true;
+        self.tasks.health.has_history();
         self.works();
     }
 

@@ -22,6 +22,7 @@ use crate::{
     registry::ResourceType,
     request::RequestHead,
     route::{DiscoveryPath, Health, Route},
+    upstream::gateway::Upstream,
 };
 
 /// Answers a request for a server document.
@@ -82,6 +83,7 @@ fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&st
     // server, a cache that was filled goes on serving what it has.
     if endpoint == Health::Readyz {
         checks.push(of("shutdown", !app.caches.is_stopped()));
+        checks.extend(app.upstream().map(upstream_check));
         let down = app.caches.down();
         let is_up = |id: &str| !down.iter().any(|down| down.resource == id);
         let named = app.named().into_iter().filter(|(ty, _)| is_up(ty.id()));
@@ -96,12 +98,25 @@ fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&st
     body::text(code, text.into())
 }
 
+/// The check of the API server behind this server. It passes from its first answer on: caches serve without it.
+fn upstream_check(upstream: &Upstream) -> Check {
+    let passes = upstream.is_reached();
+    let note = if passes {
+        let silent = upstream.last_answer.silent_for();
+        silent.map(|silent| format!("degraded since {}: it does not answer", clock::before(silent)))
+    } else {
+        Some("the API server was not reached yet".to_owned())
+    };
+    Check { name: "upstream".into(), passes, note }
+}
+
 /// The check of a cache that its source does not keep up to date.
 fn down_check(app: &App, down: &DownCache) -> Check {
     let is_needed = app.upstream().is_none_or(|upstream| upstream.is_named(&down.resource));
     let serves_on = app.upstream().is_some() && down.is_filled;
-    let note = Some(format!("degraded since {}", clock::before(down.since)));
-    Check { name: cache_check(&down.resource), passes: serves_on || !is_needed, note }
+    let passes = serves_on || !is_needed;
+    let note = passes.then(|| format!("degraded since {}", clock::before(down.since)));
+    Check { name: cache_check(&down.resource), passes, note }
 }
 
 /// Name of the check of a type's cache.

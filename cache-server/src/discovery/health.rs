@@ -13,7 +13,7 @@ pub(super) struct Check {
     pub(super) name: Cow<'static, str>,
     /// True if the condition holds.
     pub(super) passes: bool,
-    /// A remark that is shown although the condition holds.
+    /// A remark: what holds although, or why the condition does not hold.
     pub(super) note: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn health(
             (true, _) => text.push_str(&format!("[+]{name} excluded: ok\n")),
             (false, true) => text.push_str(&format!("[+]{name} {}\n", note.as_deref().unwrap_or("ok"))),
             (false, false) => {
-                text.push_str(&format!("[-]{name} failed: reason withheld\n"));
+                text.push_str(&format!("[-]{name} failed: {}\n", note.as_deref().unwrap_or("reason withheld")));
                 well = false;
             }
         }

@@ -149,7 +149,7 @@ async fn connections_above_the_limit_wait() {
     let mut second = TcpStream::connect(address).await.unwrap();
     second.write_all(get("/livez", "localhost").as_bytes()).await.unwrap();
     let mut answer = [0; 12];
-    let waited = tokio::time::timeout(Duration::from_millis(200), second.read_exact(&mut answer)).await;
+    let waited = timeout(Duration::from_millis(200), second.read_exact(&mut answer)).await;
     assert!(waited.is_err(), "answered beside the first");
     drop(first);
     second.read_exact(&mut answer).await.unwrap();

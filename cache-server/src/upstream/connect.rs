@@ -32,6 +32,7 @@ pub(crate) use self::dial::{ConnectionUse, Dial};
 use crate::{
     config::UpstreamConfig,
     limits::{PEERS_MAX, UPSTREAM_ADDRESSES_MAX},
+    registry::Registry,
 };
 
 /// Reason why the upstream API server cannot be used, in one line.
@@ -73,6 +74,14 @@ pub enum UpstreamError {
     TooManyPeers {
         /// Number of peers.
         count: usize,
+    },
+    /// The cached part of a type cannot be used.
+    #[error("the scope of {ty}: {problem}")]
+    Scope {
+        /// The type.
+        ty: String,
+        /// The problem.
+        problem: &'static str,
     },
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
@@ -164,6 +173,7 @@ impl UpstreamAddresses {
         if count > UPSTREAM_ADDRESSES_MAX {
             return Err(UpstreamError::TooManyUrls { count });
         }
+        check_scopes(&config.scopes)?;
         let first = kube_config(config).await?;
         let mut configs = vec![first];
         for url in &config.further_urls {
@@ -299,6 +309,23 @@ fn peers(config: &UpstreamConfig, upstream: &kube::Config) -> Result<Vec<kube::C
     config.peers.iter().map(peer).collect()
 }
 
+/// Refuses scopes that no discovery could make right: of types that are named twice, and of types of the core group that
+/// do not exist. Only definitions add types, and their groups have names.
+fn check_scopes(scopes: &[(String, String)]) -> Result<(), UpstreamError> {
+    let builtin = Registry::builtin();
+    for (at, (ty, _)) in scopes.iter().enumerate() {
+        let problem = if scopes[..at].iter().any(|(before, _)| before == ty) {
+            "a type has one scope: join the selectors by commas"
+        } else if !ty.contains('.') && builtin.by_id(ty).is_none() {
+            NO_SUCH_TYPE
+        } else {
+            continue;
+        };
+        return Err(UpstreamError::Scope { ty: ty.clone(), problem });
+    }
+    Ok(())
+}
+
 pub(super) fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
@@ -395,6 +422,9 @@ fn in_cluster_problem(error: &InClusterError) -> String {
 
 /// Directive of Cache-Control in requests to peers, which then answer from their caches or with 504 (RFC 9111, 5.2.1.7).
 pub(crate) const ONLY_IF_CACHED: &str = "only-if-cached";
+
+/// Problem of a setting that names an unknown type.
+pub(crate) const NO_SUCH_TYPE: &str = "there is no such type; give its plural and group, such as deployments.apps";
 
 const NO_HOST: &str = "it needs a scheme and a host, such as https://10.0.0.1:6443";
 

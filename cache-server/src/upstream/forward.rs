@@ -40,12 +40,12 @@ use self::{
 };
 use super::{
     connect::{CallerAddress, ConnectionUse, Dial},
+    identity::ClusterIdentity,
     last_answer::LastAnswer,
-    own_requests::QuestionOrigin,
 };
 use crate::limits::{
-    UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_ASKS_MAX, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_HEADERS_MAX,
-    UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_WAIT, UPSTREAM_REQUESTS_MAX, UPSTREAM_RETRY_AFTER_SECONDS,
+    UPSTREAM_ANSWER_BYTES_MAX, UPSTREAM_ASK_WAIT, UPSTREAM_HEAD_BYTES_MAX, UPSTREAM_HEADERS_MAX, UPSTREAM_IDLE_MAX,
+    UPSTREAM_IDLE_WAIT, UPSTREAM_REQUESTS_MAX, UPSTREAM_RETRY_AFTER_SECONDS,
 };
 
 /// Passes requests of callers to the upstream. Shared as `Arc`.
@@ -56,13 +56,13 @@ pub(crate) struct Forwarder {
     preferred: AtomicUsize,
     /// Permits for requests of callers.
     requests: Arc<Semaphore>,
-    /// Permits for questions of requests. Apart from `requests`, so that long streams cannot use them up.
-    asks: Semaphore,
     /// Documents that the upstream need not send again.
     mirror: Arc<Mirror>,
     /// True if the last request reached no endpoint.
     is_unreachable: AtomicBool,
     last_answer: Arc<LastAnswer>,
+    /// Refuses addresses of other clusters; `None`: none is refused.
+    identity: Option<Arc<ClusterIdentity>>,
 }
 
 /// One address of the upstream with its connections.
@@ -113,7 +113,13 @@ impl Forwarder {
     /// Makes a forwarder to other addresses of the same upstream, which shares the bounds and the documents.
     pub(crate) fn to(&self, addresses: Vec<CallerAddress>) -> Self {
         let (requests, mirror) = (Arc::clone(&self.requests), Arc::clone(&self.mirror));
-        Self::sharing(addresses, requests, mirror, Arc::clone(&self.last_answer))
+        let forwarder = Self::sharing(addresses, requests, mirror, Arc::clone(&self.last_answer));
+        Self { identity: self.identity.clone(), ..forwarder }
+    }
+
+    /// Sends nothing to addresses of other clusters.
+    pub(crate) fn in_cluster(self, identity: Arc<ClusterIdentity>) -> Self {
+        Self { identity: Some(identity), ..self }
     }
 
     fn sharing(
@@ -127,10 +133,10 @@ impl Forwarder {
             endpoints: addresses.into_iter().map(ForwardEndpoint::new).collect(),
             preferred: AtomicUsize::new(0),
             requests,
-            asks: Semaphore::new(UPSTREAM_ASKS_MAX),
             mirror,
             is_unreachable: AtomicBool::new(false),
             last_answer,
+            identity: None,
         }
     }
 
@@ -166,8 +172,7 @@ impl Forwarder {
         }
     }
 
-    /// Asks the upstream a small question with the credentials of a caller. `path` may have a query. A question of a request
-    /// waits for one of [`UPSTREAM_ASKS_MAX`] permits.
+    /// Asks the upstream a small question with the credentials of a caller. `path` may have a query.
     ///
     /// # Errors
     /// 503 with a delay if there is no answer within [`UPSTREAM_ASK_WAIT`], or a longer one than
@@ -178,7 +183,6 @@ impl Forwarder {
         path: &str,
         credentials: &HeaderMap,
         body: Bytes,
-        origin: QuestionOrigin,
     ) -> Result<(StatusCode, Bytes), Status> {
         let path_and_query = path.parse().map_err(|_| Status::internal("a path of our own is invalid"))?;
         let mut headers = credentials.clone();
@@ -188,10 +192,6 @@ impl Forwarder {
         headers.insert(header::USER_AGENT, HeaderValue::from_static("cache-server"));
         let head = ForwardedHead { method, path_and_query, headers, upgrade: None };
         let asking = async {
-            let _permit = match origin {
-                QuestionOrigin::Request => Some(self.asks.acquire().await.expect("the semaphore is never closed")),
-                QuestionOrigin::OpenWatch => None,
-            };
             // A question changes nothing, so it may be asked again on a new connection.
             let answer = match self.question(&head, &body).await {
                 Err(SendFailure::Broken) => self.question(&head, &body).await,
@@ -214,6 +214,12 @@ impl Forwarder {
         let (count, first) = (self.endpoints.len(), self.preferred.load(Ordering::Relaxed));
         for index in (first..first + count).map(|index| index % count) {
             let endpoint = &self.endpoints[index];
+            if let Some(identity) = &self.identity
+                && let Err(error) = identity.admit(index).await
+            {
+                tracing::debug!(%error, server = ?endpoint.address, "upstream address skipped");
+                continue;
+            }
             match endpoint.exchange(head, body).await {
                 Ok(response) => {
                     self.preferred.store(index, Ordering::Relaxed);
@@ -226,9 +232,11 @@ impl Forwarder {
                     return Ok(response);
                 }
                 Err(error) if error.is_connect() => {
+                    self.last_answer.break_off();
                     tracing::debug!(error = &error as &dyn std::error::Error, server = ?endpoint.address, "upstream connection failed");
                 }
                 Err(error) => {
+                    self.last_answer.break_off();
                     tracing::debug!(error = &error as &dyn std::error::Error, server = ?endpoint.address, "upstream request broken");
                     return Err(SendFailure::Broken);
                 }

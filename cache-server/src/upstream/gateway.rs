@@ -8,25 +8,32 @@
 use std::{collections::HashMap, sync::Arc};
 
 use access_rules::request_info::RequestInfo;
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, header};
 use informer_core::selector::field;
 use informer_serving::{
+    options::resource_version,
     query::Query,
-    status::{Status, StatusExt as _},
+    status::{Details, Status, StatusExt as _},
 };
+use serde_json::json;
 
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
+    identity::{self, ClusterIdentity},
     impersonator::Impersonator,
     key::QuestionKey,
-    own_requests::{OwnRequests, QuestionOrigin},
+    last_answer::LastAnswer,
+    own_requests::OwnRequests,
     rights::{AskUpstream, Rights, SubjectRights},
     source::{Fitness, Peers, UpstreamSource},
 };
 use crate::{
     cacher::Caches,
     config::UpstreamConfig,
+    limits::UPSTREAM_RETRY_AFTER_SECONDS,
     registry::{Registry, ResourceType},
     route::{Route, Target},
     storage::coalesced::CoalescedSource,
@@ -38,6 +45,10 @@ pub(crate) struct Upstream {
     pub(crate) forwarder: Arc<Forwarder>,
     /// Passes on requests of users that only this server knows; `None` if they are refused.
     pub(crate) impersonator: Option<Impersonator>,
+    /// The cluster at its addresses.
+    pub(crate) identity: Arc<ClusterIdentity>,
+    /// Time of the last answer, which all requests share.
+    pub(crate) last_answer: Arc<LastAnswer>,
     own_requests: OwnRequests,
     rights: Rights,
     /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
@@ -52,6 +63,8 @@ pub(crate) enum Answerer<'a> {
     Here,
     /// The API server, through this forwarder.
     Upstream(&'a Forwarder),
+    /// This server, with the identity of its cluster as JSON: the answer to another cache-server.
+    Identity(Bytes),
 }
 
 /// The part of a request that the decision reads.
@@ -78,15 +91,24 @@ impl ReadHead<'_> {
 impl Upstream {
     pub(crate) fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
         let UpstreamAddresses { clients, callers, own, peers } = addresses;
+        let last_answer = Arc::<LastAnswer>::default();
+        let urls = callers.iter().map(|caller| format!("{caller:?}"));
+        let identity = ClusterIdentity::new(urls.zip(clients), Arc::clone(&last_answer));
+        let clients = identity.clients();
         let own_requests = OwnRequests::new(clients.clone());
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
-        let source = Arc::new(UpstreamSource::new(clients, Peers::new(peers), scopes));
-        let forwarder = Arc::new(Forwarder::new(callers, source.last_answer()));
-        let impersonator = own.map(|own| Impersonator::new(own, &forwarder, own_requests.clone()));
+        let peers = Peers::new(peers).in_cluster(Arc::clone(&identity));
+        let source = Arc::new(UpstreamSource::noting(clients, peers, scopes, Arc::clone(&last_answer)));
+        let forwarder = Forwarder::new(callers, Arc::clone(&last_answer)).in_cluster(Arc::clone(&identity));
+        let forwarder = Arc::new(forwarder);
+        let impersonator = own.map(|own| Impersonator::new(own, &forwarder, own_requests.clone(), &last_answer));
+        let questions = Arc::new(CallersQuestions(Arc::clone(&forwarder)));
         Self {
             source,
+            identity,
             impersonator,
-            rights: Rights::new(Arc::new(CallersQuestions(Arc::clone(&forwarder)))),
+            rights: Rights::new(questions, Arc::clone(&last_answer)),
+            last_answer,
             forwarder,
             own_requests,
             named: config.resources.clone(),
@@ -116,6 +138,16 @@ impl Upstream {
         }
     }
 
+    /// Returns the first type with a scope that is not known.
+    pub(crate) fn unknown_scope(&self, registry: &Registry) -> Option<&str> {
+        self.source.scoped_types().find(|id| registry.by_id(id).is_none())
+    }
+
+    /// True once an address has answered.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.identity.cluster().is_some()
+    }
+
     /// True if the type was named in the settings.
     pub(crate) fn is_named(&self, id: &str) -> bool {
         self.named.iter().any(|named| named == id)
@@ -140,7 +172,7 @@ impl Upstream {
     ) -> Result<Answerer<'_>, Status> {
         match self.decide(caches, registry, read, route).await? {
             Answerer::Upstream(_) if read.wants_only_cached() => Err(not_cached()),
-            answerer @ (Answerer::Here | Answerer::Upstream(_)) => Ok(answerer),
+            answerer @ (Answerer::Here | Answerer::Upstream(_) | Answerer::Identity(_)) => Ok(answerer),
         }
     }
 
@@ -162,14 +194,32 @@ impl Upstream {
             | Route::NotFound
             | Route::Unknown => return Ok(self.by_upstream()),
         };
+        if let Some(identity) = self.identity_for(read, target) {
+            self.check_right(read).await?;
+            return Ok(Answerer::Identity(identity));
+        }
         if !self.is_cacheable(registry, read, target) {
             return Ok(self.by_upstream());
         }
-        if !self.is_inside(read, target) {
-            return if self.refuses_outside { Err(outside(target)) } else { Ok(self.by_upstream()) };
+        if target.name.is_some() && self.source.scope(&target.ty).is_some() {
+            if !self.refuses_outside {
+                return Ok(self.by_upstream());
+            }
+            self.check_right(read).await?;
+            return if self.has_inside(caches, read, target).await? {
+                Ok(Answerer::Here)
+            } else {
+                Err(outside(target))
+            };
         }
-        if read.checks_rights {
-            self.rights.check(&forward::credentials(read.headers), read.info).await?;
+        let is_inside = self.is_inside(read, target);
+        if !is_inside && !self.refuses_outside {
+            return Ok(self.by_upstream());
+        }
+        // Before the refusal too: a caller without a right must learn nothing.
+        self.check_right(read).await?;
+        if !is_inside {
+            return Err(outside(target));
         }
         if read.wants_only_cached() && !caches.is_filled(&target.ty) {
             return Err(not_cached());
@@ -179,7 +229,7 @@ impl Upstream {
 
     /// Rights of users that are known here.
     pub(crate) fn subject_rights(&self) -> Arc<SubjectRights> {
-        Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone())))
+        Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone()), Arc::clone(&self.last_answer)))
     }
 
     /// Returns the headers that identify the caller of a cached read, and their hash.
@@ -206,6 +256,44 @@ impl Upstream {
         Answerer::Upstream(&self.forwarder)
     }
 
+    /// Returns `Ok` if the read is allowed to its caller.
+    async fn check_right(&self, read: ReadHead<'_>) -> Result<(), Status> {
+        if read.checks_rights {
+            self.rights.check(&forward::credentials(read.headers), read.info).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the answer to another cache-server that wants to know which cluster this one is in front of; `None` for
+    /// other requests.
+    fn identity_for(&self, read: ReadHead<'_>, target: &Target) -> Option<Bytes> {
+        let is_namespace = target.ty.group.is_empty() && target.ty.plural == "namespaces";
+        let accepts = read.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        let is_question = read.wants_only_cached()
+            && is_namespace
+            && !target.watched
+            && target.subresource.is_none()
+            && target.name.as_deref() == Some(identity::NAMESPACE)
+            && read.query.get("resourceVersion").is_none()
+            && accepts == Some(identity::ONLY_METADATA);
+        let cluster = self.identity.cluster().filter(|_| is_question)?;
+        let metadata = json!({"name": identity::NAMESPACE, "uid": cluster.uid()?});
+        let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+        Some(object.to_string().into())
+    }
+
+    /// True if the cached part of the type has the named object, at the position that the read requires.
+    async fn has_inside(&self, caches: &Caches, read: ReadHead<'_>, target: &Target) -> Result<bool, Status> {
+        let position = read.query.get("resourceVersion").unwrap_or_default();
+        let reader = match resource_version(position).map_err(Status::unmapped)? {
+            0 => caches.reader(&target.ty).await?,
+            at => caches.at_least(&target.ty, at).await?,
+        };
+        let namespace = target.namespace.as_deref().unwrap_or_default();
+        let key = target.ty.key(namespace, target.name.as_deref().unwrap_or_default());
+        Ok(reader.get(&key).is_some())
+    }
+
     /// True if a cache can answer such a read.
     fn is_cacheable(&self, registry: &Registry, head: ReadHead<'_>, target: &Target) -> bool {
         let ty = &target.ty;
@@ -226,9 +314,6 @@ impl Upstream {
     /// True if the cached part of the type holds all objects of the read.
     fn is_inside(&self, head: ReadHead<'_>, target: &Target) -> bool {
         let Some(scope) = self.source.scope(&target.ty) else { return true };
-        if target.name.is_some() {
-            return false;
-        }
         let asked = head.query.get("fieldSelector").unwrap_or_default();
         match (field::Selector::parse(scope), field::Selector::parse(asked)) {
             (Ok(scope), Ok(asked)) => scope.terms().iter().all(|term| asked.terms().contains(term)),
@@ -256,6 +341,12 @@ fn not_cached() -> Status {
     Status::timeout("no cache of this server has the answer, and the request is only-if-cached", 1)
 }
 
+/// Refusal of everything but probes until the API server was reached.
+pub(crate) fn unreached() -> Status {
+    let details = Details { retry_after_seconds: UPSTREAM_RETRY_AFTER_SECONDS, ..Details::default() };
+    Status { details: Some(details), ..Status::unavailable("the upstream API server was not reached yet") }
+}
+
 /// Refusal of a read outside the cached part of a type.
 fn outside(target: &Target) -> Status {
     Status::bad_request(format!("this cache holds only a part of {}: select that part", target.ty.id()))
@@ -270,9 +361,8 @@ impl AskUpstream for CallersQuestions {
         method: Method,
         path: &'a str,
         credentials: &'a HeaderMap,
-        body: bytes::Bytes,
-        origin: QuestionOrigin,
-    ) -> futures::future::BoxFuture<'a, Result<(StatusCode, bytes::Bytes), Status>> {
-        Box::pin(self.0.ask(method, path, credentials, body, origin))
+        body: Bytes,
+    ) -> BoxFuture<'a, Result<(StatusCode, Bytes), Status>> {
+        Box::pin(self.0.ask(method, path, credentials, body))
     }
 }

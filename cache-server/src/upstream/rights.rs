@@ -16,21 +16,21 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
 use informer_serving::status::{Details, Status, StatusExt as _};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::review::{Decision, Denial};
 pub(crate) use self::subjects::SubjectRights;
 use super::{
     answers::AnswerTable,
     key::{KeyMaker, QuestionKey},
-    own_requests::QuestionOrigin,
+    last_answer::LastAnswer,
+    own_requests::{QuestionOrigin, ReviewSlots},
 };
-use crate::limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX};
+use crate::limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHTS_MAX, UPSTREAM_ASKS_MAX};
 
 /// Sends small requests to the API server on behalf of a caller.
 pub(crate) trait AskUpstream: Send + Sync {
-    /// Sends `body` as JSON with the caller's `credentials`, and returns the answer. A question of a request may wait for its
-    /// turn.
+    /// Sends `body` as JSON with the caller's `credentials`, and returns the answer.
     ///
     /// # Errors
     /// The Status for the caller if no answer came, or one that is longer than its limit.
@@ -40,7 +40,6 @@ pub(crate) trait AskUpstream: Send + Sync {
         path: &'a str,
         credentials: &'a HeaderMap,
         body: Bytes,
-        origin: QuestionOrigin,
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), Status>>;
 }
 
@@ -49,18 +48,27 @@ pub(crate) trait AskUpstream: Send + Sync {
 /// Memory: at most [`RIGHTS_MAX`] answers and as many names of users. Credentials are kept while a question that
 /// carries them is unanswered, and afterwards only as a keyed hash.
 pub(crate) struct Rights {
-    upstream: Arc<dyn AskUpstream>,
+    asker: Asker,
     keys: KeyMaker,
     decisions: AnswerTable<Decision>,
     /// Names of users by their credentials. `None` is the name on an API server that does not report it.
     users: AnswerTable<Option<Arc<str>>>,
 }
 
+/// Sends questions, each when it is its turn.
+#[derive(Clone)]
+struct Asker {
+    upstream: Arc<dyn AskUpstream>,
+    /// Bounds the questions of requests. Apart from the requests that are passed on, so that long streams cannot use them up.
+    slots: ReviewSlots,
+    last_answer: Arc<LastAnswer>,
+}
+
 impl Rights {
-    /// Starts without answers.
-    pub(crate) fn new(upstream: Arc<dyn AskUpstream>) -> Self {
+    /// Starts without answers. `last_answer` is shared with all requests to the API server.
+    pub(crate) fn new(upstream: Arc<dyn AskUpstream>, last_answer: Arc<LastAnswer>) -> Self {
         Self {
-            upstream,
+            asker: Asker { upstream, slots: ReviewSlots::new(UPSTREAM_ASKS_MAX), last_answer },
             keys: KeyMaker::new(),
             decisions: AnswerTable::new(RIGHTS_MAX, Decision::age_max, RIGHT_AGE_AWAY),
             users: AnswerTable::new(RIGHTS_MAX, |_, _| RIGHT_AGE, RIGHT_AGE_AWAY),
@@ -75,7 +83,8 @@ impl Rights {
     ///
     /// # Errors
     /// 403 in kube-apiserver's words if the read is denied; the API server's own Status if it refuses the question
-    /// (401, 403, 429, 5xx); 503 or 504 with a delay if its answer is unreadable, or late by [`REVIEW_WAIT`].
+    /// (401, 403, 429, 5xx); 503 or 504 with a delay if its answer is unreadable, or late by [`REVIEW_WAIT`]; 429 if too many
+    /// questions of requests are open here.
     pub(crate) async fn check(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
         let deadline = Instant::now() + REVIEW_WAIT;
         match self.decide(credentials, read, QuestionOrigin::Request).await? {
@@ -121,6 +130,12 @@ impl Rights {
         origin: QuestionOrigin,
     ) -> Result<Decision, Status> {
         let key = self.keys.question(credentials, read);
+        // Known to be silent: another question would take all of its time, and get no answer.
+        if self.asker.last_answer.silent_for().is_some()
+            && let Some(last) = self.decisions.last(&key)
+        {
+            return Ok(last);
+        }
         let review = |before| self.review(credentials, read, before, origin);
         match self.decisions.answer(key, origin.age_max(), review).await {
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
@@ -137,10 +152,10 @@ impl Rights {
         before: Option<Decision>,
         origin: QuestionOrigin,
     ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
-        let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
+        let (asker, credentials) = (self.asker.clone(), credentials.clone());
         let (body, read) = (review::access_review(read), read.clone());
         async move {
-            let (code, body) = post(&*upstream, review::ACCESS_REVIEWS, &credentials, body, origin).await?;
+            let (code, body) = asker.post(review::ACCESS_REVIEWS, &credentials, body, origin).await?;
             let decision = review::decision(code, &body).map_err(|refused| instead_of_review(&read, refused))?;
             Ok(decision.after(before))
         }
@@ -161,10 +176,10 @@ impl Rights {
 
     /// The question for the caller's name, as `forbidden` errors contain it.
     fn user(&self, credentials: &HeaderMap) -> impl Future<Output = Result<Option<Arc<str>>, Status>> + Send + 'static {
-        let (upstream, credentials) = (Arc::clone(&self.upstream), credentials.clone());
+        let (asker, credentials) = (self.asker.clone(), credentials.clone());
         async move {
             let (question, origin) = (review::subject_review(), QuestionOrigin::Request);
-            let (code, body) = post(&*upstream, review::SUBJECT_REVIEWS, &credentials, question, origin).await?;
+            let (code, body) = asker.post(review::SUBJECT_REVIEWS, &credentials, question, origin).await?;
             review::user(code, &body)
         }
     }
@@ -185,21 +200,31 @@ fn instead_of_review(read: &RequestInfo, refused: Status) -> Status {
 const REVIEW_ACT: &str =
     r#"create resource "selfsubjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope"#;
 
-/// Sends one question, within its time and the length of its answer.
-async fn post(
-    upstream: &dyn AskUpstream,
-    path: &str,
-    credentials: &HeaderMap,
-    body: Bytes,
-    origin: QuestionOrigin,
-) -> Result<(StatusCode, Bytes), Status> {
-    let answer = tokio::time::timeout(REVIEW_WAIT, upstream.ask(Method::POST, path, credentials, body, origin)).await;
-    let late = |_| Status::timeout("the API server did not decide in time whether the read is allowed", RETRY_SECONDS);
-    let (code, body) = answer.map_err(late)??;
-    if body.len() > REVIEW_BYTES_MAX {
-        return Err(unreadable("its answer is too long"));
+impl Asker {
+    /// Sends one question when it is its turn, within its time and the length of its answer.
+    ///
+    /// # Errors
+    /// 429 if it is not its turn in time: that is no fault of the API server, so earlier answers do not count for longer.
+    async fn post(
+        &self,
+        path: &str,
+        credentials: &HeaderMap,
+        body: Bytes,
+        origin: QuestionOrigin,
+    ) -> Result<(StatusCode, Bytes), Status> {
+        let _slot = self.slots.enter(origin).await?;
+        let asking = self.upstream.ask(Method::POST, path, credentials, body);
+        let Ok(answer) = timeout(REVIEW_WAIT, asking).await else {
+            self.last_answer.doubt();
+            let late = "the API server did not decide in time whether the read is allowed";
+            return Err(Status::timeout(late, RETRY_SECONDS));
+        };
+        let (code, body) = answer?;
+        if body.len() > REVIEW_BYTES_MAX {
+            return Err(unreadable("its answer is too long"));
+        }
+        Ok((code, body))
     }
-    Ok((code, body))
 }
 
 /// Error for an answer that allows nothing and denies nothing.

@@ -9,25 +9,29 @@
 //!
 //! An empty cache gets its state from another cache-server, if one has it (`peers`), and follows the API server from there.
 
+mod comparison;
 mod followed;
 mod peers;
 mod probe;
+mod reads;
 
-use std::{cmp::Reverse, collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use informer::{Cluster, raw::Events};
-use informer_core::proof;
-use kube::core::ApiResource;
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 use watch_cache::Reader;
 
 pub(crate) use self::{followed::Fitness, peers::Peers};
 use self::{
-    followed::{FollowedEvents, FollowedType},
+    followed::{FollowedEvents, FollowedType, StreamState},
     peers::StateProof,
+    probe::PROBE_WAIT,
+    reads::{TypeReads, UpstreamReads, cached_witness},
 };
 use crate::{
     registry::ResourceType,
@@ -37,15 +41,12 @@ use crate::{
 
 /// The API server as a source.
 pub struct UpstreamSource {
-    cluster: Cluster,
-    /// For probes, in order of preference.
-    clients: Vec<kube::Client>,
+    reads: Arc<UpstreamReads>,
     peers: Peers,
     /// Field selectors of types of which only a part is cached, by type id.
     scopes: HashMap<String, String>,
     /// By type id. One entry per type that was ever followed.
     followed: Mutex<HashMap<String, Arc<FollowedType>>>,
-    last_answer: Arc<LastAnswer>,
 }
 
 impl UpstreamSource {
@@ -58,17 +59,28 @@ impl UpstreamSource {
     /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one. `peers` are in front of
     /// the same cluster.
     pub(crate) fn new(clients: Vec<kube::Client>, peers: Peers, scopes: HashMap<String, String>) -> Self {
+        Self::noting(clients, peers, scopes, Arc::default())
+    }
+
+    /// Like [`new`](Self::new). `last_answer` is shared with all requests to the API server.
+    pub(crate) fn noting(
+        clients: Vec<kube::Client>,
+        peers: Peers,
+        scopes: HashMap<String, String>,
+        last_answer: Arc<LastAnswer>,
+    ) -> Self {
         let (first, rest) = clients.split_first().expect("an upstream has an address");
         let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE).leave_after(LEAVE_AFTER);
         let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
-        let last_answer = Arc::new(LastAnswer::default());
-        Self { cluster, clients, peers, scopes, followed: Mutex::default(), last_answer }
+        let comparisons = Semaphore::new(1);
+        let reads = Arc::new(UpstreamReads { cluster, clients, last_answer, comparisons });
+        Self { reads, peers, scopes, followed: Mutex::default() }
     }
 
     /// Time of the API server's last answer. Any request may note its own one, which ends the delays of streams that
     /// have failed.
     pub(crate) fn last_answer(&self) -> Arc<LastAnswer> {
-        Arc::clone(&self.last_answer)
+        Arc::clone(&self.reads.last_answer)
     }
 
     /// Waits until it is known whether the API server lets us cache the type. Returns at once after the first time,
@@ -82,61 +94,67 @@ impl UpstreamSource {
         self.scopes.get(ty.id()).map(String::as_str)
     }
 
+    /// Returns the types of which only a part is cached.
+    pub(crate) fn scoped_types(&self) -> impl Iterator<Item = &str> {
+        self.scopes.keys().map(String::as_str)
+    }
+
+    /// Ends the histories of all types: the cluster was replaced by another one.
+    pub(crate) fn lose_histories(&self) {
+        let followed: Vec<_> = self.followed.lock().values().cloned().collect();
+        for followed in followed {
+            followed.lose(followed.state());
+        }
+    }
+
     fn followed(&self, ty: &ResourceType) -> Arc<FollowedType> {
         let new = || Arc::new(FollowedType::new(self.last_answer()));
         Arc::clone(self.followed.lock().entry(ty.id().to_owned()).or_insert_with(new))
     }
 
-    fn raw(&self, ty: &ResourceType) -> informer::raw::Builder {
-        let raw = self.cluster.raw(&resource_of(ty));
-        match self.scope(ty) {
-            Some(scope) => raw.fields(scope),
-            None => raw,
+    fn reads(&self, ty: &Arc<ResourceType>) -> TypeReads {
+        TypeReads {
+            ty: Arc::clone(ty),
+            scope: self.scope(ty).map(Arc::from),
+            shared: Arc::clone(&self.reads),
+            followed: self.followed(ty),
         }
     }
 
     /// Opens the stream of a type. An empty cache gets the state of a peer, if there is one.
-    async fn open(
-        &self,
-        ty: &ResourceType,
-        followed: &Arc<FollowedType>,
-        from: FollowFrom,
-        cache: &Reader,
-    ) -> Result<FollowedEvents, SourceError> {
-        if from == FollowFrom::Start
-            && cache.applied() == 0
-            && let Some(following) = self.open_after_peer(ty, followed, cache).await?
-        {
+    async fn open(&self, reads: TypeReads, from: FollowFrom, cache: &Reader) -> Result<FollowedEvents, SourceError> {
+        let is_empty = from == FollowFrom::Start && cache.applied() == 0;
+        if is_empty && let Some(following) = self.open_after_peer(&reads, cache).await? {
             return Ok(following);
         }
         let raw = match from {
-            FollowFrom::Start => self.raw(ty),
-            FollowFrom::After(position) => self.raw(ty).resume_from(position.into()),
+            FollowFrom::Start => reads.raw().witnesses(reads.witnesses(cache)),
+            FollowFrom::After(_) if reads.followed.state().is_lost() => reads.anew(cache),
+            FollowFrom::After(position) => reads.raw().resume_from(position.into()).witnesses(reads.witnesses(cache)),
         };
-        let cache = cache.clone();
-        let events = started(raw.witnesses(move |asked| cached_witness(&cache, asked)))?;
-        Ok(FollowedEvents::new(Arc::clone(followed), events, from))
+        let events = started(raw)?;
+        Ok(FollowedEvents::new(reads, cache.clone(), events, from))
     }
 
     /// Opens the stream of a type after the state that a peer has; `None` if none has one, or if it cannot be proved.
-    async fn open_after_peer(
-        &self,
-        ty: &ResourceType,
-        followed: &Arc<FollowedType>,
-        cache: &Reader,
-    ) -> Result<Option<FollowedEvents>, SourceError> {
-        let Some(state) = self.peers.state(&resource_of(ty), self.scope(ty)).await else { return Ok(None) };
+    async fn open_after_peer(&self, reads: &TypeReads, cache: &Reader) -> Result<Option<FollowedEvents>, SourceError> {
+        let Some(state) = self.peers.state(&reads.resource(), reads.scope.as_deref()).await else { return Ok(None) };
         let resource_version = state.revision;
-        let raw = self.raw(ty).resume_from(resource_version.into());
+        let resource = reads.ty.id();
+        if !state.is_ours && reads.list(1).await.is_ok_and(|newest| newest.revision < resource_version) {
+            // Proofs of positions that the API server has not reached take seconds.
+            tracing::warn!(resource, resource_version, "peer state refuted");
+            return Ok(None);
+        }
+        let raw = reads.raw().resume_from(resource_version.into());
         let state = Arc::new(Mutex::new(state));
         // Once its objects are taken, the cache has them.
-        let (unproved, cache) = (Arc::clone(&state), cache.clone());
-        let raw = raw.witnesses(move |asked| unproved.lock().witness(asked).or_else(|| cached_witness(&cache, asked)));
+        let (unproved, cached) = (Arc::clone(&state), cache.clone());
+        let raw = raw.witnesses(move |asked| unproved.lock().witness(asked).or_else(|| cached_witness(&cached, asked)));
         let mut events = started(raw)?;
         let proof = StateProof::of(&mut events).await;
         let objects = state.lock().take();
-        let following = FollowedEvents::new(Arc::clone(followed), events, FollowFrom::Start);
-        let resource = ty.id();
+        let following = FollowedEvents::new(reads.clone(), cache.clone(), events, FollowFrom::Start);
         Ok(match proof {
             StateProof::Proved => {
                 tracing::info!(resource, resource_version, "peer state proved");
@@ -154,71 +172,55 @@ impl UpstreamSource {
     }
 
     /// Returns the newest revision, and sees to it that the type's stream reaches it.
-    async fn reach_newest(&self, ty: &ResourceType) -> Result<u64, SourceError> {
-        let newest = self.list(ty, 1).await?.revision;
-        self.reach(ty, newest).await?;
+    async fn reach_newest(&self, reads: &TypeReads) -> Result<u64, SourceError> {
+        let newest = reads.list(1).await?.revision;
+        reads.reach(newest).await?;
         Ok(newest)
-    }
-
-    /// Lists the type's objects without their bodies, at most `limit`.
-    async fn list(&self, ty: &ResourceType, limit: usize) -> Result<probe::ListedVersions, SourceError> {
-        let listed = probe::list(&self.clients, ty, self.scope(ty), limit).await?;
-        self.last_answer.note();
-        Ok(listed)
-    }
-
-    /// Waits until the type's stream is complete at `newest`, or proves that it is. Returns false if the API server sends
-    /// no position of the type that high.
-    async fn reach(&self, ty: &ResourceType, newest: u64) -> Result<bool, SourceError> {
-        let followed = self.followed(ty);
-        if timeout(STREAM_WAIT, followed.passed(newest)).await.is_ok() {
-            return Ok(true);
-        }
-        probe::prove(self.raw(ty), &followed, newest).await
     }
 
     /// Compares the state of a small type with a list of its objects' versions. Does the same for a larger type whose
     /// position the API server does not send. Any other type must reach the newest revision.
-    async fn confirm(&self, ty: &ResourceType) -> Result<u64, SourceError> {
-        let followed = self.followed(ty);
-        let Some(cache) = followed.cache() else { return self.reach_newest(ty).await };
+    async fn confirm(&self, reads: &TypeReads) -> Result<u64, SourceError> {
+        let followed = &reads.followed;
+        let Some(cache) = followed.cache() else { return self.reach_newest(reads).await };
         if is_small(&cache) {
-            return self.compare(ty, &followed, &cache, COMPARED_MAX).await;
+            return compared(reads, &cache, COMPARED_MAX).await;
         }
         if !followed.is_mute() {
-            let newest = self.list(ty, 1).await?.revision;
-            if self.reach(ty, newest).await? {
+            let newest = reads.list(1).await?.revision;
+            if reads.reach(newest).await? {
                 return Ok(newest);
             }
             followed.note_mute();
-            tracing::info!(resource = ty.id(), "position of a quiet type not sent");
+            tracing::info!(resource = reads.ty.id(), "position of a quiet type not sent");
         }
-        self.compare(ty, &followed, &cache, COMPARED_MUTE_MAX).await
+        compared(reads, &cache, COMPARED_MUTE_MAX).await
     }
+}
 
-    /// Compares the cache with a list of at most `most` objects' versions, while its stream continues.
-    async fn compare(
-        &self,
-        ty: &ResourceType,
-        followed: &FollowedType,
-        cache: &Reader,
-        most: usize,
-    ) -> Result<u64, SourceError> {
-        let listed = self.list(ty, most + 1).await?;
-        // Changes that only the list has are on their way.
-        for _ in 0..COMPARISONS {
-            if listed.revision <= followed.position() {
-                return Ok(listed.revision);
-            }
-            let snapshot = cache.snapshot();
-            if listed.is_state(&snapshot.objects) {
-                return Ok(snapshot.resource_version);
-            }
-            let _ = timeout(STREAM_WAIT / COMPARISONS, followed.passed(listed.revision)).await;
+/// Compares the cache with a list of at most `most` objects' versions, while its stream continues.
+///
+/// # Errors
+/// [`SourceError::Unavailable`] if the history is in doubt and the comparison of the whole type has no result in time.
+async fn compared(reads: &TypeReads, cache: &Reader, most: usize) -> Result<u64, SourceError> {
+    let followed = &reads.followed;
+    let listed = reads.list(most + 1).await?;
+    // Changes that only the list has are on their way.
+    for _ in 0..COMPARISONS {
+        let stream = followed.state();
+        if stream.is_sound() && listed.revision <= stream.position {
+            return Ok(listed.revision);
         }
-        self.reach(ty, listed.revision).await?;
-        Ok(listed.revision)
+        let snapshot = cache.snapshot();
+        if listed.is_state(&snapshot.objects) {
+            return Ok(snapshot.resource_version);
+        }
+        let _ = timeout(STREAM_WAIT / COMPARISONS, followed.passed(listed.revision)).await;
     }
+    reads.reach(listed.revision).await?;
+    let sound = timeout(PROBE_WAIT, followed.wait_for(StreamState::is_sound)).await;
+    sound.map_err(|_| SourceError::Unavailable("its history is in doubt".to_owned()))?;
+    Ok(listed.revision)
 }
 
 impl Source for UpstreamSource {
@@ -228,13 +230,14 @@ impl Source for UpstreamSource {
         from: FollowFrom,
         cache: Reader,
     ) -> BoxFuture<'_, Result<Updates, SourceError>> {
-        let (ty, followed) = (Arc::clone(ty), self.followed(ty));
+        let reads = self.reads(ty);
         async move {
+            let followed = Arc::clone(&reads.followed);
             if let Some(pause) = followed.retry_after() {
                 sleep(pause).await;
             }
-            let following = self.open(&ty, &followed, from, &cache).await?;
-            followed.set_cache(cache);
+            let following = self.open(reads, from, &cache).await?;
+            followed.set_cache(Some(cache));
             let updates = stream::unfold(following, |mut following| async {
                 let update = following.next().await?;
                 Some((update, following))
@@ -245,42 +248,18 @@ impl Source for UpstreamSource {
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        let ty = Arc::clone(ty);
-        async move { self.reach_newest(&ty).await }.boxed()
+        let reads = self.reads(ty);
+        async move { self.reach_newest(&reads).await }.boxed()
     }
 
     fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        let ty = Arc::clone(ty);
-        async move { self.confirm(&ty).await }.boxed()
-    }
-}
-
-/// The names of a type, for the SDK.
-fn resource_of(ty: &ResourceType) -> ApiResource {
-    ApiResource {
-        group: ty.group.clone(),
-        version: ty.version.clone(),
-        api_version: ty.api_version().to_owned(),
-        kind: ty.kind.clone(),
-        plural: ty.plural.clone(),
+        let reads = self.reads(ty);
+        async move { self.confirm(&reads).await }.boxed()
     }
 }
 
 fn started(raw: informer::raw::Builder) -> Result<Events, SourceError> {
     raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))
-}
-
-/// Returns the cached object for a proof after `asked` others proved nothing, as JSON. Cost: one pass over the versions
-/// of all objects.
-fn cached_witness(cache: &Reader, asked: usize) -> Option<Bytes> {
-    let snapshot = cache.snapshot();
-    let rank = proof::rank(asked, snapshot.objects.len());
-    let mut entries: Vec<_> = snapshot.objects.iter().collect();
-    if entries.len() <= rank {
-        return None;
-    }
-    let (_, entry, _) = entries.select_nth_unstable_by_key(rank, |entry| Reverse(entry.resource_version()));
-    Some(entry.object())
 }
 
 /// True if a list of the type's metadata is short.

@@ -44,8 +44,8 @@ const INITIAL_READS_MAX: usize = 3;
 /// States that a client may read: one at the start, and one for each loss of the cache's own position. client-go also lists
 /// again after a watch that ends at once, as each of the two cuts of all connections may end one.
 const STATES_MAX: usize = INITIAL_READS_MAX + 2;
-/// Objects in the longest list that only proves the cache complete.
-const PROOF_OBJECTS_MAX: u32 = 251;
+/// Objects in the longest list, or page of one, that only proves the cache complete.
+const PROOF_OBJECTS_MAX: u32 = 500;
 /// Writes after the last fault: more bytes than the latest cut waits for.
 const LAST_WRITES: usize = 60;
 

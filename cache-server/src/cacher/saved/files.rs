@@ -4,10 +4,14 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write as _},
+    io::{self, BufReader, Write as _},
     path::{Path, PathBuf},
 };
 
+use super::{
+    CLUSTER,
+    record::{HEAD_BYTES, StateRecord, StateRecords, fill},
+};
 use crate::storage::folder::{private, sync};
 
 /// The files of one type. Only one value per type may exist in the process that holds the folder's lock.
@@ -72,6 +76,42 @@ impl StateFiles {
     pub(super) fn remove(&self) -> io::Result<()> {
         remove(&self.beside)?;
         remove(&self.log)
+    }
+}
+
+/// Removes the states of a folder, of all types or of one. Returns their number.
+pub(super) fn remove_states(folder: &Path, id: Option<&str>) -> io::Result<usize> {
+    remove_if(folder, |path| id.is_none_or(|id| path.file_stem().is_some_and(|stem| stem == id)))
+}
+
+/// Removes the states of a folder whose owner names another cluster than `source`. Returns their number.
+pub(super) fn remove_foreign(folder: &Path, source: &str) -> io::Result<usize> {
+    remove_if(folder, |path| owner_source(path).is_some_and(|found| found.starts_with(CLUSTER) && found != source))
+}
+
+fn remove_if(folder: &Path, condition: impl Fn(&Path) -> bool) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "state") && condition(&path) {
+            remove(&path.with_extension("state.new"))?;
+            remove(&path)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Returns the source in the owner of a state: its fourth line. `None` if the file cannot be read so far.
+fn owner_source(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let end = file.metadata().ok()?.len();
+    let mut from = BufReader::new(file);
+    let mut head = [0; HEAD_BYTES];
+    fill(&mut from, &mut head).ok().filter(|&is_whole| is_whole)?;
+    match StateRecords::new(from, end).next() {
+        Ok(Some(StateRecord::Owner(owner))) => owner.split('\n').nth(3).map(str::to_owned),
+        Ok(_) | Err(_) => None,
     }
 }
 

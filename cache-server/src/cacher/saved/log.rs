@@ -18,6 +18,7 @@ use informer_core::{KeyedObject as _, Objects, Time};
 use watch_cache::{Change, ChangeKind, Draft, Entry, Event, Reader, Schema, Writer};
 
 use super::{
+    StateOwner,
     files::StateFiles,
     record::{FORMAT, HEAD_BYTES, LongRecord, StateChecksum, StateRecord, StateRecords, fill, format_of, head},
 };
@@ -32,7 +33,7 @@ pub(super) enum UnusableState {
     Foreign,
     #[error("its format {0} is not known")]
     Format(u32),
-    #[error("it is of another API server, scope or version of the type")]
+    #[error("it is of another cluster, scope or version of the type")]
     Owner,
     #[error("its base is damaged")]
     Damaged,
@@ -55,8 +56,7 @@ pub(super) struct LoadedState {
 #[derive(Debug)]
 pub(super) struct StateLog {
     files: StateFiles,
-    /// Equal for the same type of the same API server in the same scope.
-    owner: String,
+    owner: StateOwner,
     /// `None` if no file can be continued: the next save writes a whole state.
     open: Option<OpenLog>,
 }
@@ -77,7 +77,7 @@ struct OpenLog {
 }
 
 impl StateLog {
-    pub(super) const fn new(files: StateFiles, owner: String) -> Self {
+    pub(super) const fn new(files: StateFiles, owner: StateOwner) -> Self {
         Self { files, owner, open: None }
     }
 
@@ -113,7 +113,7 @@ impl StateLog {
             return Err(UnusableState::Format(format));
         }
         let mut records = StateRecords::new(from, end);
-        if records.next()? != Some(StateRecord::Owner(&self.owner)) {
+        if records.next()? != Some(StateRecord::Owner(&self.owner.text())) {
             return Err(UnusableState::Owner);
         }
         let base = Base::read(&mut records, schema)?;
@@ -186,7 +186,7 @@ impl StateLog {
         let chain = StateChecksum::begin();
         let mut open = OpenLog { file, chain, bytes: 0, whole_bytes: 0, revision: state.revision, complete: 0 };
         let mut out = LogAppender { files: &self.files, open: &mut open, out: head().into() };
-        out.push(StateRecord::Owner(&self.owner), 0)?;
+        out.push(StateRecord::Owner(&self.owner.text()), 0)?;
         let mut objects = 0;
         for entry in state.objects.iter() {
             out.push(StateRecord::Object { revision: entry.resource_version(), json: &entry.object() }, 0)?;

@@ -84,10 +84,11 @@ fn the_state_of_another_server_scope_or_format_is_not_used() {
     let (whole, _) = written(&mut World::new(), folder.path());
     let scoped = StateOrigin { scopes: [("pods".to_owned(), "spec.nodeName=n".to_owned())].into(), ..origin() };
     let other = StateOrigin { server: "https://b".to_owned(), ..origin() };
-    for origin in [scoped, other] {
+    let cluster = StateOrigin { cluster: Some("uid".to_owned()), ..origin() };
+    for origin in [scoped, other, cluster] {
         let (mut writer, _, _) = watch_cache::cache(Arc::clone(&pods().schema), Limits::default());
         let refused = log(folder.path(), &origin, DiskRoom::default()).load(&pods().schema, &mut writer, fixture::NOW);
-        assert_eq!(refused.unwrap_err().to_string(), "it is of another API server, scope or version of the type");
+        assert_eq!(refused.unwrap_err().to_string(), "it is of another cluster, scope or version of the type");
     }
     let mut newer = whole.clone();
     newer[8] = 2;
@@ -99,6 +100,37 @@ fn the_state_of_another_server_scope_or_format_is_not_used() {
         fs::write(file(folder.path()), bytes).unwrap();
         assert_eq!(load(folder.path()).err().map(|reason| reason.to_string()).as_deref(), Some(reason));
     }
+}
+
+/// Goal: the states of another cluster are gone before anything is loaded, and the cluster's own stay, whatever the address.
+/// Method: a folder with states of one cluster, settled for it and for another one; and a command that drops them.
+#[tokio::test]
+async fn states_of_another_cluster_are_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |cluster: &str| StateOrigin { cluster: Some(cluster.to_owned()), ..origin() };
+    let world = World::new();
+    let mut log = log(folder.path(), &of("one"), DiskRoom::default());
+    log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
+    let settle = async |server: &str, cluster: &str| {
+        let origin = StateOrigin { server: server.to_owned(), ..StateOrigin::default() };
+        let opened = StateFolder::open(folder.path(), origin, false).unwrap().awaiting_cluster();
+        let (writer, _, _) = watch_cache::cache(Arc::clone(&pods().schema), Limits::default());
+        let (ty, started) = (pods(), Instant::now());
+        let mut loading = std::pin::pin!(opened.load(&ty, started, writer));
+        assert!(futures::poll!(&mut loading).is_pending(), "nothing is loaded before");
+        opened.settle(Some(cluster));
+        loading.await.expect("the type is saved").loaded.is_some()
+    };
+    assert!(settle("https://elsewhere", "one").await);
+    let in_use = StateFolder::open(folder.path(), origin(), false).unwrap();
+    drop_states(folder.path(), None).unwrap_err();
+    drop(in_use);
+    assert!(!settle("https://a", "two").await);
+    assert!(!file(folder.path()).exists());
+    fs::write(file(folder.path()), "any").unwrap();
+    assert_eq!(drop_states(folder.path(), Some("nodes")).unwrap(), 0);
+    assert_eq!(drop_states(folder.path(), Some("pods")).unwrap(), 1);
+    assert!(!file(folder.path()).exists());
 }
 
 #[test]
@@ -126,7 +158,7 @@ fn a_folder_has_one_server_and_no_secrets_unless_wanted() {
 #[derive(Default)]
 struct Upstream {
     /// Every change from the first on.
-    history: sync::watch::Sender<Vec<Change>>,
+    history: watch::Sender<Vec<Change>>,
     /// Changes at or below it are not known any more.
     compacted: AtomicUsize,
     listed: AtomicUsize,

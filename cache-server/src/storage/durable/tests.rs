@@ -64,7 +64,9 @@ async fn steps(store: &DurableStorage, ty: &Arc<ResourceType>) -> Vec<String> {
             Update::Put(record) => format!("+{}", of(record)),
             Update::Deleted { key, revision } => format!("-{key}@{revision}"),
             Update::Progress(at) => format!("={at}"),
-            Update::Batch(_) | Update::Removed(_) | Update::StateAbandoned => unreachable!("the store sends none"),
+            Update::Batch(_) | Update::Removed(_) | Update::StateAbandoned | Update::HistoryLost => {
+                unreachable!("the store sends none")
+            }
         });
     }
     steps

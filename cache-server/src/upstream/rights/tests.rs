@@ -3,7 +3,7 @@
 mod keys;
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::*;
-use crate::limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX};
+use crate::limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX, UPSTREAM_ASKS_MAX};
 
 /// A read of the built-in types.
 pub(super) fn read(request: &str) -> RequestInfo {
@@ -44,6 +44,8 @@ struct Reviewer {
     asked: Mutex<Vec<(String, HeaderMap, Value)>>,
     /// Questions that were dropped before their answer.
     dropped: AtomicUsize,
+    /// True once no question is answered any more.
+    is_stuck: AtomicBool,
 }
 
 struct DropCounter<'a>(Option<&'a AtomicUsize>);
@@ -63,7 +65,6 @@ impl AskUpstream for Reviewer {
         path: &'a str,
         credentials: &'a HeaderMap,
         body: Bytes,
-        _: QuestionOrigin,
     ) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             assert_eq!(method, Method::POST);
@@ -71,6 +72,9 @@ impl AskUpstream for Reviewer {
             self.asked.lock().push((path.to_owned(), credentials.clone(), body));
             let mut counter = DropCounter(Some(&self.dropped));
             sleep(self.latency).await;
+            if self.is_stuck.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
             counter.0 = None;
             let reply = if path == review::ACCESS_REVIEWS { &self.access } else { &self.subject };
             reply.lock().clone()
@@ -88,7 +92,13 @@ impl Reviewer {
             subject: Mutex::new(Ok((StatusCode::CREATED, subject.to_string().into()))),
             asked: Mutex::default(),
             dropped: AtomicUsize::new(0),
+            is_stuck: AtomicBool::new(false),
         })
+    }
+
+    /// Answers no further question.
+    fn stick(&self) {
+        self.is_stuck.store(true, Ordering::SeqCst);
     }
 
     /// Answers every access review with `reply` from now on.
@@ -118,7 +128,7 @@ fn status(status: &Value) -> Reply {
 }
 
 fn rights(reviewer: &Arc<Reviewer>) -> Rights {
-    Rights::new(Arc::clone(reviewer) as Arc<dyn AskUpstream>)
+    Rights::new(Arc::clone(reviewer) as Arc<dyn AskUpstream>, Arc::default())
 }
 
 /// The code of an outcome: 200 for an allow.
@@ -519,4 +529,57 @@ async fn the_question_carries_the_callers_credentials_and_no_others() {
     let question = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec":
         {"resourceAttributes": {"verb": "list", "version": "v1", "resource": "pods", "namespace": "default"}}});
     assert_eq!(asked, [(review::ACCESS_REVIEWS.to_owned(), credentials, question)]);
+}
+
+/// Goal: a queue of our own prolongs no right. Method: as many unanswered questions of other callers as there are slots, then
+/// a read whose last answer is too old. It gets 429, not the answer that counts while the API server is away.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_our_own_slots_is_no_outage_of_the_api_server() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = Arc::new(rights(&reviewer));
+    rights.check(&token("known"), &read(PODS)).await.expect("allowed");
+    sleep(RIGHT_AGE).await;
+    reviewer.stick();
+    let mut flood = JoinSet::new();
+    for number in 0..UPSTREAM_ASKS_MAX {
+        let rights = Arc::clone(&rights);
+        flood.spawn(async move { rights.check(&token(&format!("t{number}")), &read(PODS)).await });
+    }
+    while reviewer.reviews() < 1 + UPSTREAM_ASKS_MAX {
+        tokio::task::yield_now().await;
+    }
+    let (refused, checked) = futures::join!(async { rights.check(&token("known"), &read(PODS)).await }, async {
+        rights.check_again(&token("known"), &read(PODS), false).await
+    },);
+    assert_eq!((code(&refused), code(&checked)), (429, 200), "the check of an open watch has an answer that counts");
+    assert_eq!(reviewer.reviews(), 2 + UPSTREAM_ASKS_MAX, "which was asked again");
+}
+
+/// Goal: an API server that hangs delays no read for longer than the check that finds out. Method: a question without an
+/// answer, whose caller counts by its last one; the check has no answer either: then reads of known callers are decided at
+/// once, until the API server answers anything.
+#[tokio::test(start_paused = true)]
+async fn a_silent_api_server_delays_no_known_caller() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let last_answer = Arc::<LastAnswer>::default();
+    let rights = Rights::new(Arc::clone(&reviewer) as Arc<dyn AskUpstream>, Arc::clone(&last_answer));
+    rights.check(&token("known"), &read(PODS)).await.expect("allowed");
+    last_answer.note();
+    sleep(RIGHT_AGE).await;
+    reviewer.stick();
+    let sent = Instant::now();
+    let (read, known) = (read(PODS), token("known"));
+    let (checked, ()) = futures::join!(rights.check(&known, &read), last_answer.doubted());
+    assert_eq!((code(&checked), sent.elapsed()), (200, REVIEW_WAIT), "nobody knows yet");
+    last_answer.miss(sent);
+    assert!(last_answer.silent_for() >= Some(RIGHT_AGE), "since its last answer");
+    let (begun, asked) = (Instant::now(), reviewer.reviews());
+    assert_eq!((code(&rights.check(&known, &read).await), begun.elapsed()), (200, Duration::ZERO));
+    assert_eq!(code(&rights.check(&token("unknown"), &read).await), 504, "no earlier answer counts");
+    assert_eq!(reviewer.reviews(), asked + 1);
+    last_answer.note();
+    assert_eq!(last_answer.silent_for(), None);
+    sleep(RIGHT_AGE_AWAY).await;
+    last_answer.miss(Instant::now());
+    assert_eq!(code(&rights.check(&known, &read).await), 504, "its last answer is too old");
 }

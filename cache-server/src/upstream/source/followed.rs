@@ -1,165 +1,39 @@
-//! One followed type: the stream's position, the proofs of completeness that wait for it, and whether it can be cached.
+//! One followed type: the stream that fills its cache, the proofs of completeness that wait for it, and whether it can be
+//! cached.
+//!
+//! INVARIANT: a stream that failed is followed again only once the API server has accepted it, so nothing is proved of its
+//! position before. INVARIANT: a history that was lost ends with the stream's next update, and with a whole new state.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
+mod state;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{self, BoxFuture},
 };
-
-use futures::StreamExt as _;
 use informer::{
     Error,
     raw::{Event, Events, Object},
 };
-use parking_lot::Mutex;
-use tokio::{
-    sync::{Notify, watch},
-    time::{Instant, sleep},
-};
-
+use tokio::time::{Instant, sleep};
 use watch_cache::Reader;
 
-use crate::{
-    storage::{FollowFrom, SourceError, SourceRecord, Update},
-    upstream::last_answer::LastAnswer,
+pub(crate) use self::state::Fitness;
+pub(super) use self::state::{FollowedType, StreamState};
+use super::{
+    comparison::{ComparedHistory, compare},
+    reads::TypeReads,
+    started,
 };
-
-/// Whether a type can be cached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Fitness {
-    /// No answer yet.
-    #[default]
-    Unknown,
-    /// Its state was read.
-    Fit,
-    /// The API server does not serve it, does not let us watch it, or its resourceVersions are no numbers.
-    Unfit(SourceError),
-}
-
-/// State shared by the stream of a type and the probes for it.
-#[derive(Default)]
-pub(super) struct FollowedType {
-    /// Every change at or below it was delivered. Zero before the first state.
-    passed: watch::Sender<u64>,
-    proofs: Mutex<Vec<CompletenessProof>>,
-    proved: Notify,
-    last_answer: Arc<LastAnswer>,
-    /// Number of delays that were ended early since the stream last moved or was confirmed.
-    ended_delays: AtomicU32,
-    fitness: watch::Sender<Fitness>,
-    unfit_since: Mutex<Option<Instant>>,
-    /// The cache that the stream fills.
-    cache: Mutex<Option<Reader>>,
-    /// Time at which the API server last sent no position of the quiet type.
-    mute_since: Mutex<Option<Instant>>,
-}
-
-/// Result of a second watch.
-#[derive(Clone, Copy, Debug)]
-struct CompletenessProof {
-    /// Newest change that the second watch saw, or where it began.
-    newest_change: u64,
-    /// The stream is complete here once it has passed `newest_change`.
-    complete: u64,
-}
-
-impl FollowedType {
-    /// `last_answer` is shared with all requests to the API server.
-    pub(super) fn new(last_answer: Arc<LastAnswer>) -> Self {
-        Self { last_answer, ..Self::default() }
-    }
-
-    pub(super) fn cache(&self) -> Option<Reader> {
-        self.cache.lock().clone()
-    }
-
-    pub(super) fn set_cache(&self, cache: Reader) {
-        *self.cache.lock() = Some(cache);
-    }
-
-    /// Returns the position of the stream.
-    pub(super) fn position(&self) -> u64 {
-        *self.passed.borrow()
-    }
-
-    /// Waits until the stream has passed `revision`.
-    pub(super) async fn passed(&self, revision: u64) {
-        // The sender is part of `self`, so the channel stays open.
-        let _ = self.passed.subscribe().wait_for(|passed| revision <= *passed).await;
-    }
-
-    /// Adds the result of a second watch.
-    pub(super) fn prove(&self, newest_change: u64, complete: u64) {
-        let proofs = &mut *self.proofs.lock();
-        if PROOFS_MAX <= proofs.len() {
-            proofs.remove(0);
-        }
-        proofs.push(CompletenessProof { newest_change, complete });
-        self.proved.notify_one();
-    }
-
-    /// Takes the proofs that hold at the stream's position; returns the newest one's, if it is ahead of the stream.
-    fn take_proven(&self) -> Option<u64> {
-        let passed = self.position();
-        let proofs = &mut *self.proofs.lock();
-        let proven = proofs.extract_if(.., |proof| proof.newest_change <= passed).map(|proof| proof.complete).max();
-        proven.filter(|&complete| passed < complete)
-    }
-
-    fn pass(&self, revision: u64) {
-        let has_moved = self.passed.send_if_modified(|passed| {
-            let is_new = *passed < revision;
-            *passed = revision.max(*passed);
-            is_new
-        });
-        if has_moved {
-            self.ended_delays.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Resets position and proofs for a new state, which may belong to another history.
-    fn restart(&self) {
-        self.passed.send_replace(0);
-        self.proofs.lock().clear();
-    }
-
-    fn set_fitness(&self, fitness: Fitness) {
-        *self.unfit_since.lock() = matches!(fitness, Fitness::Unfit(_)).then(Instant::now);
-        self.fitness.send_if_modified(|known| {
-            let is_new = *known != fitness;
-            *known = fitness;
-            is_new
-        });
-    }
-
-    /// Waits for the first answer.
-    pub(super) async fn known_fitness(&self) -> Fitness {
-        let mut fitness = self.fitness.subscribe();
-        let known = fitness.wait_for(|fitness| *fitness != Fitness::Unknown).await;
-        known.map_or(Fitness::Unknown, |fitness| fitness.clone())
-    }
-
-    /// True if the API server sent no position of the quiet type in the last [`MUTE_WITHIN`].
-    pub(super) fn is_mute(&self) -> bool {
-        self.mute_since.lock().is_some_and(|since| since.elapsed() < MUTE_WITHIN)
-    }
-
-    pub(super) fn note_mute(&self) {
-        *self.mute_since.lock() = Some(Instant::now());
-    }
-
-    /// Returns the time until a type that cannot be cached may be tried again.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        let until = (*self.unfit_since.lock())? + UNFIT_PAUSE;
-        Some(until.saturating_duration_since(Instant::now()))
-    }
-}
+use crate::storage::{FollowFrom, SourceError, SourceRecord, Update};
 
 /// Turns the SDK's events of one type into updates.
 pub(super) struct FollowedEvents {
     followed: Arc<FollowedType>,
+    reads: TypeReads,
+    /// The cache that the stream fills.
+    cache: Reader,
     /// A whole state that comes before the events.
     state: std::vec::IntoIter<Update>,
     /// The first event, if it was received already.
@@ -169,8 +43,12 @@ pub(super) struct FollowedEvents {
     is_initial: bool,
     /// True if the cache has a state already.
     had_state: bool,
+    /// True while the state of another history is read.
+    reads_anew: bool,
     /// The last error, until the server has confirmed the state again.
     trouble: Option<Trouble>,
+    /// The comparison of a history that is in doubt.
+    comparison: Option<BoxFuture<'static, ComparedHistory>>,
     is_over: bool,
 }
 
@@ -183,16 +61,34 @@ struct Trouble {
 }
 
 impl FollowedEvents {
-    pub(super) fn new(followed: Arc<FollowedType>, events: Events, from: FollowFrom) -> Self {
+    /// `events` begin with a state if the history of the cache was lost, whatever `from` is.
+    pub(super) fn new(reads: TypeReads, cache: Reader, events: Events, from: FollowFrom) -> Self {
+        let followed = Arc::clone(&reads.followed);
+        let reads_anew = followed.state().is_lost();
         let had_state = match from {
-            FollowFrom::Start => false,
+            FollowFrom::Start => {
+                followed.begin();
+                false
+            }
             FollowFrom::After(position) => {
-                followed.pass(position);
+                followed.resume(position);
                 true
             }
         };
-        let (state, first) = (Vec::new().into_iter(), None);
-        Self { followed, state, first, events, is_initial: false, had_state, trouble: None, is_over: false }
+        Self {
+            followed,
+            reads,
+            cache,
+            state: Vec::new().into_iter(),
+            first: None,
+            events,
+            is_initial: false,
+            had_state,
+            reads_anew,
+            trouble: None,
+            comparison: None,
+            is_over: false,
+        }
     }
 
     /// Delivers a whole state before the events, which follow it.
@@ -209,9 +105,6 @@ impl FollowedEvents {
 
     /// Returns the next update; `None` if the stream is over. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Result<Update, SourceError>> {
-        if self.is_over {
-            return None;
-        }
         if let Some(update) = self.state.next() {
             if let Update::StateComplete(revision) = update {
                 self.complete(revision);
@@ -222,37 +115,24 @@ impl FollowedEvents {
             return Some(self.update(first));
         }
         loop {
-            if !self.is_initial
-                && let Some(complete) = self.followed.take_proven()
-            {
-                self.followed.pass(complete);
-                return Some(Ok(Update::Progress(complete)));
+            if let Some(update) = self.due() {
+                return Some(update);
             }
-            if self.trouble.is_some_and(|trouble| self.events.age().is_some_and(|age| age < trouble.since.elapsed())) {
-                // A watch was accepted: the state is up to date again, though nothing has changed.
-                self.trouble = None;
-                self.followed.last_answer.note();
-                self.followed.ended_delays.store(0, Ordering::Relaxed);
-                return Some(Ok(Update::Progress(self.followed.position())));
-            }
-            if self.waits_in_vain() {
-                // The cacher opens another stream at once, which resumes where this one was.
-                self.followed.ended_delays.fetch_add(1, Ordering::Relaxed);
-                self.is_over = true;
+            if self.is_over {
                 return None;
             }
             let event = tokio::select! {
                 event = self.events.next() => event?,
-                () = self.followed.proved.notified() => continue,
+                () = self.followed.changed() => continue,
+                result = compared(&mut self.comparison) => {
+                    self.judge(result);
+                    continue;
+                }
                 () = sleep(RECOVERY_CHECK), if self.trouble.is_some() => continue,
             };
             let update = match event {
                 Ok(event) => self.update(event),
-                Err(error) => {
-                    let has_retry_after = error.retry_after().is_some();
-                    self.trouble = Some(Trouble { since: Instant::now(), has_retry_after });
-                    Err(self.classify(&error))
-                }
+                Err(error) => Err(self.failed(&error)),
             };
             if let Err(error @ SourceError::Unsupported(_)) = &update {
                 self.is_over = true;
@@ -262,12 +142,86 @@ impl FollowedEvents {
         }
     }
 
+    /// Returns the update that is due without an event of the stream.
+    fn due(&mut self) -> Option<Result<Update, SourceError>> {
+        if self.is_over {
+            return None;
+        }
+        if self.followed.state().is_lost() && !self.reads_anew {
+            return Some(self.read_anew());
+        }
+        if !self.is_initial
+            && let Some(complete) = self.followed.take_proven()
+        {
+            self.followed.pass(complete);
+            return Some(Ok(Update::Progress(complete)));
+        }
+        if self.trouble.is_some_and(|trouble| self.events.age().is_some_and(|age| age < trouble.since.elapsed())) {
+            // A watch was accepted: the state is up to date again, though nothing has changed.
+            self.trouble = None;
+            self.followed.shared_answer().note();
+            self.followed.end_delays(0);
+            self.accepted();
+            return Some(Ok(Update::Progress(self.followed.state().position)));
+        }
+        if self.waits_in_vain() {
+            // The cacher opens another stream at once, which resumes where this one was.
+            self.followed.end_delays(self.followed.ended_delays() + 1);
+            self.is_over = true;
+            return None;
+        }
+        if self.had_state && !self.is_initial && !self.reads_anew && self.followed.moved_to(self.events.endpoint()) {
+            self.followed.suspect();
+        }
+        let is_comparable = self.had_state && !self.is_initial && self.comparison.is_none();
+        if is_comparable && self.followed.state().needs_comparison() {
+            self.comparison = Some(compare(self.reads.clone(), self.cache.clone()).boxed());
+        }
+        None
+    }
+
+    /// Replaces the stream by one that begins with the state of the other history.
+    fn read_anew(&mut self) -> Result<Update, SourceError> {
+        self.events = started(self.reads.anew(&self.cache))?;
+        (self.is_initial, self.reads_anew, self.trouble, self.comparison) = (false, true, None, None);
+        Ok(Update::HistoryLost)
+    }
+
+    /// The API server has accepted a watch from the stream's position.
+    fn accepted(&self) {
+        let has_moved = self.followed.moved_to(self.events.endpoint());
+        self.followed.accept(has_moved);
+    }
+
+    /// Ends a doubt, or the history.
+    fn judge(&mut self, compared: ComparedHistory) {
+        self.comparison = None;
+        let resource = self.reads.ty.id();
+        if compared.is_same {
+            tracing::info!(resource, resource_version = compared.seen.position, "upstream history confirmed");
+            self.followed.confirm(compared.seen);
+        } else if self.followed.lose(compared.seen) {
+            tracing::warn!(resource, position = compared.seen.position, "upstream history refuted");
+        }
+    }
+
+    /// The stream failed. An object that is skipped is no failure: the stream goes on.
+    fn failed(&mut self, error: &Error) -> SourceError {
+        if error.skipped().is_none() {
+            let has_retry_after = error.retry_after().is_some();
+            self.trouble = Some(Trouble { since: Instant::now(), has_retry_after });
+            self.followed.fail();
+            self.followed.shared_answer().break_off();
+        }
+        self.classify(error)
+    }
+
     /// True if the API server has answered any request since the stream failed, but the stream may still be in a delay:
     /// delays grow with each failure, up to a minute.
     fn waits_in_vain(&self) -> bool {
         let Some(trouble) = self.trouble.filter(|trouble| !trouble.has_retry_after) else { return false };
-        let is_answered = self.followed.last_answer.is_after(trouble.since);
-        let doublings = self.followed.ended_delays.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
+        let is_answered = self.followed.shared_answer().is_after(trouble.since);
+        let doublings = self.followed.ended_delays().min(DOUBLINGS_MAX);
         let is_due = RETRY_PAUSE * (1 << doublings) < trouble.since.elapsed();
         self.had_state && !self.is_initial && is_answered && is_due
     }
@@ -290,30 +244,38 @@ impl FollowedEvents {
             }
             Event::Apply(object) => {
                 let record = object_record(&object)?;
-                self.followed.pass(object_revision(&object)?);
+                self.pass(object_revision(&object)?);
                 Update::Put(record)
             }
             Event::Delete(object) if self.is_initial => Update::Removed(object.key().to_owned()),
             Event::Delete(object) => {
                 let revision = object_revision(&object)?;
-                self.followed.pass(revision);
+                self.pass(revision);
                 Update::Deleted { key: object.key().to_owned(), revision }
             }
             Event::Bookmark(position) => {
                 let revision = position.as_u64().ok_or_else(no_number)?;
-                self.followed.pass(revision);
+                self.pass(revision);
                 Update::Progress(revision)
             }
             other => return Err(SourceError::Unavailable(format!("the SDK reports {other:?}"))),
         })
     }
 
+    /// The stream has delivered every change at or below `revision`.
+    fn pass(&self, revision: u64) {
+        self.followed.pass(revision);
+        // After an error, the age of the stream says when a watch was accepted.
+        if self.trouble.is_none() && !self.followed.state().is_followed() {
+            self.accepted();
+        }
+    }
+
     /// A state is complete.
     fn complete(&mut self, revision: u64) {
-        self.is_initial = false;
-        self.had_state = true;
-        self.followed.restart();
-        self.followed.pass(revision);
+        (self.is_initial, self.had_state, self.reads_anew, self.comparison) = (false, true, false, None);
+        self.followed.moved_to(self.events.endpoint());
+        self.followed.restart(revision);
         self.followed.set_fitness(Fitness::Fit);
     }
 
@@ -331,7 +293,15 @@ impl FollowedEvents {
 impl Drop for FollowedEvents {
     /// An ended cache is freed with its last reader.
     fn drop(&mut self) {
-        *self.followed.cache.lock() = None;
+        self.followed.set_cache(None);
+    }
+}
+
+/// Waits for the result of the comparison; for ever if there is none.
+async fn compared(comparison: &mut Option<BoxFuture<'static, ComparedHistory>>) -> ComparedHistory {
+    match comparison {
+        Some(comparison) => comparison.await,
+        None => future::pending().await,
     }
 }
 
@@ -347,9 +317,6 @@ pub(super) fn no_number() -> SourceError {
     SourceError::Unsupported("its resourceVersions are no numbers".to_owned())
 }
 
-/// Proofs that wait for the stream. A stream that does not move leaves one for each probe; only late ones matter.
-const PROOFS_MAX: usize = 16;
-
 /// Pause between two checks of a stream that has failed: for an accepted watch, or any other answer of the API server.
 const RECOVERY_CHECK: Duration = Duration::from_millis(100);
 
@@ -360,20 +327,20 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Largest number of doublings, so that the pause reaches 32 s. A stream's own delays grow to a minute.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// Time until a type that cannot be cached is tried again: a definition or a role may have been added.
-const UNFIT_PAUSE: Duration = Duration::from_secs(30);
-
-/// Time after which a second watch is tried again at an API server that sent no position: it may have been upgraded.
-const MUTE_WITHIN: Duration = Duration::from_mins(10);
-
 #[cfg(test)]
 mod tests {
-    use informer::{Cluster, testing::FakeApiServer};
-    use kube::core::{ApiResource, GroupVersionKind};
+    use std::collections::HashMap;
+
+    use informer::testing::FakeApiServer;
     use serde_json::json;
     use tokio::time::timeout;
+    use watch_cache::{Limits, cache};
 
     use super::*;
+    use crate::{
+        registry::Registry,
+        upstream::source::{Peers, UpstreamSource},
+    };
 
     /// Goal: a stream that failed for a while does not wait for the rest of a long delay if the API server is back. Method:
     /// an API server that refuses connections until the delays are long, then an answer to another request.
@@ -381,12 +348,13 @@ mod tests {
     async fn an_answer_of_the_api_server_ends_the_delay_of_a_stream_that_failed() {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
         let server = FakeApiServer::new().put(map);
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-        let events = Cluster::new(server.client()).raw(&resource).start().expect("a stream");
-        let followed = Arc::new(FollowedType::default());
-        let mut following = FollowedEvents::new(Arc::clone(&followed), events, FollowFrom::Start);
+        let source = UpstreamSource::new(vec![server.client()], Peers::new(Vec::new()), HashMap::new());
+        let ty = Registry::builtin().find("", "v1", "configmaps").expect("a built-in type");
+        let (reads, (_writer, _, reader)) = (source.reads(&ty), cache(Arc::clone(&ty.schema), Limits::default()));
+        let (followed, events) = (Arc::clone(&reads.followed), reads.raw().start().expect("a stream"));
+        let mut following = FollowedEvents::new(reads, reader, events, FollowFrom::Start);
         while !matches!(following.next().await, Some(Ok(Update::StateComplete(_)))) {}
-        followed.last_answer.note();
+        followed.shared_answer().note();
         server.refuse_connections().close_watches();
         let mut failures = 0;
         while failures < 8 {
@@ -394,46 +362,10 @@ mod tests {
         }
         server.recover();
         assert!(timeout(RETRY_PAUSE * 2, following.next()).await.is_err(), "it waits for half a minute");
-        followed.last_answer.note();
+        followed.shared_answer().note();
         let ended = timeout(RETRY_PAUSE, following.next()).await;
         assert!(matches!(ended, Ok(None)), "{ended:?}");
-        followed.pass(followed.position());
-        assert_eq!(followed.ended_delays.load(Ordering::Relaxed), 1, "the next stream has not moved yet");
-    }
-
-    /// Goal: a stream counts as complete only where a second watch proves it. Method: proofs before and after the stream
-    /// has passed what the second watch saw, overtaken ones, and a state that begins again.
-    #[test]
-    fn a_proof_holds_once_the_stream_has_passed_what_it_saw() {
-        let followed = FollowedType::default();
-        followed.pass(5);
-        followed.prove(7, 9);
-        assert_eq!(followed.take_proven(), None, "the change at 7 is still on its way");
-        followed.pass(7);
-        assert_eq!(followed.take_proven(), Some(9));
-        followed.pass(9);
-        assert_eq!(followed.take_proven(), None, "taken once");
-        followed.prove(5, 8);
-        assert_eq!(followed.take_proven(), None, "behind the stream");
-        followed.prove(9, 12);
-        followed.prove(9, 15);
-        assert_eq!(followed.take_proven(), Some(15), "the newest one that holds");
-        followed.prove(9, 20);
-        followed.restart();
-        followed.pass(30);
-        assert_eq!((followed.take_proven(), followed.position()), (None, 30), "of the state before");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_type_that_cannot_be_cached_is_tried_again_later() {
-        let followed = FollowedType::default();
-        assert_eq!(followed.retry_after(), None);
-        let refused = Fitness::Unfit(SourceError::Unsupported("not found".to_owned()));
-        followed.set_fitness(refused.clone());
-        assert_eq!((followed.known_fitness().await, followed.retry_after()), (refused, Some(UNFIT_PAUSE)));
-        tokio::time::advance(UNFIT_PAUSE).await;
-        assert_eq!(followed.retry_after(), Some(Duration::ZERO));
-        followed.set_fitness(Fitness::Fit);
-        assert_eq!((followed.known_fitness().await, followed.retry_after()), (Fitness::Fit, None));
+        followed.pass(followed.state().position);
+        assert_eq!(followed.ended_delays(), 1, "the next stream has not moved yet");
     }
 }

@@ -4,7 +4,7 @@
 //! has accepted a watch from its position. INVARIANT: a peer answers from its caches only: its requests carry
 //! `Cache-Control: only-if-cached`, so that they never reach the API server.
 
-use std::{cmp::Reverse, mem, time::Duration};
+use std::{cmp::Reverse, mem, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -14,15 +14,36 @@ use informer::{
 };
 use informer_core::proof;
 use kube::core::ApiResource;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{STATES_AT_ONCE, followed::object_record};
-use crate::storage::{SourceError, SourceRecord, Update};
+use crate::{
+    storage::{SourceError, SourceRecord, Update},
+    upstream::identity::{ClusterIdentity, ClusterName, NameAnswer, read_name},
+};
 
 /// Other cache-servers in front of the same API server.
 pub(crate) struct Peers {
-    /// One for each peer: they have no order of preference.
-    clusters: Vec<Cluster>,
+    /// They have no order of preference.
+    peers: Vec<Peer>,
+    /// The cluster that they must be in front of; `None`: histories prove it.
+    identity: Option<Arc<ClusterIdentity>>,
+}
+
+/// One peer.
+struct Peer {
+    client: kube::Client,
+    cluster: Cluster,
+    /// Its last answer about its cluster, with the time of the question.
+    found: tokio::sync::Mutex<Option<(Instant, Option<ClusterName>)>>,
+}
+
+/// Relation of a peer's cluster to ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PeerCluster {
+    Ours,
+    Another,
+    Unknown,
 }
 
 /// State of a type that a peer holds. Memory: its objects as JSON, which move into the cache once they are proved.
@@ -31,6 +52,8 @@ pub(super) struct PeerState {
     updates: Vec<Update>,
     /// Its position.
     pub(super) revision: u64,
+    /// True if the peer is known to be in front of our cluster.
+    pub(super) is_ours: bool,
 }
 
 /// Result of the proof of a peer's state.
@@ -47,15 +70,23 @@ pub(super) enum StateProof {
 impl Peers {
     /// Reads through `clients`, one for each peer.
     pub(crate) fn new(clients: Vec<kube::Client>) -> Self {
-        let cluster = |client| Cluster::builder(client).relists_at_once(STATES_AT_ONCE).build();
-        Self { clusters: clients.into_iter().map(cluster).collect() }
+        let peer = |client: kube::Client| {
+            let cluster = Cluster::builder(client.clone()).relists_at_once(STATES_AT_ONCE).build();
+            Peer { client, cluster, found: tokio::sync::Mutex::default() }
+        };
+        Self { peers: clients.into_iter().map(peer).collect(), identity: None }
+    }
+
+    /// Reads from no peer that is in front of another cluster.
+    pub(crate) fn in_cluster(self, identity: Arc<ClusterIdentity>) -> Self {
+        Self { identity: Some(identity), ..self }
     }
 
     /// Returns the state of a type, or of the part that `scope` selects, from the first peer that has it. `None` if no peer
     /// has it, or if it is empty: its history cannot be proved without an object. If no peer has it, tries all of them once
     /// more after a random pause: of servers that start together, most then read from the first ones that are filled.
     pub(super) async fn state(&self, resource: &ApiResource, scope: Option<&str>) -> Option<PeerState> {
-        if self.clusters.is_empty() {
+        if self.peers.is_empty() {
             return None;
         }
         if let Some(state) = self.first_state(resource, scope).await {
@@ -66,13 +97,18 @@ impl Peers {
     }
 
     async fn first_state(&self, resource: &ApiResource, scope: Option<&str>) -> Option<PeerState> {
-        let mut order: Vec<usize> = (0..self.clusters.len()).collect();
+        let mut order: Vec<usize> = (0..self.peers.len()).collect();
         fastrand::shuffle(&mut order);
         for peer in order {
-            let read = timeout(PEER_STATE_WAIT, PeerState::read(&self.clusters[peer], resource, scope)).await;
+            let cluster = self.cluster_of(peer).await;
+            if cluster == PeerCluster::Another {
+                continue;
+            }
+            let read = timeout(PEER_STATE_WAIT, PeerState::read(&self.peers[peer].cluster, resource, scope)).await;
             let resource = resource.plural.as_str();
             match read.unwrap_or_else(|_| Err("its state takes too long".to_owned())) {
-                Ok(state) => {
+                Ok(mut state) => {
+                    state.is_ours = cluster == PeerCluster::Ours;
                     let (objects, resource_version) = (state.updates.len(), state.revision);
                     tracing::info!(resource, peer, objects, resource_version, "peer state read");
                     return Some(state);
@@ -81,6 +117,34 @@ impl Peers {
             }
         }
         None
+    }
+
+    /// Asks a peer for its cluster, unless it was asked lately.
+    async fn cluster_of(&self, peer: usize) -> PeerCluster {
+        let Some(ours) = self.identity.as_ref().and_then(|identity| identity.cluster()) else {
+            return PeerCluster::Unknown;
+        };
+        let Peer { client, found, .. } = &self.peers[peer];
+        let found = &mut *found.lock().await;
+        if found.as_ref().is_none_or(|(asked, _)| PEER_CLUSTER_AGE <= asked.elapsed()) {
+            let asked = Instant::now();
+            let name = match read_name(client).await {
+                NameAnswer::Known(name) => Some(name),
+                NameAnswer::Busy | NameAnswer::None(_) => None,
+            };
+            if let Some((theirs, expected)) = name.as_ref().and_then(ClusterName::uid).zip(ours.uid())
+                && theirs != expected
+            {
+                tracing::error!(peer, found = theirs, expected, "peer refused: another cluster");
+            }
+            *found = Some((asked, name));
+        }
+        let theirs = found.as_ref().and_then(|(_, name)| name.as_ref()).and_then(ClusterName::uid);
+        match theirs.zip(ours.uid()) {
+            Some((theirs, ours)) if theirs == ours => PeerCluster::Ours,
+            Some(_) => PeerCluster::Another,
+            None => PeerCluster::Unknown,
+        }
     }
 }
 
@@ -104,7 +168,7 @@ impl PeerState {
                 Some(Ok(Event::Delete(object))) => updates.push(Update::Removed(object.key().to_owned())),
                 Some(Ok(Event::InitDone(position))) => {
                     let revision = position.as_u64().ok_or("its resourceVersions are no numbers")?;
-                    return Ok(Self { updates, revision });
+                    return Ok(Self { updates, revision, is_ours: false });
                 }
                 Some(Ok(Event::Apply(_) | Event::Bookmark(_) | _)) => {}
                 // The next peer, or the API server, is quicker than another attempt.
@@ -163,6 +227,9 @@ impl StateProof {
 /// Longest wait for the next event of a peer. A peer that is not filled, or that holds another part of the type, answers
 /// 504 at once.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time for which a peer's answer about its cluster is used.
+const PEER_CLUSTER_AGE: Duration = Duration::from_secs(30);
 
 /// Longest time to read one state from a peer: that of some millions of objects.
 const PEER_STATE_WAIT: Duration = Duration::from_secs(120);

@@ -41,18 +41,23 @@ struct ListedMetadata {
     resource_version: String,
 }
 
-/// A list without bodies.
+/// A list without bodies, or a page of one.
 pub(super) struct ListedVersions {
-    /// The newest revision of the cluster.
+    /// The newest revision of the cluster; that of the first page for later ones.
     pub(super) revision: u64,
-    /// `None` if the list was cut.
-    objects: Option<Vec<ListedMetadata>>,
+    objects: Vec<ListedMetadata>,
+    /// Token of the next page; empty if there is none.
+    next: String,
 }
 
 impl ListedVersions {
     /// True if the list has exactly these objects in these versions.
     pub(super) fn is_state(&self, objects: &Objects<Entry>) -> bool {
-        let Some(listed) = &self.objects else { return false };
+        self.next.is_empty() && self.count_in(objects) == Some(objects.len())
+    }
+
+    /// Returns the number of listed objects; `None` if one of them is not among `objects` in its version.
+    pub(super) fn count_in(&self, objects: &Objects<Entry>) -> Option<usize> {
         let is_cached = |object: &ListedMetadata| {
             let ListedMetadata { name, namespace, uid, resource_version } = object;
             let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
@@ -60,7 +65,12 @@ impl ListedVersions {
             cached
                 .is_some_and(|cached| cached.uid() == uid && resource_version.parse() == Ok(cached.resource_version()))
         };
-        listed.len() == objects.len() && listed.iter().all(is_cached)
+        self.objects.iter().all(is_cached).then_some(self.objects.len())
+    }
+
+    /// Returns the token of the next page.
+    pub(super) fn next_page(&self) -> Option<&str> {
+        Some(&*self.next).filter(|token| !token.is_empty())
     }
 }
 
@@ -72,12 +82,13 @@ struct ListMetadata {
     next: String,
 }
 
-/// Lists the type's objects without their bodies, at most `limit`, as they are now.
+/// Lists the type's objects without their bodies, at most `limit`: as they are now, or the page after `token`.
 pub(super) async fn list(
     clients: &[kube::Client],
     ty: &ResourceType,
     scope: Option<&str>,
     limit: usize,
+    token: Option<&str>,
 ) -> Result<ListedVersions, SourceError> {
     let root = if ty.group.is_empty() { "/api" } else { "/apis" };
     let resource = Resource {
@@ -87,14 +98,18 @@ pub(super) async fn list(
         labels: String::new(),
         fields: scope.unwrap_or_default().to_owned(),
     };
-    let read = Read::List { semantic: ListSemantic::MostRecent, limit: u32::try_from(limit).ok() };
+    let limit_sent = u32::try_from(limit).ok();
+    let read = match token {
+        None => Read::List { semantic: ListSemantic::MostRecent, limit: limit_sent },
+        Some(token) => Read::Page { limit: limit_sent.unwrap_or(u32::MAX), token: token.to_owned() },
+    };
     let uri = Request::new(&resource, &read).uri();
     let bytes_max = limit.saturating_mul(LISTED_OBJECT_BYTES_MAX).min(LISTED_BYTES_MAX);
     let list = timeout(PROBE_WAIT, answered(clients, &uri, bytes_max)).await;
-    let list = list.map_err(|_| SourceError::Unavailable("no answer in time".to_owned()))??;
+    let list = list.map_err(|_| SourceError::Unavailable(NOT_IN_TIME.to_owned()))??;
     let revision = list.metadata.resource_version.parse().map_err(|_| no_number())?;
     let objects = list.items.into_iter().flatten().map(|object| object.metadata).collect();
-    Ok(ListedVersions { revision, objects: list.metadata.next.is_empty().then_some(objects) })
+    Ok(ListedVersions { revision, objects, next: list.metadata.next })
 }
 
 /// Sends a list to the addresses in turn until one succeeds. Only a 404 is tried again, because a type that was just
@@ -141,7 +156,7 @@ fn unreadable(error: &serde_json::Error) -> SourceError {
 /// Opens a second watch from the stream's position until a bookmark at or above `newest`, and adds what that proves.
 /// Returns early if the stream gets there by itself, and false if the watch ends without such a bookmark.
 pub(super) async fn prove(raw: Builder, followed: &FollowedType, newest: u64) -> Result<bool, SourceError> {
-    let position = followed.position();
+    let position = followed.state().position;
     if newest <= position {
         return Ok(true);
     }
@@ -163,7 +178,7 @@ pub(super) async fn prove(raw: Builder, followed: &FollowedType, newest: u64) ->
 /// the stream will pass it or fail by itself.
 async fn second_watch(mut events: Events, followed: &FollowedType, newest: u64) -> bool {
     let deadline = Instant::now() + PROBE_WAIT;
-    let (mut newest_change, mut is_accepted) = (followed.position(), false);
+    let (mut newest_change, mut is_accepted) = (followed.state().position, false);
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
         is_accepted = true;
         match event {
@@ -194,7 +209,10 @@ async fn second_watch(mut events: Events, followed: &FollowedType, newest: u64) 
 const WATCH_SECONDS: u32 = 3;
 
 /// Longest wait for the answer to a probe. Reads wait as long.
-const PROBE_WAIT: Duration = Duration::from_secs(3);
+pub(super) const PROBE_WAIT: Duration = Duration::from_secs(3);
+
+/// Error of a probe without an answer within [`PROBE_WAIT`].
+const NOT_IN_TIME: &str = "no answer in time";
 
 /// Bytes of one object in a list: kube-apiserver accepts no larger one.
 const LISTED_OBJECT_BYTES_MAX: usize = 3 << 20;

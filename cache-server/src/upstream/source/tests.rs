@@ -1,10 +1,12 @@
 //! Caches in front of the SDK's fake API server: filled from peers, and through every single fault of their source.
 
 mod faults;
+mod histories;
 mod peers;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -182,7 +184,7 @@ async fn broken_lists_are_errors() {
         let url = Some(format!("{}/{path}", api.url()));
         let config = UpstreamConfig { url, ..UpstreamConfig::default() };
         let clients = UpstreamAddresses::load(&config).await.expect("a configuration").clients;
-        let listed = probe::list(&clients, &maps(), None, 1).await;
+        let listed = probe::list(&clients, &maps(), None, 1, None).await;
         let error = listed.err().unwrap_or_else(|| panic!("{path} is a list")).to_string();
         assert!(!error.contains("in time"), "{path}: {error}");
         assert_eq!(api.seen.lock().drain(..).count(), 1, "{path} is sent once");

@@ -138,6 +138,7 @@ impl ReferenceStream {
             | Update::Removed(_)
             | Update::StateComplete(_)
             | Update::StateAbandoned
+            | Update::HistoryLost
             | Update::Put(_)
             | Update::Batch(_)
             | Update::Progress(_)) => self.ready.push_back(other),

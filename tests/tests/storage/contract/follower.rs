@@ -233,6 +233,7 @@ impl Follower {
             Update::StateAbandoned => {
                 ensure!(self.staged.take().is_some() && self.is_listed, "no state is before it");
             }
+            Update::HistoryLost => ensure!(!self.is_listed, "the source has one history"),
             Update::Object(record) => {
                 let entry = self.cache.entry(self.kind, record)?;
                 let found = self.read(&entry)?;
@@ -362,6 +363,7 @@ fn brief(update: &Update) -> String {
         | Update::Removed(_)
         | Update::StateComplete(_)
         | Update::StateAbandoned
+        | Update::HistoryLost
         | Update::Deleted { .. }
         | Update::Progress(_)) => format!("{other:?}"),
     }

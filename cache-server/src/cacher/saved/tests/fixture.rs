@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use informer_core::Time;
+use parking_lot::RwLock;
 use watch_cache::{Change, Draft, Limits, Reader, Writer, cache};
 
 use crate::{
     cacher::saved::{
-        StateOrigin,
+        StateOrigin, StateOwner,
         files::{DiskRoom, StateFiles},
         log::{LoadedState, StateLog, UnusableState},
     },
@@ -123,5 +124,6 @@ pub(in crate::cacher) fn origin() -> StateOrigin {
 }
 
 pub(in crate::cacher::saved) fn log(folder: &Path, origin: &StateOrigin, room: DiskRoom) -> StateLog {
-    StateLog::new(StateFiles::new(folder, "pods", room).expect("a plain name"), origin.owner(&pods()))
+    let owner = StateOwner::new(&Arc::new(RwLock::new(origin.clone())), &pods());
+    StateLog::new(StateFiles::new(folder, "pods", room).expect("a plain name"), owner)
 }

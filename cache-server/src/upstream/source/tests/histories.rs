@@ -1,0 +1,133 @@
+//! Histories that went back, or are another cluster's: never read as current, and healed without a reader.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use informer::testing::RequestKind;
+use tokio::time::Instant;
+
+use super::*;
+
+/// Virtual time until a cache has the state of another history.
+const HEALED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Outage that is long enough for a restore.
+const OUTAGE: Duration = Duration::from_secs(30);
+
+fn source(api: &FakeApiServer) -> Arc<UpstreamSource> {
+    Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()))
+}
+
+/// An API server with this number of ConfigMaps, and caches of it.
+async fn scene(objects: usize) -> (FakeApiServer, Caches) {
+    let api = FakeApiServer::new().at(100).bookmarks_every(Duration::from_secs(1));
+    (0..objects).for_each(|number| drop(api.put(map(&format!("m{number}"), 0))));
+    let caches = Caches::new(CoalescedSource::new(source(&api)), Limits::default());
+    filled(&caches).await;
+    (api, caches)
+}
+
+/// Reads consistently until it succeeds, and asserts that no read returns another state. Returns the time that this takes.
+async fn assert_no_old_read(caches: &Caches, api: &FakeApiServer, case: &str) -> Duration {
+    let (begun, expected) = (Instant::now(), listed(api).await);
+    let reading = async {
+        loop {
+            if let Ok(reader) = caches.fresh(&maps()).await {
+                assert_eq!(cached(&reader), expected, "{case}, after {:?}", begun.elapsed());
+                return begun.elapsed();
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{case}: no read succeeds"))
+}
+
+/// Goal: a position of the API server below the cache's is another history, at once. Method: a small and a large type; the
+/// API server goes back while the stream is open, with and without an end of it; consistent reads meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_history_that_went_back_is_never_read_as_current() {
+    for objects in [3, 2 * COMPARED_MAX] {
+        for closes in [false, true] {
+            let case = format!("{objects} objects, closes: {closes}");
+            let (api, caches) = scene(objects).await;
+            let before = api.resource_version();
+            api.put(map("lost", 0)).put(map("m0", 1)).delete(map("m1", 0));
+            becomes_equal(&caches, &api).await;
+            api.restore(before);
+            if closes {
+                api.close_watches();
+            }
+            let took = assert_no_old_read(&caches, &api, &case).await;
+            assert!(took < HEALED_WITHIN, "{case}: {took:?}");
+            assert_eq!(caches.down(), [], "{case}");
+        }
+    }
+}
+
+/// Goal: another cluster at the same address is no continuation. Method: a history with other uids, at lower and at higher
+/// positions than the cache's, after a short outage.
+#[tokio::test(start_paused = true)]
+async fn another_cluster_at_the_address_is_never_read_as_the_first() {
+    for passed in [false, true] {
+        let (api, _) = scene(3).await;
+        let other = FakeApiServer::new().at(if passed { api.resource_version() + 50 } else { 10 });
+        let foreign = |name: &str| {
+            let mut object = map(name, 7);
+            object["metadata"]["uid"] = json!(format!("foreign-{name}"));
+            object
+        };
+        other.put(foreign("m0")).put(foreign("foreign"));
+        let (servers, turned) = ([api.clone(), other.clone()], Arc::new(AtomicUsize::new(0)));
+        let at = Arc::clone(&turned);
+        let answering = move |request: http::Request<kube::client::Body>| {
+            let server = servers[at.load(Ordering::SeqCst)].clone();
+            async move { server.respond(request).await }
+        };
+        let client = kube::Client::new(tower::service_fn(answering), "default");
+        let caches = Caches::new(CoalescedSource::new(Arc::new(UpstreamSource::of(client))), Limits::default());
+        becomes_equal(&caches, &api).await;
+        turned.store(1, Ordering::SeqCst);
+        api.close_watches();
+        let took = assert_no_old_read(&caches, &other, &format!("passed: {passed}")).await;
+        // Ahead of the position only proofs find out, if the cluster cannot be named.
+        assert!(took < HEALED_WITHIN * (1 + 2 * u32::from(passed)), "passed: {passed}: {took:?}");
+    }
+}
+
+/// Goal: objects that a restore has lost do not stay, and those that it brought back do not stay away, though the API server
+/// has passed the position and the newest objects are its own. Method: a restore during an outage, then writes; the cases are
+/// a lost object, a lost deletion and a lost change; no reader. Afterwards an outage without a restore costs one list of
+/// metadata and no initial read.
+#[tokio::test(start_paused = true)]
+async fn a_restored_server_that_passed_the_position_is_found_out() {
+    for (objects, lost) in
+        [3, 2 * COMPARED_MAX].into_iter().flat_map(|n| ["created", "deleted", "changed"].map(|l| (n, l)))
+    {
+        let case = format!("{lost} among {objects}");
+        let (api, caches) = scene(objects).await;
+        let before = api.resource_version();
+        match lost {
+            "created" => drop(api.put(map("lost", 0))),
+            "deleted" => drop(api.delete(map("m1", 0))),
+            _ => drop(api.put(map("m1", 1))),
+        }
+        // The newest objects are equal in both histories, or rewritten after it: they prove nothing.
+        becomes_equal(&caches, &api).await;
+        api.refuse_connections().close_watches();
+        api.restore(before);
+        sleep(OUTAGE).await;
+        (0..20).for_each(|number| drop(api.put(map("m0", 10 + number))));
+        api.recover();
+        becomes_equal(&caches, &api).await;
+        let begun = Instant::now();
+        assert_no_old_read(&caches, &api, &case).await;
+        assert!(begun.elapsed() < HEALED_WITHIN, "{case}");
+
+        let reads = api.count(RequestKind::Stream);
+        api.refuse_connections().close_watches();
+        sleep(OUTAGE).await;
+        api.recover().put(map("later", 0));
+        becomes_equal(&caches, &api).await;
+        assert_no_old_read(&caches, &api, &case).await;
+        assert_eq!(api.count(RequestKind::Stream), reads, "{case}: the history is the same");
+    }
+}

@@ -1,0 +1,260 @@
+//! Which cluster answers: addresses, saved states and peers of another one are named and never used, and a server whose API
+//! server was not reached says so. The clusters are servers with their objects in memory, so these tests need no other program.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tests::{
+    http::{Client, with_query},
+    objects::{configmap, pod},
+    process::Server,
+    relay::Relay,
+};
+
+use super::{BINARY, namespace, until};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Longest time for a start that another cluster's peer must not delay. It took ten seconds more before.
+const STARTED_WITHIN: Duration = Duration::from_secs(8);
+/// Line about an address or a state that is not used.
+const ADDRESS_REFUSED: &str = "upstream address refused: another cluster";
+const STATES_DROPPED: &str = "saved states of another cluster dropped";
+const PEER_REFUSED: &str = "peer refused: another cluster";
+
+/// A cluster with ConfigMaps of these names, whose positions begin at `first`.
+async fn cluster(first: u64, maps: &[&str]) -> Server {
+    let server = Server::start(BINARY, &["--first-revision", &first.to_string()]).await;
+    server.client().create_manifest(&namespace("kube-system")).await;
+    for name in maps {
+        server.client().create(&configmap(name)).await;
+    }
+    server
+}
+
+/// A cache of ConfigMaps in front of the servers at these addresses.
+async fn front(urls: &str, flags: &[&str]) -> Server {
+    let upstream = ["--upstream", urls, "--authorization", "always-allow", "--resources", "configmaps"];
+    Server::start(BINARY, &[&upstream, flags].concat()).await
+}
+
+async fn ready(server: &Server) {
+    until("the cache is ready", async || server.client().get("/readyz").await.code == 200).await;
+}
+
+fn url(server: &Server) -> String {
+    format!("http://{}", server.address())
+}
+
+fn any(path: &str) -> String {
+    with_query(path, &[("resourceVersion", "0")])
+}
+
+/// Number of lines with `text` in a server's log.
+fn lines(server: &Server, text: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(text)).count()
+}
+
+/// Goal: a second address of another cluster gets no request, neither while the first one answers nor when it is away. Method:
+/// both clusters have one object; reads and writes through both states, for another cluster with higher and with lower
+/// positions.
+#[tokio::test]
+async fn a_second_address_of_another_cluster_is_named_and_never_used() {
+    for other_first in [10, 1_000_000] {
+        let (ours, other) = (cluster(1_000, &["ours"]).await, cluster(other_first, &["other"]).await);
+        let relay = Relay::start(ours.address()).await;
+        let server = front(&format!("http://{},{}", relay.address(), url(&other)), &[]).await;
+        ready(&server).await;
+        let cached = server.client();
+        server.logged(ADDRESS_REFUSED).await;
+        cached.create(&configmap("written")).await;
+        let both = ["default/ours", "default/written"];
+        until("the cache has the write", async || cached.get(&any(MAPS)).await.keys() == both).await;
+        relay.part();
+        until("the first address is missed", async || cached.get(MAPS).await.code == 503).await;
+        for _ in 0..5 {
+            let written = cached.post(MAPS, configmap("lost").body()).await;
+            // 504 if a connection was reset after the request was sent: that to the first cluster.
+            assert!(matches!(written.code.as_u16(), 503 | 504), "{}", written.text());
+            assert_eq!(cached.get(MAPS).await.code, 503);
+            assert_eq!(cached.get(&any(MAPS)).await.with_code(200).keys(), both);
+        }
+        relay.rejoin();
+        until("the first address is back", async || cached.get(MAPS).await.code == 200).await;
+        assert_eq!(cached.get(MAPS).await.keys(), both);
+        assert_eq!(other.client().get(MAPS).await.keys(), ["default/other"]);
+        assert_eq!(lines(&server, ADDRESS_REFUSED), 1, "{}", server.log());
+    }
+}
+
+/// Goal: a saved state of another cluster is never served, whatever its positions. Method: a folder filled in front of one
+/// cluster, then used in front of another one at the same address; every answer from the first one on.
+#[tokio::test]
+async fn a_saved_state_of_another_cluster_is_dropped() {
+    for other_first in [10, 1_000_000] {
+        let (ours, other) = (cluster(1_000, &["ours"]).await, cluster(other_first, &["other"]).await);
+        let (relay, folder) = (Relay::start(ours.address()).await, tempfile::tempdir().unwrap());
+        let (upstream, flags) =
+            (format!("http://{}", relay.address()), ["--state-dir", folder.path().to_str().unwrap()]);
+        let first = front(&upstream, &flags).await;
+        ready(&first).await;
+        first.terminate();
+        first.ended().await;
+        let same = front(&upstream, &flags).await;
+        ready(&same).await;
+        assert_eq!(lines(&same, STATES_DROPPED), 0, "{}", same.log());
+        same.terminate();
+        same.ended().await;
+
+        relay.lead_to(other.address());
+        let server = front(&upstream, &flags).await;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            for path in [any(MAPS), MAPS.to_owned()] {
+                let answer = server.client().get(&path).await;
+                assert!(answer.code != 200 || answer.keys() == ["default/other"], "{}", answer.text());
+            }
+        }
+        ready(&server).await;
+        assert_eq!(lines(&server, STATES_DROPPED), 1, "{}", server.log());
+    }
+}
+
+/// Goal: a peer in front of another cluster neither delays the start nor fills a cache. Method: such a peer, with higher
+/// positions, whose proof takes longest; and one in front of the same cluster beside it.
+#[tokio::test]
+async fn a_peer_of_another_cluster_is_refused_at_once() {
+    let (ours, other) = (cluster(1_000, &["ours"]).await, cluster(1_000_000, &["other"]).await);
+    let (peer, foreign) = (front(&url(&ours), &[]).await, front(&url(&other), &[]).await);
+    ready(&peer).await;
+    ready(&foreign).await;
+    for peers in [url(&foreign), format!("{},{}", url(&foreign), url(&peer))] {
+        let begun = Instant::now();
+        let server = front(&url(&ours), &["--peer", &peers]).await;
+        ready(&server).await;
+        assert!(begun.elapsed() < STARTED_WITHIN, "{:?}", begun.elapsed());
+        assert_eq!(server.client().get(&any(MAPS)).await.keys(), ["default/ours"]);
+    }
+    let server = front(&url(&ours), &["--peer", &url(&foreign)]).await;
+    server.logged(PEER_REFUSED).await;
+}
+
+/// Goal: another cluster at the only address is followed at once, and nothing of the first one is read as its state. Method:
+/// connections are cut and lead to another server, with lower and with higher positions.
+#[tokio::test]
+async fn another_cluster_at_the_only_address_is_followed() {
+    for other_first in [10, 1_000_000] {
+        let (ours, other) = (cluster(1_000, &["ours"]).await, cluster(other_first, &["other"]).await);
+        let relay = Relay::start(ours.address()).await;
+        let server = front(&format!("http://{}", relay.address()), &[]).await;
+        ready(&server).await;
+        let cached = server.client();
+        assert_eq!(cached.get(MAPS).await.with_code(200).keys(), ["default/ours"]);
+        relay.lead_to(other.address());
+        relay.cut();
+        until("the other cluster is followed", async || {
+            let answer = cached.get(MAPS).await;
+            assert!(answer.code != 200 || answer.keys() == ["default/other"], "{}", answer.text());
+            answer.code == 200
+        })
+        .await;
+        assert_eq!(cached.get(&any(MAPS)).await.with_code(200).keys(), ["default/other"]);
+        server.logged("upstream cluster replaced").await;
+    }
+}
+
+/// Goal: an orchestrator sees a server that lives and is not ready, and why, until the API server was reached. Method: an
+/// address that resets every connection, and one that answers nothing; then the API server is there.
+#[tokio::test]
+async fn until_the_api_server_is_reached_only_probes_are_answered() {
+    let ours = cluster(1_000, &["ours"]).await;
+    let relay = Relay::start(ours.address()).await;
+    for is_silent in [false, true] {
+        if is_silent {
+            relay.silence()
+        } else {
+            relay.part()
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["--state-dir", folder.path().to_str().unwrap()];
+        let server = front(&format!("http://{}", relay.address()), &flags).await;
+        let client = server.client();
+        client.get("/livez").await.with_code(200);
+        let readiness = client.get("/readyz").await.with_code(500);
+        assert!(readiness.text().contains("[-]upstream failed: the API server was not reached yet"), "{readiness:?}");
+        for path in [&*any(MAPS), MAPS, "/api", "/version", "/metrics", "/nowhere"] {
+            let answer = client.get(path).await.with_code(503);
+            assert!(!answer.header("retry-after").is_empty(), "{path}");
+        }
+        relay.rejoin();
+        ready(&server).await;
+        assert_eq!(client.get(&any(MAPS)).await.keys(), ["default/ours"]);
+    }
+}
+
+/// Goal: an API server that hangs delays no read that a cache may answer, and clients see how old the answers are. Method: a
+/// network that loses everything; the reads after it was noticed.
+#[tokio::test]
+async fn an_api_server_that_hangs_is_named_and_delays_no_cached_read() {
+    let ours = cluster(1_000, &["ours"]).await;
+    let relay = Relay::start(ours.address()).await;
+    let server = front(&format!("http://{}", relay.address()), &[]).await;
+    ready(&server).await;
+    let cached = server.client();
+    assert_eq!(cached.get(&any(MAPS)).await.with_code(200).header("age"), "");
+    relay.silence();
+    until("the silence is noticed", async || !cached.get(&any(MAPS)).await.with_code(200).header("age").is_empty())
+        .await;
+    let verbose = cached.get("/readyz?verbose").await.with_code(200);
+    assert!(verbose.text().contains("[+]upstream degraded since"), "{}", verbose.text());
+    relay.rejoin();
+    until("the end is noticed", async || cached.get(&any(MAPS)).await.with_code(200).header("age").is_empty()).await;
+    assert!(cached.get("/readyz?verbose").await.text().contains("[+]upstream ok\n"));
+}
+
+/// Goal: settings that can never work end the start with one line. Method: scopes of unknown types, of the core group and of
+/// a group, and two of one type.
+#[tokio::test]
+async fn scopes_that_cannot_work_are_refused_at_the_start() {
+    let ours = cluster(1_000, &[]).await;
+    let refused = async |scopes: &[&str]| {
+        let upstream = url(&ours);
+        let mut flags = vec!["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream];
+        scopes.iter().for_each(|scope| flags.extend(["--scope", scope]));
+        let ended = Server::run(BINARY, &flags).await;
+        assert_eq!((ended.code, ended.stderr.trim().lines().count()), (Some(2), 1), "{}", ended.stderr);
+        ended.stderr
+    };
+    assert!(refused(&["nosuch=metadata.name=a"]).await.contains("the scope of nosuch: there is no such type"));
+    assert!(refused(&["things.example.com=metadata.name=a"]).await.contains("the scope of things.example.com"));
+    let twice = refused(&["pods=spec.nodeName=a", "pods=spec.nodeName=b"]).await;
+    assert!(twice.contains("the scope of pods: a type has one scope"), "{twice}");
+    let definition = super::definition("example.com", "Thing", "size");
+    ours.client().create_manifest(&definition).await.with_code(201);
+    front(&url(&ours), &["--scope", "things.example.com=metadata.name=a"]).await;
+}
+
+/// Goal: a cache of a part answers what is in the part, in each form, and refuses the rest. Method: a pod inside, one outside
+/// and one that does not exist; GETs at positions, and lists.
+#[tokio::test]
+async fn a_part_of_a_type_is_read_by_name_too() {
+    let ours = cluster(1_000, &[]).await;
+    let inside = ours.client().create(&pod("inside").node("n1")).await;
+    ours.client().create(&pod("outside").node("n2")).await;
+    let flags = ["--scope", "pods=spec.nodeName=n1", "--refuse-outside-scope"];
+    let upstream = ["--upstream", &url(&ours), "--authorization", "always-allow", "--resources", "pods"];
+    let server = Server::start(BINARY, &[&upstream[..], &flags].concat()).await;
+    ready(&server).await;
+    let cached: Client = server.client();
+    let at = |name: &str, position: u64| format!("/api/v1/namespaces/default/pods/{name}?resourceVersion={position}");
+    for position in [0, inside] {
+        assert_eq!(cached.get(&at("inside", position)).await.with_code(200).json()["metadata"]["name"], "inside");
+        for name in ["outside", "missing"] {
+            let refused = cached.get(&at(name, position)).await.with_code(400);
+            assert!(refused.message().contains("this cache holds only a part of pods"), "{}", refused.message());
+        }
+    }
+    let later = ours.client().create(&pod("later").node("n1")).await;
+    assert_eq!(cached.get(&at("later", later)).await.with_code(200).json()["spec"]["nodeName"], json!("n1"));
+    cached.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await.with_code(200);
+    cached.get("/api/v1/pods").await.with_code(400);
+}
