@@ -67,7 +67,7 @@ pub struct Cursor {
     epoch: Arc<Epoch>,
     judge: Arc<CachedFilter>,
     scope: Scope,
-    /// Waiters of the scope's bucket; `None` if the epoch ended before the cursor joined it.
+    /// Waiters of the scope's bucket; `None` before the cursor joined it and after its end.
     waiters: Option<Arc<Waiters>>,
     place: WaiterRegistration,
     /// All matching events at or below this revision were pushed.
@@ -94,6 +94,22 @@ enum Phase {
     Live,
     /// Returns one final step for ever.
     Over(EndCause),
+}
+
+/// Position of a new cursor in the history.
+#[derive(Clone, Copy)]
+enum JoinedAt {
+    /// The cache has reached the position.
+    Known,
+    Ahead,
+    /// The epoch ended before the cursor joined its bucket: the cursor has no number to read from.
+    End,
+}
+
+impl JoinedAt {
+    const fn of(is_ahead: bool) -> Self {
+        if is_ahead { Self::Ahead } else { Self::Known }
+    }
 }
 
 /// Cause of the end of a cursor.
@@ -138,39 +154,41 @@ impl Cursor {
         let judge = shared.filters.share(filter);
         let (waiters, place, phase) = (None, WaiterRegistration::default(), Phase::CatchingUp);
         let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, number: 0, phase, showing };
-        let is_ahead = cursor.join(number)?;
         let filter = Arc::clone(cursor.judge.filter());
-        match start {
-            CursorStart::Initial(snapshot) => {
-                cursor.enter(Phase::Initial(Box::new(SnapshotWalk::new(snapshot.freeze(true), filter))))
+        let phase = match (cursor.join(number)?, start) {
+            (JoinedAt::End, _) => Phase::Over(EndCause::EpochEnded),
+            (_, CursorStart::Initial(snapshot)) => {
+                Phase::Initial(Box::new(SnapshotWalk::new(snapshot.freeze(true), filter)))
             }
-            CursorStart::Rest(snapshot, start) => {
-                cursor.enter(Phase::Initial(Box::new(SnapshotWalk::starting(snapshot.freeze(true), filter, &start))));
+            (_, CursorStart::Rest(snapshot, start)) => {
+                Phase::Initial(Box::new(SnapshotWalk::starting(snapshot.freeze(true), filter, &start)))
             }
-            CursorStart::After(_) if is_ahead => cursor.enter(Phase::Ahead),
-            CursorStart::After(_) => {}
-        }
+            (JoinedAt::Ahead, CursorStart::After(_)) => Phase::Ahead,
+            (JoinedAt::Known, CursorStart::After(_)) => Phase::CatchingUp,
+        };
+        cursor.enter(phase);
         Ok(cursor)
     }
 
     /// Joins the scope's bucket, so that its events are kept after the event `number`, or after `position` if there is
-    /// no number. Returns true if `position` is ahead of the cache. Returns at once if the epoch has ended.
-    fn join(&mut self, number: Option<u64>) -> Result<bool, ExpiredPosition> {
+    /// no number.
+    fn join(&mut self, number: Option<u64>) -> Result<JoinedAt, ExpiredPosition> {
         if self.scope == Scope::All {
             // `Scope::All` reads the window itself, so joining it changes no bucket and a read lock is enough.
             let state = self.shared.state.read();
-            if !self.epoch.ended() {
-                self.number = state.start(self.position, number)?;
+            if self.epoch.ended() {
+                return Ok(JoinedAt::End);
             }
+            self.number = state.start(self.position, number)?;
             self.waiters = Some(Arc::clone(&state.buckets.all));
-            return Ok(state.applied < self.position);
+            return Ok(JoinedAt::of(state.applied < self.position));
         }
         let mut past = None;
         loop {
             let (joined, is_ahead) = {
                 let state = &mut *self.shared.state.write();
                 if self.epoch.ended() {
-                    return Ok(false);
+                    return Ok(JoinedAt::End);
                 }
                 // Clamped to the head: a start in the future must not hide events from other watchers of the bucket.
                 let position = self.position.min(state.applied);
@@ -191,7 +209,7 @@ impl Cursor {
                 }
                 (Join::Joined(waiters), Some(past)) => {
                     (self.waiters, self.number) = (Some(waiters), past.number);
-                    return Ok(is_ahead);
+                    return Ok(JoinedAt::of(is_ahead));
                 }
                 (Join::Joined(_) | Join::Far | Join::Expired, _) => {}
             }

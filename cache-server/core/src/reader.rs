@@ -221,10 +221,13 @@ impl Reader {
     /// still has, for at most [`Limits::read_time_max`](crate::Limits::read_time_max) and one more trim.
     #[must_use]
     pub fn detached(&self, objects: Objects<Entry>, resource_version: u64) -> CacheSnapshot {
-        let epoch = Epoch::new(self.shared.state.read().epoch.number);
+        let (epoch, events) = {
+            let state = self.shared.state.read();
+            (Epoch::new(state.epoch.number), state.events)
+        };
         epoch.end();
         self.shared.retired.lock().push(Arc::downgrade(&epoch));
-        CacheSnapshot::new(objects, resource_version, 0, &epoch)
+        CacheSnapshot::new(objects, resource_version, events, &epoch)
     }
 
     /// Caches an exact state, unless its epoch has ended.

@@ -60,6 +60,54 @@ async fn sigterm_ends_watches_cleanly_and_exits_with_zero() {
     assert_eq!(server.ended().await.code, Some(0));
 }
 
+/// Goal: a watch never gets an event at or below its position, even if it arrives while the server drains. Method: for
+/// each storage, deleted objects in the window, then a SIGTERM amid watches that arrive on connections that are open
+/// already.
+#[tokio::test]
+async fn watches_that_arrive_during_the_drain_get_no_old_event() {
+    const STARTS: usize = 3;
+    const CONNECTIONS: usize = 240;
+    let mut ended = 0;
+    for start in 0..2 * STARTS {
+        let folder = tempfile::tempdir().unwrap();
+        let data = ["--data-dir", folder.path().to_str().unwrap()];
+        let server = Server::start(BINARY, if start % 2 == 0 { &[] } else { &data }).await;
+        let client = server.client();
+        let mut position = 0;
+        for number in 0..20 {
+            let object = configmap(&format!("c{number}"));
+            client.create(&object).await;
+            position = client.remove(&object).await;
+        }
+        let mut streams = open(&server, CONNECTIONS).await;
+        for stream in &mut streams {
+            assert!(is_answered(stream, ANSWER_WAIT).await);
+        }
+        for (number, stream) in streams.iter_mut().enumerate() {
+            let path = if number % 3 == 0 { "namespaces/default/configmaps" } else { "configmaps" };
+            let request = format!(
+                "GET /api/v1/{path}?watch=1&timeoutSeconds=20&resourceVersion={position} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            );
+            // An error means that the server closed the connection before.
+            let _ = stream.write_all(request.as_bytes()).await;
+            if number == CONNECTIONS / 4 {
+                server.terminate();
+            }
+        }
+        for mut stream in streams {
+            let mut answer = Vec::new();
+            // A reset is the end of a connection whose request the server did not read.
+            let _ = timeout(ANSWER_WAIT, stream.read_to_end(&mut answer)).await.expect("the server ends");
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(!answer.contains(r#""type":"#), "after {position}: {answer}");
+            ended += usize::from(answer.contains("\r\n\r\n0\r\n\r\n"));
+        }
+        assert_eq!(server.ended().await.code, Some(0));
+    }
+    println!("{ended} of {} watches were answered", 2 * STARTS * CONNECTIONS);
+    assert!(ended > 0, "no watch arrived in time");
+}
+
 async fn read_table(client: Client, path: String) -> Answer {
     client.get_with(&path, &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]).await
 }

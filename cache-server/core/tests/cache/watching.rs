@@ -187,6 +187,61 @@ fn a_closed_cache_ends_watches_and_still_reads() {
     assert_eq!((reader.snapshot().objects.len(), reader.get("a/p").is_some()), (1, true));
 }
 
+/// Goal: a watch that arrives after the end of its history gets no event, whatever it watches and wherever it starts: the
+/// window holds changes that its client has seen. Method: a cache with events, closed or relisted, with and without
+/// earlier watchers, with and without evicted events; new watchers of each scope from each kind of start.
+#[test]
+fn a_watch_that_arrives_after_the_end_gets_no_event() {
+    let scopes = [
+        Filter::all(),
+        filter(None, "app=x", ""),
+        filter(Some("a"), "", ""),
+        filter(Some("a"), "", "metadata.name=p"),
+        filter(None, "", "spec.nodeName=n"),
+    ];
+    for window_events_max in [4, 1_000] {
+        for (filter, has_earlier, is_relisted) in
+            scopes.iter().flat_map(|one| [(one, false, false), (one, true, false), (one, true, true)])
+        {
+            let (mut writer, _waking, reader) = listed(Limits { window_events_max, ..Limits::default() });
+            // Their bucket stays while they live.
+            let mut earlier = has_earlier.then(|| open(&reader, CursorStart::After(100), filter));
+            write(&mut writer, (101..=110).map(|n| put(&pod("a/p", "n", "x", n))));
+            write(&mut writer, [put(&pod("a/q", "n", "x", 111)), deleted("a/q", 112)]);
+            let old = reader.snapshot();
+            let starts = [
+                CursorStart::Initial(old.clone()),
+                CursorStart::Rest(old.clone(), String::new()),
+                CursorStart::Rest(old, "a/p".to_owned()),
+                CursorStart::After(100),
+                CursorStart::After(106),
+                CursorStart::After(112),
+                CursorStart::After(200),
+            ];
+            if is_relisted {
+                writer.reset(Objects::new(), 112, at(1));
+            } else {
+                writer.close();
+            }
+            // After a relist, only a snapshot belongs to the old history.
+            let ended = starts.into_iter().filter(|start| !is_relisted || !matches!(start, CursorStart::After(_)));
+            for start in ended {
+                let scope = scopes.iter().position(|one| Arc::ptr_eq(one, filter));
+                let name = format!("scope {scope:?}, earlier: {has_earlier}, from {start:?}");
+                let mut late = open(&reader, start, filter);
+                assert_eq!(drain(&mut late), (vec![], Step::EpochEnded), "{name}");
+                assert_eq!((late.bookmark(), late.is_initial(), late.behind()), (None, false, None), "{name}");
+                assert_eq!(reader.stats().watchers(), u64::from(has_earlier), "{name}");
+            }
+            let told = earlier.as_mut().map(drain);
+            if let Some((lines, step)) = told.filter(|_| window_events_max > 100 && !is_relisted) {
+                let first = "ADDED a/p@101".to_owned();
+                assert_eq!((lines.first(), step), (Some(&first), Step::EpochEnded), "an earlier watch gets its events");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_change_out_of_order_is_refused_and_changes_nothing() {
     let (mut writer, _waking, reader) = listed(Limits::default());
