@@ -16,8 +16,12 @@ use serde::Deserialize;
 /// Bytes of the longest token that is verified. Tokens of identity providers list up to some hundred groups.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// Keys of one set. A token without a key id is tried with each key that fits, so more keys cost more per token.
+/// Keys of one set.
 pub const KEYS_MAX: usize = 32;
+
+/// Signatures that one token may cost: keys that fit a token without a key id, or that share an id. Anyone may send tokens,
+/// before flow control. Issuers with several keys must name one in their tokens (OpenID Connect Core, section 10.1).
+pub const SIGNATURES_MAX: usize = 4;
 
 /// Reason why a signed token proves no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +38,9 @@ pub enum SignedTokenError {
     /// No key has the token's id.
     #[error("no key has the token's id")]
     UnknownKey,
+    /// More than [`SIGNATURES_MAX`] keys may have signed the token.
+    #[error("the token names no key id, and more than {SIGNATURES_MAX} keys fit it")]
+    Ambiguous,
     /// No key with the token's id and algorithm verifies the signature.
     #[error("the signature is wrong")]
     Signature,
@@ -248,21 +255,37 @@ impl KeySet {
     }
 
     /// Verifies the signature, and returns the payload. Cost: some 30 µs for RSA, some 100 µs for a curve, and for a token
-    /// without a key id up to [`KEYS_MAX`] times as much.
+    /// without a key id up to [`SIGNATURES_MAX`] times as much.
     ///
     /// # Errors
-    /// [`SignedTokenError::UnknownKey`] if newer keys may verify it, [`SignedTokenError::Signature`] if not.
+    /// [`SignedTokenError::UnknownKey`] if newer keys may verify it, [`SignedTokenError::Ambiguous`] or
+    /// [`SignedTokenError::Signature`] if not.
     pub fn verify<'t>(&self, token: &'t UnverifiedToken<'_>) -> Result<&'t [u8], SignedTokenError> {
         let JoseHeader { alg, kid, .. } = &token.header;
         let mut named = self.keys.iter().filter(|key| kid.is_empty() || key.id == *kid).peekable();
         if named.peek().is_none() {
             return Err(SignedTokenError::UnknownKey);
         }
-        let is_valid = named.any(|key| {
-            key.alg.is_none_or(|own| own == *alg)
-                && key.material.verifies(*alg, token.signed.as_bytes(), &token.signature)
-        });
+        let fitting: Vec<_> = named.filter(|key| key.fits(*alg)).take(SIGNATURES_MAX + 1).collect();
+        if fitting.len() > SIGNATURES_MAX {
+            return Err(SignedTokenError::Ambiguous);
+        }
+        let is_valid = fitting.iter().any(|key| key.material.verifies(*alg, token.signed.as_bytes(), &token.signature));
         if is_valid { Ok(&token.payload) } else { Err(SignedTokenError::Signature) }
+    }
+}
+
+impl VerificationKey {
+    /// Returns true if the key may verify tokens of `alg`.
+    fn fits(&self, alg: SigningAlgorithm) -> bool {
+        self.alg.is_none_or(|own| own == alg)
+            && match (&self.material, alg) {
+                (KeyMaterial::Rsa { .. }, alg) => rsa(alg).is_some(),
+                (KeyMaterial::P256(_), SigningAlgorithm::Es256)
+                | (KeyMaterial::P384(_), SigningAlgorithm::Es384)
+                | (KeyMaterial::Ed25519(_), SigningAlgorithm::EdDsa) => true,
+                (KeyMaterial::P256(_) | KeyMaterial::P384(_) | KeyMaterial::Ed25519(_), _) => false,
+            }
     }
 }
 

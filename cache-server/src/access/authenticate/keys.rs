@@ -52,17 +52,14 @@ impl IssuerKeys {
         token: &UnverifiedToken<'_>,
         read: impl FnOnce(&[u8]) -> Result<T, SignedTokenError>,
     ) -> Result<T, VerifyError> {
-        let keys = match self {
-            Self::File(file) => file.current().await.0,
-            Self::Fetched(fetched) => {
-                let keys = fetched.current().await.ok_or(VerifyError::NoKeys)?;
-                match keys.verify(token) {
-                    Err(SignedTokenError::UnknownKey) => fetched.newer().await.ok_or(VerifyError::NoKeys)?,
-                    Ok(_) | Err(_) => keys,
-                }
-            }
+        let verified = match self {
+            Self::File(file) => file.current().await.0.verify(token),
+            Self::Fetched(fetched) => match fetched.current().await.ok_or(VerifyError::NoKeys)?.verify(token) {
+                Err(SignedTokenError::UnknownKey) => fetched.newer().await.ok_or(VerifyError::NoKeys)?.verify(token),
+                verified => verified,
+            },
         };
-        keys.verify(token).and_then(read).map_err(VerifyError::Invalid)
+        verified.and_then(read).map_err(VerifyError::Invalid)
     }
 }
 
