@@ -15,7 +15,7 @@ use informer_serving::status::Status;
 use crate::{
     access::{
         Access,
-        audit::AuditLog,
+        audit::{AuditLog, AuditRecord},
         authenticate::Authenticator,
         authorize::{Authorizer, bootstrap},
         flow::{self, FlowControl},
@@ -112,12 +112,14 @@ pub(crate) struct LocalApp<'a> {
     pub(crate) namespaces: &'a Namespaces,
     /// The caller whose rights bound its writes; `None` for the server itself.
     pub(crate) caller: Option<&'a User>,
+    /// Records of the request that writes; `None` without an audit log.
+    pub(crate) audit: Option<&'a AuditRecord>,
 }
 
 impl<'a> LocalApp<'a> {
-    /// The app for the writes of a caller.
-    pub(crate) const fn of(self, caller: Option<&'a User>) -> Self {
-        Self { caller, ..self }
+    /// The app for the writes of a request.
+    pub(crate) const fn of(self, caller: Option<&'a User>, audit: Option<&'a AuditRecord>) -> Self {
+        Self { caller, audit, ..self }
     }
 }
 
@@ -246,7 +248,7 @@ impl App {
     pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
             Writes::Local(LocalWrites { store, namespaces, .. }) => {
-                Some(LocalApp { app: self, store, namespaces, caller: None })
+                Some(LocalApp { app: self, store, namespaces, caller: None, audit: None })
             }
             Writes::Forward(_) => None,
         }

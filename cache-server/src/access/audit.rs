@@ -32,7 +32,10 @@ use access_rules::{
     request_info::RequestInfo,
     user::User,
 };
-use api_rules::object::body::{Encoding, media_type, read_object};
+use api_rules::object::{
+    Object,
+    body::{Encoding, media_type, read_object},
+};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use informer_serving::status::Status;
@@ -162,6 +165,10 @@ struct NotedBody {
     object: Option<Value>,
     /// True if a body is missing that the level would have.
     is_truncated: bool,
+    /// True if the object has credentials without being of a type that does.
+    has_credentials: bool,
+    /// True if `object` is a part of an object that was not seen: it may be the part with the credentials.
+    is_unexplained: bool,
 }
 
 impl AuditRecord {
@@ -227,10 +234,28 @@ impl AuditRecord {
         }
         let keeps_object = wants_object && sent.body.len() <= AUDIT_BODY_BYTES_MAX;
         let (identity, object) = sent.parsed(keeps_object).await;
+        let is_read = object.is_some();
         let object = object.and_then(|object| body::recorded(object, decision.omits_managed_fields));
         let mut noted = self.noted.lock();
         noted.is_truncated |= wants_object && object.is_none();
+        noted.has_credentials |= is_read && object.is_none();
+        noted.is_unexplained = object.is_some() && body::is_part(&self.request.info);
         (noted.identity, noted.object) = (identity, object);
+    }
+
+    /// Notes an object of which the request has a part: the one before the change, or after it. Cost: a walk through it, if
+    /// the part is to be recorded.
+    pub(crate) fn note_whole(&self, object: &Object) {
+        if !body::is_part(&self.request.info)
+            || self.decision.is_none_or(|decision| decision.level < AuditLevel::Request)
+        {
+            return;
+        }
+        let mut noted = self.noted.lock();
+        noted.is_unexplained = false;
+        if body::has_embedded_credentials(object) {
+            (noted.object, noted.has_credentials, noted.is_truncated) = (None, true, true);
+        }
     }
 
     /// Notes that the bodies of the request are not read here.
@@ -242,8 +267,12 @@ impl AuditRecord {
     /// Notes the head of the response, and `status` if that is its body. Records the start of a response that lasts long.
     pub(crate) fn answered(&mut self, code: StatusCode, status: Option<&Status>) {
         let info = &self.request.info;
+        let has_credentials = self.noted.lock().has_credentials;
         self.response = Some(match status {
-            Some(status) => ResponseStatus::of_status(code.as_u16(), body::recorded_status(status, info)),
+            Some(status) => {
+                let status = body::recorded_status(status, info, has_credentials);
+                ResponseStatus::of_status(code.as_u16(), status)
+            }
             None => ResponseStatus::of_code(code.as_u16()),
         });
         if is_long_running(info) {
@@ -262,7 +291,9 @@ impl AuditRecord {
         let is_yaml = media_type(content_type).is_some_and(|media_type| media_type.ends_with("yaml"));
         let encoding = if is_yaml { Encoding::Yaml } else { Encoding::Json };
         let omits = self.decision.is_some_and(|decision| decision.omits_managed_fields);
-        let text = text.filter(|_| body::is_single(&self.request.info));
+        // The object before the change had credentials: the one after it may still hold them.
+        let has_credentials = self.noted.lock().has_credentials;
+        let text = text.filter(|_| body::is_single(&self.request.info) && !has_credentials);
         let object = text.and_then(|text| encoding.decode(text).ok());
         self.response_object = object.and_then(|object| body::recorded(object, omits));
         self.noted.lock().is_truncated |= self.response_object.is_none();
@@ -281,7 +312,9 @@ impl AuditRecord {
         }
         let (request, noted, unknown) = (&self.request, self.noted.lock(), User::default());
         let mut annotations = self.annotations.clone();
-        if noted.is_truncated && stage != AuditStage::RequestReceived {
+        let sent = noted.object.as_ref().filter(|_| !noted.is_unexplained);
+        let is_truncated = noted.is_truncated || sent.is_none() && noted.object.is_some();
+        if is_truncated && stage != AuditStage::RequestReceived {
             annotations.insert(event::TRUNCATED, "true".to_owned());
         }
         let user = self.caller.as_deref().map_or(&unknown, |caller| &caller.user);
@@ -295,7 +328,7 @@ impl AuditRecord {
             user_agent: &request.user_agent,
             object_ref: request.info.resource.as_ref().map(|of| ObjectReference::new(of, &noted.identity)),
             response_status: self.response.as_ref(),
-            request_object: noted.object.as_ref(),
+            request_object: sent,
             response_object: self.response_object.as_ref(),
             stage_timestamp: now,
             ..AuditEvent::new(decision.level, stage, id, user, &annotations, request.received)

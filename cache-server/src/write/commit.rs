@@ -82,7 +82,13 @@ pub(super) async fn attempt(
     let unchanged = || WriteAnswer::stored(Arc::clone(&current.entry));
     // Only an apply records when it was made.
     let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
+    // Only the whole object shows if a part of it belongs to a Secret inside.
+    let seen_by = app.audit.filter(|_| current.is_whole);
+    seen_by.inspect(|audit| audit.note_whole(&current.object));
     let plan = plan(place, &current.object, change, options, &now, warnings)?;
+    if let (Some(audit), UpdatePlan::Put(next) | UpdatePlan::Delete(next)) = (seen_by, &plan) {
+        audit.note_whole(next);
+    }
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
         UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),

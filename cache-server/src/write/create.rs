@@ -139,6 +139,9 @@ pub(super) async fn create_named(
     options: Options,
 ) -> Result<Option<WriteAnswer>, Status> {
     let mut object = object.clone();
+    if let Some(audit) = app.audit {
+        audit.note_whole(&object);
+    }
     refuse_ending(app, ty, &object)?;
     if let Some(error) = validation::check(ty, &mut object).mistyped {
         return Err(undecodable(&error));

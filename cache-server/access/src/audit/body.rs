@@ -42,6 +42,13 @@ pub fn is_single(info: &RequestInfo) -> bool {
     info.resource.is_some() && matches!(&*info.verb, "get" | "create" | "update" | "patch" | "delete")
 }
 
+/// Returns true if the body of the request is a part of an object, which only the whole object explains: a patch or an
+/// apply. A Scale holds no credentials.
+#[must_use]
+pub fn is_part(info: &RequestInfo) -> bool {
+    info.verb == "patch" && info.resource.as_ref().is_some_and(|of| of.subresource != "scale")
+}
+
 /// Prepares an object, or a patch, for a record. Returns `None` if it holds an object with credentials.
 #[must_use]
 pub fn recorded(mut object: Value, omits_managed_fields: bool) -> Option<Value> {
@@ -54,21 +61,42 @@ pub fn recorded(mut object: Value, omits_managed_fields: bool) -> Option<Value> 
     Some(object)
 }
 
+/// Returns true if an object is one with credentials, or holds one.
+#[must_use]
+pub fn has_embedded_credentials(object: &Map<String, Value>) -> bool {
+    members_have_credentials(object, DEPTH_MAX)
+}
+
 fn has_credentials(value: &Value, depth: usize) -> bool {
     if depth == 0 {
         return true;
     }
     match value {
-        Value::Object(members) => {
-            let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default();
-            let is_one = CREDENTIAL_KINDS.contains(&kind.strip_suffix("List").unwrap_or(kind));
-            is_one || members.values().any(|member| has_credentials(member, depth - 1))
-        }
+        Value::Object(members) => members_have_credentials(members, depth),
         Value::Array(items) => items.iter().any(|item| has_credentials(item, depth - 1)),
-        // kubectl keeps whole objects as texts in an annotation.
-        Value::String(text) => CREDENTIAL_KINDS.iter().any(|kind| text.contains(&format!("\"kind\":\"{kind}\""))),
+        Value::String(text) => text_has_credentials(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
+}
+
+fn members_have_credentials(members: &Map<String, Value>, depth: usize) -> bool {
+    let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let is_one = CREDENTIAL_KINDS.contains(&kind.strip_suffix("List").unwrap_or(kind));
+    is_one || members.values().any(|member| has_credentials(member, depth - 1))
+}
+
+/// Returns true if a text may be a document of an object with credentials: kubectl keeps objects as JSON in an annotation,
+/// charts keep them as YAML in a ConfigMap. Looks for words instead of parsing, because YAML writes one member in many
+/// ways; a text without credentials that has both words is left out too.
+fn text_has_credentials(text: &str) -> bool {
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let names_kind = |word: &str| CREDENTIAL_KINDS.contains(&word.strip_suffix("List").unwrap_or(word));
+    // `\u0053ecret` and `\x53ecret` are other spellings of the words.
+    let hides_letters = text.split('\\').skip(1).any(|escape| {
+        let digits = escape.strip_prefix("u00").or_else(|| escape.strip_prefix('x'));
+        digits.is_some_and(|digits| digits.starts_with(['4', '5', '6', '7']))
+    });
+    hides_letters || text.contains("kind") && words.any(names_kind)
 }
 
 /// Removes `managedFields` from an object, and from the objects of a table's rows.
@@ -84,8 +112,10 @@ fn remove_managed_fields(members: &mut Map<String, Value>) {
 
 /// Returns `status` as a record holds it: without its text and causes if they may quote fields of an object with
 /// credentials.
+///
+/// `has_credentials` is true if the object has some without being of such a type.
 #[must_use]
-pub fn recorded_status(status: &Status, info: &RequestInfo) -> Status {
+pub fn recorded_status(status: &Status, info: &RequestInfo, has_credentials: bool) -> Status {
     let names_only = [
         Reason::Forbidden,
         Reason::Unauthorized,
@@ -95,7 +125,8 @@ pub fn recorded_status(status: &Status, info: &RequestInfo) -> Status {
         Reason::MethodNotAllowed,
         Reason::TooManyRequests,
     ];
-    let quotes = holds_credentials(info) && status.is_failure() && !names_only.contains(&status.reason);
+    let quotes =
+        (has_credentials || holds_credentials(info)) && status.is_failure() && !names_only.contains(&status.reason);
     let mut status = status.clone();
     if quotes {
         status.message.clear();
@@ -165,6 +196,44 @@ mod tests {
         assert_eq!(recorded(other.clone(), false), Some(other));
     }
 
+    /// Goal: a Secret in a text is found however the text is written. Method: spellings in JSON and YAML, and texts that are
+    /// none.
+    #[test]
+    fn documents_in_texts_count_too() {
+        for text in [
+            "{\"kind\":\"Secret\"}",
+            "{ \"kind\" : \"Secret\" }",
+            r#"{\"kind\":\"Secret\"}"#,
+            "kind: Secret\nstringData: {k: v}\n",
+            "apiVersion: v1\nkind:   'Secret'",
+            "data: {k: v}\nkind:\n  SecretList",
+            "{kind: TokenReview, spec: {token: t}}",
+            "kind: !!str Secret",
+            "kind: &a TokenRequest",
+            "? kind\n: Secret",
+            r#"kind: "\u0053ecret""#,
+            r#"kind: "\x53ecret""#,
+            r#""\u006bind": Secret"#,
+        ] {
+            assert_eq!(recorded(json!({"spec": {"manifest": text}}), false), None, "{text}");
+        }
+        for text in ["kind: ConfigMap\nname: secret-store", "Secret", "kind: SecretStore", r"a \u003c b, \n, \xff"] {
+            assert!(recorded(json!({"data": {"manifest": text}}), false).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn patches_are_parts_of_objects() {
+        for (method, path, expected) in [
+            ("PATCH", "/api/v1/namespaces/a/pods/b", true),
+            ("PATCH", "/api/v1/namespaces/a/pods/b/status", true),
+            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/scale", false),
+            ("PUT", "/api/v1/namespaces/a/pods/b", false),
+        ] {
+            assert_eq!(is_part(&info(method, path)), expected, "{method} {path}");
+        }
+    }
+
     #[test]
     fn managed_fields_are_left_out_on_request() {
         let object = json!({"metadata": {"name": "a", "managedFields": []}, "rows": [{"object": {"metadata":
@@ -184,10 +253,11 @@ mod tests {
         };
         let secrets = info("POST", "/api/v1/namespaces/a/secrets");
         for (reason, text) in [(Reason::Invalid, ""), (Reason::BadRequest, ""), (Reason::Unknown, "")] {
-            assert_eq!(recorded_status(&failure(reason), &secrets).message, text);
+            assert_eq!(recorded_status(&failure(reason), &secrets, false).message, text);
         }
-        assert_ne!(recorded_status(&failure(Reason::NotFound), &secrets).message, "");
+        assert_ne!(recorded_status(&failure(Reason::NotFound), &secrets, false).message, "");
         let pods = info("POST", "/api/v1/namespaces/a/pods");
-        assert_ne!(recorded_status(&failure(Reason::Invalid), &pods).message, "");
+        assert_ne!(recorded_status(&failure(Reason::Invalid), &pods, false).message, "");
+        assert_eq!(recorded_status(&failure(Reason::Invalid), &pods, true).message, "");
     }
 }

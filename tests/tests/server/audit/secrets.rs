@@ -4,7 +4,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
-use tests::http::{Client, MERGE_PATCH, watch_list};
+use tests::{
+    http::{Client, MERGE_PATCH, watch_list},
+    objects::configmap,
+};
 
 use super::{ALL, Audited, CONFIGMAPS};
 
@@ -101,6 +104,74 @@ async fn secrets_are_in_no_record() {
     }
     let log = audited.server.log();
     assert!(!log.contains(&coded), "{log}");
+}
+
+/// Goal: a patch that sets a field of a Secret inside of a custom object is in no record, nor is a Secret that is a text,
+/// and other patches are recorded. Method: each form of a patch, below an embedded Secret and beside it, refused ones
+/// included; Secrets as YAML and JSON in the data of a ConfigMap; then a search for the marker.
+#[tokio::test]
+async fn secrets_inside_of_objects_and_texts_are_in_no_record() {
+    let audited = Audited::start(Some(ALL), &["--log", "debug"]).await;
+    let (client, coded) = (audited.client(), STANDARD.encode(MARKER));
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "vaults.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "vaults", "kind": "Vault"}, "versions": [version]}});
+    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    let vaults = "/apis/example.com/v1/namespaces/default/vaults";
+    let inner = json!({"kind": "Secret", "apiVersion": "v1", "data": {"old": "b2xk"}});
+    let vault = json!({"apiVersion": "example.com/v1", "kind": "Vault", "metadata": {"name": "v"},
+        "spec": {"template": inner}});
+    client.post(vaults, &vault).await.with_code(201);
+
+    let merge = json!({"spec": {"template": {"stringData": {"k": MARKER}}}});
+    let add = json!([{"op": "add", "path": "/spec/template/data/p", "value": coded}]);
+    let test = json!([{"op": "test", "path": "/spec/template/data/p", "value": MARKER}]);
+    let partial = json!({"apiVersion": "example.com/v1", "kind": "Vault", "metadata": {"name": "v"},
+        "spec": {"template": {"stringData": {"applied": MARKER}}}});
+    let (v, json_patch) = (format!("{vaults}/v"), "application/json-patch+json");
+    let applied = format!("{v}?fieldManager=m&force=true");
+    let apply = "application/apply-patch+yaml";
+    let yaml = format!("apiVersion: v1\nkind: Secret\nstringData:\n  k: {MARKER}\n");
+    let texts =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "chart"}, "data": {"s.yaml": yaml}});
+    let texts_patch =
+        json!({"data": {"s.json": format!("{{\"kind\": \"Secret\", \"data\": {{\"k\": \"{coded}\"}}}}")}});
+    let chart = format!("{CONFIGMAPS}/chart");
+    let before = json!({"spec": {"template": {"kind": "Other", "data": {"k": coded}}}});
+    for (at, (method, path, kind, body, code)) in [
+        (Method::PATCH, &v, MERGE_PATCH, &merge, 200),
+        (Method::PATCH, &v, json_patch, &add, 200),
+        (Method::PATCH, &v, json_patch, &test, 422),
+        (Method::PATCH, &applied, apply, &partial, 200),
+        (Method::PATCH, &format!("{vaults}/none"), MERGE_PATCH, &merge, 404),
+        (Method::PATCH, &v, MERGE_PATCH, &before, 200),
+        (Method::POST, &CONFIGMAPS.to_owned(), "application/json", &texts, 201),
+        (Method::PATCH, &chart, MERGE_PATCH, &texts_patch, 200),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("inside-{at}");
+        let headers = [("audit-id", &*id), ("content-type", kind)];
+        client.send(Client::request(method, path, &headers, body.to_string().into())).await.with_code(code);
+        let found = audited.last(&id).await;
+        assert_eq!(found.last.get("requestObject"), None, "{found:#?}");
+        assert_eq!(found.annotation("audit.k8s.io/truncated"), "true", "{found:#?}");
+    }
+    for line in audited.lines().iter().chain([&audited.server.log()]) {
+        assert!(!line.contains(MARKER) && !line.contains(&coded), "{line}");
+    }
+    // The template is no Secret any more, and `plain` never was one.
+    let plain = json!({"metadata": {"labels": {"a": "b"}}});
+    client.post(CONFIGMAPS, &configmap("plain").body()).await.with_code(201);
+    for (id, path) in [("other", v), ("plain", format!("{CONFIGMAPS}/plain"))] {
+        let headers = [("audit-id", id), ("content-type", MERGE_PATCH)];
+        client.send(Client::request(Method::PATCH, &path, &headers, plain.to_string().into())).await.with_code(200);
+        let found = audited.last(id).await;
+        assert_eq!(found.last["requestObject"], plain, "{found:#?}");
+    }
 }
 
 /// Reads the Secrets in all forms, then deletes them.
