@@ -1,10 +1,12 @@
 //! Parses request paths into routes: resource, object, subresource or server document.
 //!
 //! INVARIANT: a route names only types of the registry; every other path is one of the two kinds of "not found".
+//! INVARIANT: a route to a resource has the attributes by which the request is authorized
+//! (`access_rules::request_info`; compared in `http/tests/paths.rs`).
 //!
 //! Source: apiserver `endpoints/request/requestinfo.go` and `endpoints/installer.go`.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use informer_serving::{
     query::{segments, unescape},
@@ -107,18 +109,11 @@ pub(crate) enum Route {
 
 /// Parses a path. One trailing slash is ignored.
 pub(crate) fn parse(registry: &Registry, path: &str) -> Route {
-    let path = path.strip_prefix('/').unwrap_or(path);
+    // Decoded before it is split, as in Go's servers: an encoded slash separates segments.
+    let Some(path) = unescape(path, false) else { return Route::Unknown };
+    let path = path.strip_prefix('/').unwrap_or(&path);
     let path = path.strip_suffix('/').unwrap_or(path);
-    let unescaped: Vec<Cow<'_, str>>;
-    let segments: Vec<&str> = if path.contains('%') {
-        let all = path.split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>();
-        let Some(all) = all else { return Route::Unknown };
-        unescaped = all;
-        unescaped.iter().map(|segment| &**segment).collect()
-    } else {
-        segments(path)
-    };
-    match *segments {
+    match *segments(path) {
         [""] => Route::Discovery(DiscoveryPath::Root),
         ["api"] => Route::Discovery(DiscoveryPath::Core),
         ["apis"] => Route::Discovery(DiscoveryPath::Groups),
@@ -156,7 +151,9 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
         return Route::Discovery(DiscoveryPath::GroupVersion { group, version });
     }
     let (watched, rest) = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        // Requests have the attributes of what follows these prefixes: no type of such a name is served here.
+        ["watch" | "proxy"] | ["proxy", ..] => return not_found(),
+        ["watch", rest @ ..] => (true, rest),
         rest => (false, rest),
     };
     if let Some(plural) = connected(group, rest)
@@ -190,6 +187,7 @@ fn in_resources(find: impl Fn(&str) -> Option<Arc<ResourceType>>, rest: &[&str])
         ["namespaces", name, subresource @ ("status" | "finalize")] => {
             resource(find("namespaces"), None, Some(name), Some(subresource))
         }
+        ["namespaces", _, "status" | "finalize", ..] => Route::NotFound,
         ["namespaces", namespace, plural, ref object @ ..] => {
             let (name, subresource) = match *object {
                 [] => (None, None),
@@ -239,10 +237,8 @@ fn resource(
 pub(crate) fn check_name(name: &str) -> Result<(), Status> {
     let may_not = match name {
         "." | ".." => format!("may not be '{name}'"),
-        _ => match name.chars().find(|letter| matches!(letter, '/' | '%')) {
-            Some(letter) => format!("may not contain '{letter}'"),
-            None => return Ok(()),
-        },
+        _ if name.contains('%') => "may not contain '%'".to_owned(),
+        _ => return Ok(()),
     };
     Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {may_not}")))
 }
@@ -279,6 +275,8 @@ mod tests {
             ("/api/v1/namespaces/a/pods", "pods a - -"),
             ("/api/v1/namespaces/a/pods/b", "pods a b -"),
             ("/api/v1/namespaces/a/pods/b%2Dc", "pods a b-c -"),
+            ("/api/v1/namespaces/a%2Fpods/b", "pods a b -"),
+            ("/api/v1/namespaces/a/pods%2f", "pods a - -"),
             ("/api/v1/namespaces/a/pods/b/status", "pods a b status"),
             ("/api/v1/nodes", "nodes - - -"),
             ("/api/v1/nodes/n", "nodes - n -"),
@@ -321,6 +319,9 @@ mod tests {
             ("/api/v1/watch/pods/a", "Status"),
             ("/api/v1/watch/namespaces/a/pods/b/status", "Status"),
             ("/api/v1/watch/watch/pods", "Status"),
+            ("/api/v1/namespaces/a%2Fb/pods", "Status"),
+            ("/api/v1/namespaces/a%2F..%2Fb/pods", "Status"),
+            ("/api/v1/namespaces/a/pods/b%2Fc", "Status"),
             ("/api/v2", "Status"),
             ("/api/v2/pods", "Status"),
             ("/apis/apps/v9", "Status"),

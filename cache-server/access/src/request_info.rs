@@ -78,21 +78,16 @@ impl RequestInfo {
     /// Reads the attributes of a request for `path`, as it stands in the URL. Cost: linear in path and query.
     #[must_use]
     pub fn new(method: &str, path: &str, query: &Query) -> Self {
-        let trimmed = path.strip_prefix('/').unwrap_or(path);
+        let decoded = unescape(path, false);
+        let is_readable = decoded.is_some();
+        let decoded = decoded.unwrap_or(Cow::Borrowed(path));
+        let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
-        let unescaped: Vec<Cow<'_, str>>;
-        let segments: Vec<&str> = if path.contains('%') {
-            let all = trimmed.split('/').map(|segment| unescape(segment, false)).collect::<Option<_>>();
-            unescaped = all.unwrap_or_default();
-            unescaped.iter().map(|segment| &**segment).collect()
-        } else {
-            segments(trimmed)
-        };
-        let decoded = unescape(path, false).map_or_else(|| path.to_owned(), Cow::into_owned);
+        let segments = if is_readable { segments(trimmed) } else { Vec::new() };
         let (group, version, rest) = match *segments {
             ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
             ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
-            _ => return Self { verb: method.to_ascii_lowercase().into(), path: decoded, resource: None },
+            _ => return Self { verb: method.to_ascii_lowercase().into(), path: decoded.into_owned(), resource: None },
         };
         let (verb, in_path, rest) = match *rest {
             ["watch", ref rest @ ..] => ("watch", true, rest),
@@ -102,7 +97,7 @@ impl RequestInfo {
         let mut resource = ResourceAttributes { group: group.into(), version: version.into(), ..Default::default() };
         resource.read_path(rest, verb == "proxy");
         let verb = if in_path { verb } else { resource.read_query(verb, query) };
-        Self { verb: verb.into(), path: decoded, resource: Some(resource) }
+        Self { verb: verb.into(), path: decoded.into_owned(), resource: Some(resource) }
     }
 
     /// True if the request changes nothing: its verb is `get`, `list` or `watch`, or its method is safe.

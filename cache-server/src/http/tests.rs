@@ -15,6 +15,7 @@ use crate::{
 
 mod flow;
 mod forms;
+mod paths;
 
 /// A server without sockets, at revision 100.
 pub(crate) struct Server {

@@ -93,11 +93,19 @@ async fn names_that_are_no_segment_of_a_path_are_refused() {
         (".", r#"Name parameter invalid: ".": may not be '.'"#),
         ("%2E%2E", r#"Name parameter invalid: "..": may not be '..'"#),
         ("a%25b", r#"Name parameter invalid: "a%b": may not contain '%'"#),
-        ("a%2Fb", r#"Name parameter invalid: "a/b": may not contain '/'"#),
     ] {
         let path = format!("{CONFIGMAPS}/{name}");
         assert_eq!(server.client().get(&path).await.with_code(400).message(), message);
         assert_eq!(server.client().delete(&path).await.with_code(400).message(), message);
+    }
+    // An encoded slash separates segments, so these paths lead to no resource.
+    for path in [
+        format!("{CONFIGMAPS}/a%2Fb"),
+        "/api/v1/namespaces/a%2F..%2Fb/pods".to_owned(),
+        "/api/v1/namespaces/a%2Fb/pods".to_owned(),
+    ] {
+        let message = server.client().get(&path).await.with_code(404).message().to_owned();
+        assert_eq!(message, "the server could not find the requested resource", "{path}");
     }
 }
 

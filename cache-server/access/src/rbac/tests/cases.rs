@@ -71,8 +71,12 @@ fn rules_match_as_in_kubernetes() {
         ),
         (
             rule("get,create", "", "pods/log", &[]),
-            vec!["GET /api/v1/namespaces/a/pods/b/log", "GET /api/v1/namespaces/a/pods%2Flog/b"],
-            vec!["GET /api/v1/namespaces/a/pods/b", "GET /api/v1/namespaces/a/services/b/log"],
+            vec!["GET /api/v1/namespaces/a/pods/b/log", "GET /api/v1/namespaces/a/pods/b%2Flog"],
+            vec![
+                "GET /api/v1/namespaces/a/pods/b",
+                "GET /api/v1/namespaces/a/services/b/log",
+                "GET /api/v1/namespaces/a/pods%2Flog/b",
+            ],
         ),
         (
             rule("get,update", "apps", "*/scale", &[]),
