@@ -33,7 +33,7 @@ use self::{
 use crate::{
     access::{AUDIT_ID, RequestContext, flow::FlowHeaders},
     app::{App, LocalApp},
-    discovery, openapi,
+    clock, discovery, openapi,
     read::{
         encode::{self, RequestedEncoding},
         get, list,
@@ -289,6 +289,7 @@ fn finish(headers: &mut HeaderMap, id: &HeaderValue) {
     // Browsers must not interpret stored text as a script or a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(AUDIT_ID, id.clone());
+    headers.insert(header::DATE, clock::http_date());
 }
 
 /// Names the FlowSchema and the priority level of the request by their uids, if they are stored.
