@@ -254,6 +254,11 @@ impl Caches {
         self.source.is_known(position)
     }
 
+    /// Returns the newest position if no position above it belongs to this history. See [`Source::newest`].
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.source.newest()
+    }
+
     /// Reads objects of a state that the cache does not know any more from the source.
     ///
     /// # Errors

@@ -93,6 +93,12 @@ pub trait Source: Send + Sync + 'static {
         true
     }
 
+    /// Returns the newest position of this history if this process alone assigns its positions: every position above it
+    /// belongs to another history. `None` if others may be ahead. Cost: one lock.
+    fn newest(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the id of this history, constant over restarts: no other history has it, however similar its positions
     /// are. `None` if the source has none.
     fn history(&self) -> Option<u64> {

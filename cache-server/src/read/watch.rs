@@ -8,7 +8,8 @@
 //!
 //! Differences from kube-apiserver, on purpose: bookmarks come every minute even without events, as signs of life, and
 //! more often when the window is short, so that a client can always resume from their positions. A watch that begins
-//! ahead of the cache, and still is after [`FRESH_WAIT`](crate::limits::FRESH_WAIT), gets an error, see [`AheadCheck`].
+//! ahead of the storage of this process gets an error at once, and one that is ahead of the cache of another storage for
+//! [`FRESH_WAIT`](crate::limits::FRESH_WAIT), see [`AheadCheck`].
 //!
 //! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
 
@@ -23,7 +24,7 @@ use http::{HeaderMap, StatusCode};
 use informer_serving::{
     options::ListOptions,
     reads::WatchStart,
-    status::{Status, StatusExt as _},
+    status::{Reason, Status, StatusExt as _},
     watch_event,
 };
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -89,12 +90,17 @@ pub(crate) async fn watch(
     }
     let from = WatchStart::of(options)?;
     if let WatchStart::After(position) = from
-        && !app.caches.knows(position)
+        && let Some(status) = foreign(app, position)
     {
-        return Ok(refused(&Status::foreign_position(position)));
+        return Ok(refused(&status));
     }
     let form = answer.form(&target.ty, AnswerSubject::Events)?;
     answer.check_stream()?;
+    if options.timeout_seconds.is_some_and(i64::is_negative)
+        && matches!(from, WatchStart::State(None) | WatchStart::Now(true))
+    {
+        return Ok(refused(&out_of_time()));
+    }
     let asked = ResumeRequest::read(headers, target, options, &form);
     let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
         Some((reader, rest)) => Ok((reader, None, rest)),
@@ -132,6 +138,16 @@ pub(crate) async fn watch(
     Ok(response)
 }
 
+/// Returns the 410 for a position that is known to belong to another history.
+fn foreign(app: &App, position: u64) -> Option<Status> {
+    match app.caches.newest() {
+        // Not awaited: this history would give the position to another change.
+        Some(newest) if newest < position => Some(Status::unknown_position(position, newest)),
+        _ if !app.caches.knows(position) => Some(Status::foreign_position(position)),
+        _ => None,
+    }
+}
+
 /// Answers with a stream of one ERROR event.
 fn refused(status: &Status) -> Response {
     let mut slices = Slices::new();
@@ -141,6 +157,13 @@ fn refused(status: &Status) -> Response {
 
 fn stream(body: Body) -> Response {
     body::json(StatusCode::OK, body)
+}
+
+/// The error of a watch whose time is over before it begins, and that needs the current position: kube-apiserver asks etcd
+/// for it within that time.
+fn out_of_time() -> Status {
+    let (status, message) = ("Failure".to_owned(), "context deadline exceeded".to_owned());
+    Status { status, message, reason: Reason::InternalError, code: 500, ..Status::default() }
 }
 
 /// Returns the lifetime of a watch, counted from the arrival of its request. Negative timeouts mean zero.
@@ -173,10 +196,9 @@ async fn start(
 }
 
 /// Pending check of a watch that begins ahead of the cache, and its error if the cache does not catch up. Allocated
-/// only for such watches.
+/// only for such watches. The storage of this process needs none for positions ahead of it, see [`foreign`].
 ///
-/// A position that the storage itself has not reached belongs to another history: the server's clock was ahead, or its
-/// store was restored. Silence would hide this history's events up to that position. The error is 410, as for every
+/// A position that the storage itself has not reached belongs to another history: it was restored. Silence would hide this history's events up to that position. The error is 410, as for every
 /// position that cannot be resumed from, because clients relist on 410 while many repeat the watch on anything else. If
 /// the storage does not report its position, the cache may just lag: 504.
 struct AheadCheck(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);

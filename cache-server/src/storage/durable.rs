@@ -228,6 +228,10 @@ impl Source for DurableStorage {
         !self.gaps.iter().any(|gap| gap.contains(position))
     }
 
+    fn newest(&self) -> Option<u64> {
+        Some(self.store.revision())
+    }
+
     fn history(&self) -> Option<u64> {
         Some(self.history)
     }

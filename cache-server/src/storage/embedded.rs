@@ -294,6 +294,10 @@ impl Source for EmbeddedStorage {
         .boxed()
     }
 
+    fn newest(&self) -> Option<u64> {
+        Some(self.revision())
+    }
+
     fn history(&self) -> Option<u64> {
         Some(self.history)
     }

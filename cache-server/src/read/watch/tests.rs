@@ -1,5 +1,6 @@
 //! WATCH: start positions, events and their times, and ends. Time is paused: it advances only when every task is idle.
 
+use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
@@ -8,6 +9,7 @@ use crate::{
     config::Config,
     http::tests::{Server, get},
     read::body::BodyError,
+    storage::{FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult},
 };
 
 /// A watch stream, read line by line.
@@ -156,7 +158,6 @@ async fn history_is_replayed_after_a_position() {
         (format!("resourceVersion={c}"), vec![]),
         ("sendInitialEvents=0&resourceVersionMatch=NotOlderThan".into(), vec![]),
         ("sendInitialEvents=0&resourceVersionMatch=NotOlderThan&resourceVersion=0".into(), vec![]),
-        ("resourceVersion=99999".into(), vec![]),
     ] {
         let stream = Stream::open(&server, &format!("{query}&timeoutSeconds=2")).await;
         assert_eq!(stream.rest().await, expected, "{query}");
@@ -404,11 +405,79 @@ async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
     assert_eq!(cut(&mut list, &mut text).await, Some(BodyError::Cut), "a LIST that is cut is no whole list");
 }
 
-/// Goal: a position of another history is refused instead of waiting in silence. Method: watches ahead of the history,
+/// Goal: a watch without time ends as in kube-apiserver: with an error if it needs the current position, silently otherwise.
+#[tokio::test(start_paused = true)]
+async fn a_negative_timeout_is_over_before_it_begins() {
+    let (server, a, _) = two().await;
+    for (query, fails) in [
+        ("", true),
+        ("allowWatchBookmarks=1", true),
+        (WATCH_LIST, true),
+        ("resourceVersion=0", false),
+        (&*format!("resourceVersion={a}"), false),
+    ] {
+        let mut stream = Stream::open(&server, &format!("{query}&timeoutSeconds=-1")).await;
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"context deadline exceeded","reason":"InternalError","code":500}}"#;
+        assert_eq!(stream.line().await.as_deref().map(str::trim_end), fails.then_some(error), "{query}");
+        assert_eq!(stream.line().await, None, "{query}");
+    }
+}
+
+/// Goal: a position that only an earlier run can have assigned is refused before this run assigns it to another change.
+/// Method: watches one position and many ahead of a store in memory, which then writes.
+#[tokio::test(start_paused = true)]
+async fn a_watch_ahead_of_the_own_storage_is_refused_at_once() {
+    let (server, _, b) = two().await;
+    for ahead in [1, 3, 1_000_000] {
+        let mut stream = Stream::open(&server, &format!("resourceVersion={}&timeoutSeconds=60", b + ahead)).await;
+        let began = Instant::now();
+        let error: Value = serde_json::from_str(&stream.line().await.expect("an error")).expect("a document");
+        let status = &error["object"];
+        assert_eq!((&status["code"], &status["reason"]), (&410.into(), &"Expired".into()), "{error}");
+        assert_eq!(status["message"], format!("unknown resource version: {}, current: {b}", b + ahead));
+        assert_eq!((stream.next().await, began.elapsed()), (None, Duration::ZERO));
+    }
+    let mut stream = Stream::open(&server, &format!("resourceVersion={b}&timeoutSeconds=60")).await;
+    let c = server.create("ns", "c", "").await;
+    assert_eq!(stream.next().await, Some(format!("ADDED c {c}")), "the newest position is no such position");
+}
+
+/// A storage whose positions other processes assign too.
+struct SharedStorage(crate::storage::embedded::EmbeddedStorage);
+
+impl Source for SharedStorage {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        reader: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        self.0.follow(ty, from, reader)
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.0.current(ty)
+    }
+}
+
+impl Store for SharedStorage {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        self.0.list(ty)
+    }
+
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+        self.0.write(txn)
+    }
+}
+
+/// Goal: a position of another history is refused instead of waiting in silence. Method: watches ahead of a shared storage,
 /// and one whose position is reached while it waits.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_stays_ahead_is_refused_after_three_seconds() {
-    let (server, _, b) = two().await;
+async fn a_watch_that_stays_ahead_of_a_shared_storage_is_refused_after_three_seconds() {
+    let storage = SharedStorage(crate::storage::embedded::EmbeddedStorage::new(Some(100)));
+    let server = Server { app: Arc::new(App::with_storage(Config::default(), Arc::new(storage))) };
+    server.create("ns", "a", "").await;
+    let b = server.create("ns", "b", "").await;
     for query in ["", "&allowWatchBookmarks=1", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"] {
         let began = Instant::now();
         let mut stream = Stream::open(&server, &format!("resourceVersion={}{query}", b + 3)).await;

@@ -12,7 +12,7 @@ use super::*;
 use crate::{Server, app::App, config::Config};
 
 /// A watch that ends as soon as it has sent its initial data.
-const SHORT: &str = "/api/v1/configmaps?watch=1&timeoutSeconds=-1";
+const SHORT: &str = "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds=-1";
 
 /// A watch that stays open.
 const LONG: &str = "/api/v1/configmaps?watch=1&resourceVersion=0";

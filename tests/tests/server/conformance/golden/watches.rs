@@ -72,9 +72,11 @@ pub(super) const SESSION: &str = r#"
 < {"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","…":0},"data":{"k":"v"}}}
 < END
 
-== FUTURE plain: a position ahead is waited for in silence
+== FUTURE plain: a position ahead is refused
+~ watches from a position ahead of the server
 > WATCH /api/v1/namespaces/default/configmaps?watch=1&resourceVersion={C+9000}&timeoutSeconds=1
 < 200
+< {"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unknown resource version: {C+9000}, current: {C}","reason":"Expired","code":410}}
 < END
 
 == TOO OLD watch: an error in the stream
