@@ -190,9 +190,17 @@ async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<Result<(), StartError>>
 async fn begin(app: Arc<App>) -> Result<(), StartError> {
     app.start().await;
     app.check_scopes()?;
+    // Read before anything is loaded, which may be what it looks for.
+    let populate = match &app.config.populate {
+        Some(spec) if populate::is_done(&app, spec).await? => {
+            tracing::warn!(reason = "the storage is in use already", "populate skipped");
+            None
+        }
+        populate => populate.as_ref(),
+    };
     let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
     manifests::into_storage(&app, &app.config.load, existing, &mut 0).await?;
-    if let Some(spec) = &app.config.populate {
+    if let Some(spec) = populate {
         populate::into_storage(&app, spec).await?;
     }
     Ok(flow_objects::begin(&app).await?)

@@ -113,7 +113,7 @@ async fn ensure(app: &App, manifest: &Value) -> Result<(), String> {
             return Ok(());
         }
     }
-    manifests::create(app, manifest, ExistingObjects::Overwrite).await
+    manifests::create(app, manifest, ExistingObjects::Overwrite).await.map(drop)
 }
 
 /// Returns true if both objects mean the same, whatever their uids.

@@ -1,7 +1,8 @@
 //! Loads manifests: YAML or JSON, one or many documents, lists, files and folders.
 //!
 //! INVARIANT: an object that cannot be created stops the start before anything is served. The one-line error names the
-//! file and the document, and never quotes the object's content.
+//! file and the document, and never quotes the object's content. INVARIANT: definitions and namespaces are created before
+//! all other objects, whatever the files' names are.
 
 mod documents;
 
@@ -36,18 +37,28 @@ struct ObjectLocation {
     item: Option<usize>,
 }
 
-impl fmt::Display for ObjectLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ObjectLocation {
+    fn name(self) -> String {
         match (self.document, self.item) {
-            (None, _) => Ok(()),
-            (Some(document), None) => write!(f, "document {document}: "),
-            (Some(document), Some(item)) => write!(f, "document {document}, item {item}: "),
+            (None, _) => String::new(),
+            (Some(document), None) => format!("document {document}"),
+            (Some(document), Some(item)) => format!("document {document}, item {item}"),
         }
     }
 }
 
-/// Creates every object under `paths`, like a client's POST: names are checked, uids and times are assigned. A
-/// namespaced object without a namespace is created in `default`. Adds the number of objects to `done`.
+impl fmt::Display for ObjectLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.document {
+            None => Ok(()),
+            Some(_) => write!(f, "{}: ", self.name()),
+        }
+    }
+}
+
+/// Creates every object under `paths`, like a client's POST: names are checked, uids and times are assigned, unknown fields
+/// are dropped, with a line in the log. A namespaced object without a namespace is created in `default`. Adds the number of
+/// objects to `done`. Cost: reads each file twice.
 ///
 /// # Errors
 /// [`LoadError`] at the first file or object that cannot be used; objects before it stay in the store.
@@ -57,18 +68,50 @@ pub(crate) async fn into_storage(
     existing: ExistingObjects,
     done: &mut usize,
 ) -> Result<(), LoadError> {
+    let mut all = Vec::new();
     for path in paths {
-        for file in files(path, 0)? {
-            for document in Documents::open(&file)? {
+        all.append(&mut files(path, 0)?);
+    }
+    for turn in [LoadTurn::First, LoadTurn::Second] {
+        for file in &all {
+            // A pipe can be read once only: its objects are created in their own order.
+            let is_file = fs::metadata(file).is_ok_and(|data| data.is_file());
+            if !is_file && turn == LoadTurn::First {
+                continue;
+            }
+            for document in Documents::open(file)? {
                 for (place, object) in document? {
                     let at = |what| LoadError { path: file.clone(), place, what };
-                    create(app, &object, existing).await.map_err(at)?;
+                    if is_file && LoadTurn::of(app, &object).map_err(at)? != turn {
+                        continue;
+                    }
+                    let unknown = create(app, &object, existing).await.map_err(at)?;
+                    if !unknown.is_empty() {
+                        let fields = unknown.join(", ");
+                        tracing::warn!(file = ?file, place = %place.name(), fields, "unknown fields dropped");
+                    }
                     *done += 1;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The turn in which an object is created: those that others need come first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LoadTurn {
+    /// Definitions and namespaces.
+    First,
+    Second,
+}
+
+impl LoadTurn {
+    fn of(app: &App, object: &Value) -> Result<Self, String> {
+        let (api_version, kind) = kind(object)?;
+        let ty = app.registry.now().by_kind(api_version, kind);
+        Ok(if ty.is_some_and(|ty| ty.defines_types || ty.holds_objects) { Self::First } else { Self::Second })
+    }
 }
 
 /// Reads every file under `paths` to its end, and checks that it has objects with a kind.
@@ -217,8 +260,9 @@ fn namespace<'a>(ty: &ResourceType, object: &'a Value) -> Option<&'a str> {
     })
 }
 
-/// Creates one object; the error is one line.
-pub(crate) async fn create(app: &App, object: &Value, existing: ExistingObjects) -> Result<(), String> {
+/// Creates one object. Returns the complaints about its fields, such as `unknown field "spec.replica"`; the error is one
+/// line.
+pub(crate) async fn create(app: &App, object: &Value, existing: ExistingObjects) -> Result<Vec<String>, String> {
     let (api_version, kind) = kind(object)?;
     let unknown = || format!("unknown kind {kind:?} in {api_version:?}");
     let ty: Arc<ResourceType> = app.registry.now().by_kind(api_version, kind).ok_or_else(unknown)?;
@@ -232,7 +276,8 @@ pub(crate) async fn create(app: &App, object: &Value, existing: ExistingObjects)
     let stays = |status: &Status| existing == ExistingObjects::Keep && status.reason == Reason::AlreadyExists;
     match created {
         Err(status) if !stays(&status) => Err(status.message.lines().collect::<Vec<_>>().join(" ")),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(complaints) => Ok(complaints),
+        Err(_) => Ok(Vec::new()),
     }
 }
 
@@ -300,6 +345,44 @@ mod tests {
         }
         let error = load(&[("x.json", "{\"kind\":")]).await.err().unwrap();
         assert!(error.starts_with("x.json: not JSON: "), "{error}");
+    }
+
+    /// Goal: a folder loads whatever its files are called. Method: a custom object in the first file, its namespace in the
+    /// second, its definition last; the other way round, and in one file.
+    #[tokio::test]
+    async fn definitions_and_namespaces_come_before_what_needs_them() {
+        let object = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: ns}\n";
+        let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n";
+        let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: \
+                          widgets.example.com\nspec:\n  group: example.com\n  scope: Namespaced\n  names: {plural: widgets, \
+                          kind: Widget}\n  versions:\n  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: \
+                          {type: object}}}\n";
+        let whole = [object, namespace, definition].join("---\n");
+        for files in [
+            &[("1-widget.yaml", object), ("2-ns.yaml", namespace), ("crds/3.yaml", definition)][..],
+            &[("1.yaml", definition), ("2.yaml", namespace), ("3.yaml", object)],
+            &[("all.yaml", &*whole)],
+        ] {
+            let (app, count) = load(files).await.unwrap();
+            assert_eq!(count, 3, "{files:?}");
+            let ty = app.registry.now().find("example.com", "v1", "widgets").expect("defined");
+            assert!(app.caches.fresh(&ty).await.unwrap().get("ns/w").is_some(), "{files:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn unknown_fields_are_named_and_dropped() {
+        let app = App::new(Config::default());
+        let object = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+            "spec": {"replica": 1, "template": {"spec": {"conatiners": []}}}});
+        let warnings = create(&app, &object, ExistingObjects::Refuse).await.unwrap();
+        assert_eq!(warnings, [r#"unknown field "spec.replica""#, r#"unknown field "spec.template.spec.conatiners""#]);
+        let ty = app.registry.now().find("apps", "v1", "deployments").unwrap();
+        let stored = app.caches.fresh(&ty).await.unwrap().get("default/d").unwrap();
+        let stored = String::from_utf8(stored.object().to_vec()).unwrap();
+        assert!(!stored.contains("replica") && !stored.contains("conatiners"), "{stored}");
+        let known = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+        assert!(create(&app, &known, ExistingObjects::Refuse).await.unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -51,6 +51,9 @@ pub enum PopulateError {
     /// The object is not a valid entry of the store.
     #[error("cannot use a generated object: {0}")]
     Entry(#[from] EntryError),
+    /// The storage cannot be read.
+    #[error("cannot read what is stored: {0}")]
+    Read(String),
     /// The server has no store of its own.
     #[error("this server stores nothing itself")]
     NoStore,
@@ -119,23 +122,40 @@ pub fn generate(spec: &PopulateSpec) -> impl Iterator<Item = (String, Value)> + 
     })
 }
 
-/// Creates the objects of `spec` in the server's storage, in order, and returns their number. A thread generates them
-/// while this task stores them; at most [`POPULATE_BATCHES`] batches are queued in between.
+/// Returns true if an earlier start has created the objects of `spec`, or the storage is in use otherwise: objects that were
+/// deleted since must not come back. The sign is the first object, which is stored last: the namespace `default`, which
+/// clients cannot delete. False for objects in memory.
+///
+/// # Errors
+/// [`PopulateError`] if the storage cannot be read.
+pub(crate) async fn is_done(app: &App, spec: &PopulateSpec) -> Result<bool, PopulateError> {
+    let Some(first) = objects(spec).next().filter(|_| app.config.objects_last()) else { return Ok(false) };
+    let ty = TypeCache { app, known: Vec::new() }.find(&first)?;
+    let key = Draft::new(&ty.schema, &first.json)?.key().to_owned();
+    let reader = app.caches.fresh(&ty).await.map_err(|error| PopulateError::Read(error.to_string()))?;
+    Ok(reader.get(&key).is_some())
+}
+
+/// Creates the objects of `spec` in the server's storage, in order except that the first one is last, and returns their
+/// number. A thread generates them while this task stores them; at most [`POPULATE_BATCHES`] batches are queued in between.
 ///
 /// # Errors
 /// [`PopulateError`] at the first object that cannot be stored; those before it stay.
 pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, PopulateError> {
     let store = app.local().ok_or(PopulateError::NoStore)?.store;
     let (made, mut to_store) = mpsc::channel(POPULATE_BATCHES);
-    let spec = spec.clone();
+    let mut objects = objects(spec);
     let making = tokio::task::spawn_blocking(move || {
-        let mut objects = objects(&spec).peekable();
+        let Some(first) = objects.next() else { return };
+        let mut objects = objects.peekable();
         while objects.peek().is_some() {
             let batch: Vec<GeneratedObject> = objects.by_ref().take(POPULATE_BATCH).collect();
             if made.blocking_send(batch).is_err() {
                 return;
             }
         }
+        // Alone, once all others are stored, so that a start that was interrupted is repeated.
+        let _ = made.blocking_send(vec![first]);
     });
     let mut types = TypeCache { app, known: Vec::new() };
     let mut stored = 0;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use api_rules::{
     object::{
         Object, WriteRequest, WriteTarget,
-        body::{Encoding, read_object, read_valid},
+        body::{Encoding, read_valid},
         draft::bounded_draft,
         metadata::{self, Birth},
-        options::Options,
+        options::{FieldValidation, Options},
         patch::undecodable,
         validation,
     },
@@ -69,9 +69,9 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     }
 }
 
-/// Creates an object from a manifest like a POST, but keeps uid, creationTimestamp, generation and status of a dump of
-/// a running cluster. Its resourceVersion is dropped. With `overwrites`, it replaces an object of that name, whose uid,
-/// creationTimestamp and status it keeps where it has none.
+/// Creates an object from a manifest like a POST, but keeps uid, creationTimestamp, generation and status of a dump of a
+/// running cluster. Its resourceVersion is dropped. With `overwrites`, it replaces an object of that name, whose uid,
+/// creationTimestamp and status it keeps where it has none. Drops unknown fields, and returns the complaints about them.
 ///
 /// # Errors
 /// The Status that a client would get.
@@ -81,13 +81,13 @@ pub(crate) async fn create_from_manifest(
     namespace: Option<&str>,
     body: &[u8],
     overwrites: bool,
-) -> Result<(), Status> {
+) -> Result<Vec<String>, Status> {
     let request = WriteRequest { ty, namespace, name: None, subresource: None, query: &[], content_type: None, body };
-    let mut object = read_object(&app.registry.now(), ty, request.content_type, body)?;
+    let mut complaints = Vec::new();
+    let mut object = read_valid(&app.registry.now(), ty, None, body, FieldValidation::Warn, &mut complaints)?;
     metadata::match_namespace(ty, namespace.unwrap_or_default(), &mut object)?;
     let generated = ids::generated_name(metadata::text(&object, "generateName"));
     metadata::metadata_mut(&mut object).remove("resourceVersion");
-    validation::fold_texts(ty, &mut object);
     let replaced = if overwrites { stored(app, ty, &object).await? } else { None };
     if let Some((_, replaced)) = &replaced {
         inherit(ty, replaced, &mut object);
@@ -103,7 +103,7 @@ pub(crate) async fn create_from_manifest(
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
     let expect = replaced.map_or(Expect::Absent, |(at, _)| Expect::At(at));
     match store(app, ty, &object, expect, Options::default()).await? {
-        Some(_) => Ok(()),
+        Some(_) => Ok(complaints),
         None => Err(taken(app, &request, &object, false).await),
     }
 }

@@ -167,11 +167,18 @@ async fn loaded_objects_stay_as_they_are_in_the_second_process() {
     ];
     let server = Server::start(BINARY, &arguments).await;
     server.client().update(&configmap("a").data("changed")).await;
+    let pods = server.client().get("/api/v1/pods").await.with_code(200).keys();
+    assert_eq!(pods.len(), 20);
+    let (namespace, name) = pods[0].split_once('/').unwrap();
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0");
+    server.client().delete(&path).await.with_code(200);
     kill(server).await;
     let server = Server::start(BINARY, &arguments).await;
     let found = server.client().get(&configmap("a").path()).await.with_code(200);
     assert_eq!(found.json()["data"]["k"], "changed");
-    assert_eq!(server.client().get("/api/v1/pods").await.with_code(200).keys().len(), 20);
+    let left = server.client().get("/api/v1/pods").await.with_code(200).keys();
+    assert_eq!(left, pods[1..], "a deleted pod does not come back");
+    server.logged("populate skipped").await;
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ pub fn check(ty: &ResourceType, object: &mut Object) -> Findings {
 ///
 /// # Source
 /// `pkg/apis/core/v1/conversion.go` of kubernetes/kubernetes (Convert_v1_Secret_To_core_Secret).
-pub fn fold_texts(ty: &ResourceType, object: &mut Object) {
+fn fold_texts(ty: &ResourceType, object: &mut Object) {
     let Some(Texts { from, to }) = ty.texts else { return };
     let Some(Value::Object(texts)) = object.remove(from).filter(|texts| *texts != json!({})) else { return };
     let encoded = texts.iter().filter_map(|(key, text)| Some((key.clone(), bytes::encode(text.as_str()?).into())));
