@@ -6,6 +6,7 @@
 //! Proxies of kubeconfigs and of the environment are not used: the upstream is one hop away.
 
 mod dial;
+mod token_file;
 
 use std::{
     fmt, io,
@@ -22,13 +23,14 @@ use http::{
 };
 use http_body_util::Empty;
 use kube::{
-    client::{ConfigExt as _, middleware::AuthLayer},
+    client::{ClientBuilder, ConfigExt as _, middleware::AuthLayer},
     config::{AuthInfo, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
-use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn, util::MapRequestLayer};
 
 pub(crate) use self::dial::{ConnectionUse, Dial};
+use self::token_file::TokenFile;
 use crate::{
     config::UpstreamConfig,
     limits::{PEERS_MAX, UPSTREAM_ADDRESSES_MAX},
@@ -134,8 +136,14 @@ pub(crate) struct OwnAddresses {
     pub(crate) identity: OwnIdentity,
 }
 
-/// Our identity in headers: a token, which is read or renewed as kube does; nothing for a client certificate.
-pub(crate) struct OwnIdentity(Option<AuthLayer>);
+/// Our identity in headers.
+pub(crate) enum OwnIdentity {
+    /// None: a client certificate.
+    Connection,
+    File(TokenFile),
+    /// A token that is kept or renewed as kube does.
+    Kube(AuthLayer),
+}
 
 /// One address of the upstream API server, to which requests of callers are passed on.
 #[derive(Clone)]
@@ -197,19 +205,38 @@ impl OwnAddresses {
             let problem = "the identity of the kubeconfig acts as another user already, and cannot act as callers";
             return Err(failed(problem.to_owned()));
         }
-        let identity = OwnIdentity(first.auth_layer().map_err(|error| failed(causes(&error)))?);
+        let identity = OwnIdentity::new(first.clone())?;
         let addresses = configs.iter().map(CallerAddress::new).collect::<Result<_, _>>()?;
         Ok(Self { addresses, identity })
     }
 }
 
 impl OwnIdentity {
+    fn new(mut config: kube::Config) -> Result<Self, UpstreamError> {
+        if let Some(file) = TokenFile::take(&mut config.auth_info)? {
+            return Ok(Self::File(file));
+        }
+        let layer = config.auth_layer().map_err(|error| UpstreamError::Client {
+            server: config.cluster_url.to_string(),
+            problem: causes(&error),
+        })?;
+        Ok(layer.map_or(Self::Connection, Self::Kube))
+    }
+
     /// Returns the headers of a request with our identity. Renews a token that has expired.
     ///
     /// # Errors
     /// The problem of the token's source, in one line.
     pub(crate) async fn headers(&self) -> Result<HeaderMap, String> {
-        let Some(layer) = &self.0 else { return Ok(HeaderMap::new()) };
+        let layer = match self {
+            Self::Connection => return Ok(HeaderMap::new()),
+            Self::File(file) => {
+                let mut headers = HeaderMap::new();
+                file.set(&mut headers);
+                return Ok(headers);
+            }
+            Self::Kube(layer) => layer,
+        };
         let echo = |request: Request<Empty<Bytes>>| async move {
             let mut echo = Response::new(());
             *echo.headers_mut() = request.into_parts().0.headers;
@@ -276,7 +303,15 @@ pub(super) fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamE
     let server = config.cluster_url.to_string();
     // The SDK decides about retries.
     config.default_retry = false;
-    kube::Client::try_from(config).map_err(|error| UpstreamError::Client { server, problem: causes(&error) })
+    let token = TokenFile::take(&mut config.auth_info)?;
+    let client =
+        ClientBuilder::try_from(config).map_err(|error| UpstreamError::Client { server, problem: causes(&error) })?;
+    let Some(token) = token else { return Ok(client.build()) };
+    let identified = MapRequestLayer::new(move |mut request: Request<kube::client::Body>| {
+        token.set(request.headers_mut());
+        request
+    });
+    Ok(client.with_layer(&identified).build())
 }
 
 /// Builds the clients of the peers: `upstream` with their addresses and authorities.
@@ -366,7 +401,6 @@ async fn kube_config(config: &UpstreamConfig) -> Result<kube::Config, UpstreamEr
     }
     check(&loaded.cluster_url)?;
     if let Some(path) = &config.token_file {
-        check_token(path)?;
         let token_file = Some(path.display().to_string());
         loaded.auth_info = AuthInfo { token_file, ..AuthInfo::default() };
     }
@@ -457,18 +491,6 @@ pub(super) fn without_user(url: &str) -> String {
 
 fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
     std::fs::read(path).map_err(|source| UpstreamError::File { path: path.to_owned(), source })
-}
-
-/// Checks a file with a token: kube sends its content as it is, and would fail at each request.
-fn check_token(path: &Path) -> Result<(), UpstreamError> {
-    let content = |problem| Err(UpstreamError::Content { path: path.to_owned(), problem });
-    let token = read(path)?;
-    match token.last() {
-        _ if token.trim_ascii().is_empty() => content("there is no token in it"),
-        Some(b'\n' | b'\r') => content("a line break follows the token, which would be sent with it"),
-        _ if HeaderValue::from_bytes(&token).is_err() => content("it holds characters that no token has"),
-        _ => Ok(()),
-    }
 }
 
 /// Reads the certificates of a PEM file.

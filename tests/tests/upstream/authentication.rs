@@ -149,6 +149,67 @@ async fn impersonation_is_that_of_kube_apiserver() {
     }
 }
 
+/// Goal: what only a caller's headers can be blamed for gets the API server's answer, not one that is repeated. Method: bad
+/// headers of impersonation on reads that a cache answers, through both doors.
+#[tokio::test]
+async fn bad_headers_of_impersonation_get_the_answer_of_the_api_server() {
+    let Some(genuine) = Genuine::shared("bad_headers_of_impersonation").await else { return };
+    let server = cache_with(genuine, "pods", &[]).await;
+    let (theirs, ours) = (genuine.client(ADMIN), server.client().with_token(&token_of(ADMIN)));
+    for headers in [
+        &[("impersonate-group", "dev")][..],
+        &[("impersonate-uid", "u")],
+        &[("impersonate-extra-scopes", "a")],
+        &[("impersonate-user", ""), ("impersonate-group", "dev")],
+    ] {
+        for path in [
+            "/api/v1/pods?resourceVersion=0",
+            "/api/v1/pods",
+            "/api/v1/namespaces/default/pods?watch=1&resourceVersion=0",
+        ] {
+            let [theirs, ours] = [theirs.get_with(path, headers).await, ours.get_with(path, headers).await];
+            assert_eq!(theirs.code, 400, "{headers:?} {path}: {}", theirs.message());
+            assert_eq!((ours.code, ours.message()), (theirs.code, theirs.message()), "{headers:?} {path}");
+        }
+    }
+}
+
+/// Goal: paths and options at their edges mean the same in this server, in front of a cluster and in the cluster. Method:
+/// encoded slashes and negative timeouts, at each of the three.
+#[tokio::test]
+async fn encoded_slashes_and_negative_timeouts_mean_what_they_mean_to_kube_apiserver() {
+    let Some(genuine) = Genuine::shared("encoded_slashes_and_negative_timeouts").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (front, alone) = (cache_with(genuine, "pods", &[]).await, stand_alone(genuine, folder.path()).await);
+    let doors = [&front, &alone].map(|server| server.client().with_token(&token_of(ADMIN)));
+    let direct = genuine.client(ADMIN);
+    for path in [
+        "/api/v1/namespaces/a%2Fb/pods",
+        "/api/v1/namespaces/a%2F..%2Fb/pods",
+        "/api/v1/namespaces/default%2Fpods",
+        "/api/v1/namespaces/default/pods/none%2Fb",
+        "/api/v1/namespaces/default/pods%2Fnone",
+        "/api/v1/pods%2F",
+    ] {
+        let expected = direct.get(path).await;
+        for door in &doors {
+            let answer = door.get(path).await;
+            assert_eq!(answer.code, expected.code, "{path}: {} {}", answer.text(), expected.text());
+            assert_eq!(answer.json()["kind"], expected.json()["kind"], "{path}");
+        }
+    }
+    let watches =
+        ["", "&resourceVersion=0", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"];
+    for options in watches {
+        let path = format!("/api/v1/namespaces/none/pods?watch=1&timeoutSeconds=-1{options}");
+        let expected = direct.get(&path).await;
+        for door in &doors {
+            let answer = door.get(&path).await;
+            assert_eq!((answer.code, answer.text()), (expected.code, expected.text()), "{path}");
+        }
+    }
+}
+
 /// Goal: TokenReviews are answered as by kube-apiserver, attributes of service accounts included. Method: equal questions for
 /// both servers; the texts of errors may differ.
 #[tokio::test]

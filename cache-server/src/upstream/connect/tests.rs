@@ -5,9 +5,12 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 
 use super::*;
-use crate::upstream::{
-    forward::Forwarder,
-    tests::{Api, Certificates, caller, full},
+use crate::{
+    limits::UPSTREAM_TOKEN_AGE,
+    upstream::{
+        forward::Forwarder,
+        tests::{Api, Certificates, caller, full},
+    },
 };
 
 const NAME: &str = "kubernetes.example";
@@ -77,7 +80,8 @@ async fn a_url_stands_for_itself_with_a_token_and_an_authority() {
     let certificates = Certificates::new("127.0.0.1");
     let api = start(&certificates).await;
     let token_file = certificates.path("token");
-    std::fs::write(&token_file, "from-a-file").unwrap();
+    // A line break at the end, as editors and `echo` write it.
+    std::fs::write(&token_file, "from-a-file\r\n").unwrap();
     let config = UpstreamConfig {
         url: Some(format!("https://{}", api.address)),
         token_file: Some(token_file),
@@ -96,7 +100,7 @@ async fn a_url_replaces_the_server_of_a_kubeconfig_and_a_token_its_identity() {
     let certificates = Certificates::new("127.0.0.1");
     let api = start(&certificates).await;
     let token_file = certificates.path("token");
-    std::fs::write(&token_file, "other").unwrap();
+    std::fs::write(&token_file, "other\n").unwrap();
     let kubeconfig = certificates.kubeconfig("https://unused.example", "    token: ours\n", "");
     let url = Some(format!("https://{}", api.address));
     let config = UpstreamConfig { url, token_file: Some(token_file), ..from(kubeconfig) };
@@ -104,6 +108,35 @@ async fn a_url_replaces_the_server_of_a_kubeconfig_and_a_token_its_identity() {
     let _ = addresses.clients[0].apiserver_version().await;
     assert_eq!(api.header("authorization"), "Bearer other");
     assert!(!api.seen.lock().last().unwrap().has_certificate, "the token is the whole identity");
+}
+
+/// Goal: the identity is the same wherever a token file is named, and changes with the file. Method: the file of a
+/// kubeconfig, with a line break at its end, seen by the API server; then its content changes, and time passes.
+#[tokio::test]
+async fn the_token_file_of_a_kubeconfig_is_trimmed_and_read_again() {
+    let certificates = Certificates::new("127.0.0.1");
+    let api = start(&certificates).await;
+    let token_file = certificates.path("token");
+    std::fs::write(&token_file, "first\n").unwrap();
+    let user = format!("    tokenFile: {}\n", token_file.display());
+    let kubeconfig = certificates.kubeconfig(&format!("https://{}", api.address), &user, "");
+    let config = UpstreamConfig { impersonates: true, ..from(kubeconfig) };
+    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let own = addresses.own.as_ref().unwrap();
+    for token in ["first", "second", "second"] {
+        let _ = addresses.clients[0].apiserver_version().await;
+        assert_eq!(api.header("authorization"), format!("Bearer {token}"));
+        assert_eq!(own.identity.headers().await.unwrap()["authorization"], format!("Bearer {token}"));
+        if token == "first" {
+            std::fs::write(&token_file, "second\n").unwrap();
+        } else {
+            // A file that vanished takes the token away from no one.
+            let _ = std::fs::remove_file(&token_file);
+        }
+        tokio::time::pause();
+        tokio::time::advance(UPSTREAM_TOKEN_AGE).await;
+        tokio::time::resume();
+    }
 }
 
 /// Goal: a peer gets our token over a connection that is checked, and the API server's name is not expected of it. Method:
@@ -140,7 +173,7 @@ async fn errors_name_the_file_and_the_problem() {
     let url = |url: &str| UpstreamConfig { url: Some(url.to_owned()), ..UpstreamConfig::default() };
     let file = |path: &Path| path.display().to_string();
     let (broken, empty) = (write("broken", "users: [{user: {token: hunter2}"), write("empty", "\n"));
-    let lines = write("token", "hunter2\n");
+    let lines = write("token", "hunter\n2\n");
     let no_cluster =
         write("no-cluster", "apiVersion: v1\nkind: Config\ncontexts: [{name: a, context: {cluster: b}}]\n");
     let absent = certificates.path("absent");
@@ -160,7 +193,7 @@ async fn errors_name_the_file_and_the_problem() {
         (url("https://ten.example/?a=b"), &["no query"]),
         (UpstreamConfig { token_file: Some(absent.clone()), ..url("http://a") }, &[&*file(&absent)]),
         (UpstreamConfig { token_file: Some(empty.clone()), ..url("http://a") }, &[&*file(&empty), "no token"]),
-        (UpstreamConfig { token_file: Some(lines.clone()), ..url("http://a") }, &[&*file(&lines), "line break"]),
+        (UpstreamConfig { token_file: Some(lines.clone()), ..url("http://a") }, &[&*file(&lines), "no token has"]),
         (UpstreamConfig { ca_file: Some(empty.clone()), ..url("https://a") }, &[&*file(&empty), "no certificate"]),
         (UpstreamConfig { further_urls: addresses, ..url("https://a") }, &["9 upstream URLs", "at most 8"]),
         (peers(vec!["https://b".to_owned(); PEERS_MAX + 1]), &["33 peers", "at most 32"]),

@@ -246,13 +246,14 @@ pub(super) fn user(code: StatusCode, body: &[u8]) -> Result<Option<Arc<str>>, St
 }
 
 /// The error for a refused question. The API server's Status is passed on only if it also holds for the read: a 404 about
-/// reviews would mean that the type of the read does not exist.
+/// reviews would mean that the type of the read does not exist. A 400 holds for it, because only the caller's headers can
+/// be wrong, such as Impersonate-Group without a user.
 fn refused(code: StatusCode, body: &[u8]) -> Status {
     let concerns_read = code.is_server_error()
         || [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS].contains(&code);
     let sent = Status::read(body).filter(Status::is_failure);
     match sent {
-        Some(sent) if concerns_read => Status { code: code.as_u16(), ..sent },
+        Some(sent) if concerns_read || code == StatusCode::BAD_REQUEST => Status { code: code.as_u16(), ..sent },
         Some(sent) => unreadable(&format!("it answered {}: {}", code.as_u16(), shortened(&sent.message))),
         None if concerns_read => without_body(code),
         None => unreadable(&format!("it answered {}", code.as_u16())),

@@ -361,6 +361,8 @@ fn refusals() -> Vec<(&'static str, Reply, u16)> {
         ("no reviews", refused(404, "NotFound"), 503),
         ("gone", refused(410, "Expired"), 503),
         ("too large", refused(413, "RequestEntityTooLarge"), 503),
+        ("bad headers", refused(400, "BadRequest"), 400),
+        ("a bad request to a proxy", text(400, "<html>"), 503),
         ("unauthorized by a proxy", text(401, "<html>"), 401),
         ("forbidden by a proxy", text(403, ""), 403),
         ("bad gateway", text(502, "<html>"), 502),
