@@ -11,6 +11,7 @@ mod client;
 mod etcd;
 mod files;
 mod flow;
+mod log;
 mod manual;
 mod serve;
 mod state;
@@ -121,7 +122,7 @@ fn fail_input(line: &str) -> ExitCode {
 }
 
 fn fail(code: u8, line: &str) -> ExitCode {
-    let _ = writeln!(io::stderr(), "error: {line}");
+    let _ = writeln!(io::stderr(), "error: {}", log::one_line(line));
     ExitCode::from(code)
 }
 
@@ -153,6 +154,54 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    /// Goal: `--help` lists each flag under its subject. Method: all flags of `serve` by heading, in order. The heading of a
+    /// group holds for the flags after it, so a flag in the wrong place shows here.
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn every_flag_of_serve_is_under_its_heading() {
+        const HEADINGS: [(&str, &str); 9] = [
+            ("Options", "listen data-dir load populate first-revision object-bytes-max grace log"),
+            ("Watch cache", "window-bytes window-age bookmark-interval list-encoding unsent-bytes"),
+            ("TLS", "tls-cert tls-key"),
+            (
+                "Authentication",
+                "client-ca-file token-auth-file service-account-issuer service-account-jwks api-audiences \
+                 oidc-issuer-url oidc-client-id oidc-username-claim oidc-username-prefix oidc-groups-claim \
+                 oidc-groups-prefix oidc-jwks oidc-ca-file token-review insecure-anonymous unix-socket host",
+            ),
+            ("Authorization", "authorization authorization-policy-file"),
+            ("Flow control", "flow-config max-requests-inflight"),
+            ("Audit log", "audit-log audit-policy-file audit-log-maxsize audit-log-maxbackup"),
+            (
+                "In front of an API server",
+                "upstream kubeconfig context upstream-token-file upstream-ca peer peer-ca listen-when-ready resources \
+                 scope refuse-outside-scope max-staleness upstream-impersonate state-dir state-secrets",
+            ),
+            (
+                "Objects in etcd",
+                "etcd-endpoints etcd-prefix etcd-allow-writes etcd-cafile etcd-certfile etcd-keyfile etcd-user \
+                 etcd-password-file etcd-compaction-interval",
+            ),
+        ];
+        let mut command = <Arguments as clap::CommandFactory>::command();
+        command.build();
+        let headings = |name: &str, path: &[&str]| {
+            let mut command = &command;
+            for part in path {
+                command = command.find_subcommand(part).expect("a command");
+            }
+            let flags = command.get_arguments().filter(|flag| flag.get_help_heading().unwrap_or("Options") == name);
+            flags.filter_map(|flag| flag.get_long()).filter(|flag| *flag != "help").collect::<Vec<_>>().join(" ")
+        };
+        for (heading, flags) in HEADINGS {
+            assert_eq!(headings(heading, &["serve"]), flags, "{heading}");
+        }
+        assert_eq!(headings("Options", &["storage", "import"]), "overwrite");
+        let serve = command.find_subcommand("serve").expect("a command");
+        let listed: usize = HEADINGS.iter().map(|(_, flags)| flags.split(' ').count()).sum();
+        assert_eq!(serve.get_arguments().filter(|flag| flag.get_id() != "help").count(), listed, "a flag has no row");
     }
 
     /// Goal: `--help` is enough to use every flag. Method: the help of each flag has a default or the word for one, or

@@ -9,6 +9,7 @@ use crate::config::EtcdConfig;
 
 /// Flags that store the objects in etcd.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Objects in etcd")]
 pub(super) struct EtcdFlags {
     /// Store the objects in the etcd at these addresses, the members of one cluster, laid out as Kubernetes does it.
     /// Servers of one etcd share resourceVersions, so that clients move between them. Left out: the objects are in memory.

@@ -8,6 +8,7 @@ use crate::config::{FlowSettings, FlowSource};
 
 /// Flags that decide which requests wait.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Flow control")]
 pub(super) struct FlowFlags {
     /// FlowSchemas and PriorityLevelConfigurations in effect: `stored` for those in this server (or in the API server
     /// behind it), whose changes take effect at once; else a manifest or a folder of manifests beside those of every

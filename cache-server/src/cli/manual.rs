@@ -1,6 +1,7 @@
 //! Documents for the shell, rendered from the definition of the flags: completions and manual pages.
 
 use std::{
+    fs,
     io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
@@ -24,8 +25,8 @@ pub(super) struct Completions {
 /// Print the manual page, or write all of them.
 #[derive(Debug, Args)]
 pub(super) struct Manual {
-    /// Folder to write a page for the program and for each command to, such as `/usr/local/share/man/man1`. Left out:
-    /// the program's page is printed.
+    /// Folder to write a page for the program and for each command to, such as `/usr/local/share/man/man1`. Created if it is
+    /// missing. Left out: the program's page is printed.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
@@ -39,7 +40,8 @@ pub(super) fn completions(asked: &Completions) -> ExitCode {
 pub(super) fn manual(asked: &Manual) -> ExitCode {
     let program = Arguments::command();
     if let Some(folder) = &asked.dir {
-        return match clap_mangen::generate_to(program, folder) {
+        let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(program, folder));
+        return match written {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(FAILED, &format!("cannot write to {}: {error}", folder.display())),
         };

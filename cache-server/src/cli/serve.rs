@@ -17,18 +17,25 @@ use tokio::{
     task::{JoinError, JoinHandle},
     time::sleep,
 };
-use tracing_subscriber::EnvFilter;
 
 use super::{
     FAILED, StopSignals, audit::AuditFlags, authentication::AuthenticationFlags, authorization::AuthorizationFlags,
-    fail, fail_input, files, flow::FlowFlags, units, upstream::UpstreamFlags,
+    fail, fail_input, files, flow::FlowFlags, log, units, upstream::UpstreamFlags,
 };
 use crate::{
     Server, StartError,
     config::{Config, ListEncoding, PopulateSpec, TlsFiles},
 };
 
+/// Heading of the flags about the watch caches and their answers.
+const WATCH_CACHE: &str = "Watch cache";
+
+/// Heading of the flags about certificates of this server.
+const TLS: &str = "TLS";
+
 /// Each flag also reads the environment variable shown with it.
+///
+/// A group's heading holds for all flags after it, so the groups come last and each has a heading.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// Address and port to listen on. Port 0 picks a free one. Other addresses than loopback need --tls-cert and a way to
@@ -42,62 +49,79 @@ pub(super) struct Serve {
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     data_dir: Option<PathBuf>,
 
-    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start; with --data-dir, those that
-    /// exist already stay as they are. May be repeated. Left out: none.
+    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start, definitions and namespaces first;
+    /// with --data-dir, those that exist already stay as they are. May be repeated. Left out: none.
     #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH")]
     load: Vec<PathBuf>,
 
-    /// Synthetic objects created at start, as --load does; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. Left
-    /// out: none.
+    /// Synthetic objects created at start; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. With
+    /// --data-dir or etcd only once: not if the namespace default exists. Left out: none.
     #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
     populate: Option<PopulateSpec>,
 
-    #[cfg(feature = "etcd")]
-    #[command(flatten)]
-    etcd: super::etcd::EtcdFlags,
-
-    #[command(flatten)]
-    upstream: UpstreamFlags,
-
-    #[command(flatten)]
-    flow: FlowFlags,
-
-    #[command(flatten)]
-    audit: AuditFlags,
-
-    /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
-    #[arg(long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming")]
-    list_encoding: ListEncoding,
-
-    /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
-    #[arg(long, env = "CACHE_SERVER_WINDOW_BYTES", value_name = "SIZE", default_value = "64MiB", value_parser = positive_size)]
-    window_bytes: usize,
-
-    /// Age at which recent events are dropped even when there is room: with ms, s, m, h.
-    #[arg(long, env = "CACHE_SERVER_WINDOW_AGE", value_name = "TIME", default_value = "5m", value_parser = positive_duration)]
-    window_age: Duration,
-
-    /// Pause between bookmarks on a quiet watch: with ms, s, m, h.
-    #[arg(long, env = "CACHE_SERVER_BOOKMARK_INTERVAL", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
-    bookmark_interval: Duration,
-
-    /// Revision to start at, for tests. Left out: a number from the clock and from chance, so that positions of an
-    /// earlier run are refused.
+    /// Revision to start at, for tests: positions that an earlier run assigned count as this run's. Left out: a number from
+    /// the clock and from chance, so that positions of an earlier run are refused.
     #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     first_revision: Option<u64>,
+
+    /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger
+    /// ones are answered 413. A request body has 3 MiB at most.
+    #[arg(long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB", value_parser = positive_size)]
+    object_bytes_max: usize,
 
     /// Longest time for open requests to end after SIGTERM: with ms, s, m, h.
     #[arg(long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     grace: Duration,
 
+    /// Log level on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
+    /// cache_server=debug. Left out: RUST_LOG, else warn.
+    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value_t = log::filter_default(), value_parser = log::filter)]
+    log: String,
+
+    /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
+    #[arg(
+        long, env = "CACHE_SERVER_WINDOW_BYTES", value_name = "SIZE", default_value = "64MiB",
+        value_parser = positive_size, help_heading = WATCH_CACHE
+    )]
+    window_bytes: usize,
+
+    /// Age at which recent events are dropped even when there is room: with ms, s, m, h.
+    #[arg(
+        long, env = "CACHE_SERVER_WINDOW_AGE", value_name = "TIME", default_value = "5m",
+        value_parser = positive_duration, help_heading = WATCH_CACHE
+    )]
+    window_age: Duration,
+
+    /// Pause between bookmarks on a quiet watch: with ms, s, m, h.
+    #[arg(
+        long, env = "CACHE_SERVER_BOOKMARK_INTERVAL", value_name = "TIME", default_value = "60s",
+        value_parser = positive_duration, help_heading = WATCH_CACHE
+    )]
+    bookmark_interval: Duration,
+
+    /// Encoding of LIST responses: item by item with constant memory, or whole in memory first, for comparison.
+    #[arg(
+        long, env = "CACHE_SERVER_LIST_ENCODING", value_name = "HOW", value_enum, default_value = "streaming",
+        help_heading = WATCH_CACHE
+    )]
+    list_encoding: ListEncoding,
+
+    /// Bytes of a connection that the kernel may hold unsent before its client counts as slow: bytes, or with KiB,
+    /// MiB, GiB. Linux only.
+    #[arg(
+        long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB",
+        value_parser = unsent_size, help_heading = WATCH_CACHE
+    )]
+    unsent_bytes: u32,
+
     /// PEM file with the server's certificate, then those that sign it: HTTPS is served in place of HTTP. Read again
     /// when it changes. Left out: HTTP.
-    #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key", help_heading = TLS)]
     tls_cert: Option<PathBuf>,
 
     /// PEM file with the key of the certificate. Left out: HTTP.
-    #[arg(long, env = "CACHE_SERVER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env = "CACHE_SERVER_TLS_KEY", value_name = "FILE", requires = "tls_cert", help_heading = TLS)]
     tls_key: Option<PathBuf>,
 
     #[command(flatten)]
@@ -106,20 +130,18 @@ pub(super) struct Serve {
     #[command(flatten)]
     authorization: AuthorizationFlags,
 
-    /// Bytes of a connection that the kernel may hold unsent before its client counts as slow: bytes, or with KiB,
-    /// MiB, GiB. Linux only.
-    #[arg(long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB", value_parser = unsent_size)]
-    unsent_bytes: u32,
+    #[command(flatten)]
+    flow: FlowFlags,
 
-    /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger
-    /// ones are answered 413. A request body has 3 MiB at most.
-    #[arg(long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB", value_parser = positive_size)]
-    object_bytes_max: usize,
+    #[command(flatten)]
+    audit: AuditFlags,
 
-    /// Log level on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
-    /// cache_server=debug. Left out: RUST_LOG, else warn.
-    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value_t = log_default(), value_parser = log_filter)]
-    log: String,
+    #[command(flatten)]
+    upstream: UpstreamFlags,
+
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: super::etcd::EtcdFlags,
 }
 
 fn positive_size(text: &str) -> Result<usize, String> {
@@ -135,19 +157,6 @@ fn unsent_size(text: &str) -> Result<u32, String> {
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let positive = |time: Duration| if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) };
     units::duration(text).and_then(positive)
-}
-
-/// Silences the HTTP/2 library's warning about each client that resets too many streams; `serve::flood` counts them.
-const QUIET: &str = "h2=error";
-
-/// RUST_LOG if it is a valid filter, else `warn`: the variable may be set for another program in a syntax unknown here.
-fn log_default() -> String {
-    let usual = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty() && log_filter(filter).is_ok());
-    usual.unwrap_or_else(|| "warn".to_owned())
-}
-
-fn log_filter(text: &str) -> Result<String, String> {
-    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 impl From<Serve> for Config {
@@ -184,12 +193,7 @@ impl From<Serve> for Config {
 
 /// Serves on the workers of `runtime` until a signal or an error ends the server.
 pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
-    // Fails if a log is installed already: a second server in one process uses the first one's.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(format!("{QUIET},{}", serve.log)))
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .try_init();
+    log::install(&serve.log);
     // Signals and timers have a runtime of their own: timers of `runtime` stop when all its workers are busy.
     let supervisor = match Builder::new_current_thread().enable_all().build() {
         Ok(supervisor) => supervisor,

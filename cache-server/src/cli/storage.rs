@@ -1,6 +1,6 @@
 //! `cache-server storage`: checks, compacts, exports and imports the folder of `serve --data-dir`, and imports into etcd.
 //!
-//! INVARIANT: an output file appears under its name only when it is whole. INVARIANT: files to import are read to their
+//! INVARIANT: an output file appears under its name only when it is whole, and replaces another one only on request. INVARIANT: files to import are read to their
 //! ends before the store is opened.
 
 use std::{
@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 
 #[cfg(feature = "etcd")]
 use super::etcd::EtcdFlags;
-use super::{BAD_INPUT, FAILED, fail};
+use super::{BAD_INPUT, FAILED, fail, log};
 use crate::{
     app::App,
     config::Config,
@@ -72,17 +72,17 @@ struct Export {
     #[arg(long, env = "CACHE_SERVER_FORMAT", value_name = "FORMAT", value_enum, default_value = "manifests")]
     format: ExportFormat,
 
-    /// File to write, with mode 0600; an existing one is replaced when the export is whole. -: stdout.
+    /// File to write, with mode 0600; it appears when the export is whole. -: stdout.
     #[arg(long, env = "CACHE_SERVER_OUTPUT", value_name = "FILE", default_value = "-")]
     output: PathBuf,
+
+    /// Replace the file if it exists. Left out: an existing file is an error.
+    #[arg(long, env = "CACHE_SERVER_FORCE")]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
 struct Import {
-    #[cfg(feature = "etcd")]
-    #[command(flatten)]
-    etcd: EtcdFlags,
-
     /// The folder of serve --data-dir, unless --etcd-endpoints is given; then snapshots, or manifests (YAML or JSON, files
     /// or folders), but not both. Required.
     #[arg(env = "CACHE_SERVER_FILES", value_name = "PATH", required = true, num_args = 1..)]
@@ -91,6 +91,10 @@ struct Import {
     /// Replace objects that exist. Left out: if any object exists, none is written.
     #[arg(long, env = "CACHE_SERVER_OVERWRITE")]
     overwrite: bool,
+
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: EtcdFlags,
 }
 
 /// A store to import into.
@@ -161,6 +165,7 @@ fn coded<E: ToString>(code: u8) -> impl Fn(E) -> CommandError {
 
 /// Runs the command; prints one line, unless an export goes to stdout.
 pub(super) async fn run(storage: &Storage) -> ExitCode {
+    log::install(&log::filter_default());
     let done = match &storage.command {
         StorageCommand::Check(DataFolder { folder }) => check(folder).map(Some),
         StorageCommand::Compact(DataFolder { folder }) => compact(folder).map(Some),
@@ -193,8 +198,12 @@ fn compact(folder: &Path) -> Result<String, CommandError> {
 
 /// Exports a folder; returns the line to print.
 async fn export(settings: &Export) -> Result<Option<String>, CommandError> {
+    let to_stdout = settings.output == Path::new("-");
+    if !to_stdout {
+        check_output(&settings.output, settings.force)?;
+    }
     let store = DurableStorage::read(&settings.source.folder)?;
-    if settings.output == Path::new("-") {
+    if to_stdout {
         let mut out = BufWriter::new(io::stdout());
         write_whole(&store, settings.format, &mut out).await?;
         return Ok(None);
@@ -214,6 +223,16 @@ async fn export(settings: &Export) -> Result<Option<String>, CommandError> {
         let _ = fs::remove_file(&beside);
     }
     moved.map(|objects| Some(format!("exported {objects} objects to {}", settings.output.display())))
+}
+
+/// Refuses to replace a file, unless that is wanted, and anything else that exists.
+fn check_output(path: &Path, may_replace: bool) -> Result<(), CommandError> {
+    let problem = match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => "it exists and is no file",
+        Ok(_) if !may_replace => "it exists already; --force replaces it",
+        Ok(_) | Err(_) => return Ok(()),
+    };
+    Err(CommandError(BAD_INPUT, format!("{}: {problem}", path.display())))
 }
 
 /// Writes all objects. A folder with objects that cannot be read is an error, because the output lacks them.

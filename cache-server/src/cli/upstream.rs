@@ -10,6 +10,7 @@ use crate::{config::UpstreamConfig, limits::STALENESS_MAX};
 
 /// Flags that put this server in front of an API server.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "In front of an API server")]
 pub(super) struct UpstreamFlags {
     /// Serve from caches of another API server, and pass everything else on to it with the callers' own credentials.
     /// Without URL: the cluster of the kubeconfig, else that of this pod. Several URLs, by commas, are addresses of one

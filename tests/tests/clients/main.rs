@@ -7,6 +7,7 @@ mod faults;
 mod kubectl;
 mod libraries;
 mod origins;
+mod pages;
 mod programs;
 mod running;
 mod upstream;

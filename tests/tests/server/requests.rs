@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cache_server::{Server as InProcess, config::Config};
+use http::Method;
 use serde_json::json;
 use tests::{
     http::{Client, LINE_WAIT},
@@ -165,6 +166,38 @@ async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
             assert!(log.contains(line), "{line} is not in {log}");
         }
         assert!(!log.contains("tiger") && !log.contains("dGlnZXI"), "{log}");
+    }
+}
+
+/// Goal: a client cannot forge lines of the log, or reach the terminal that shows it. Method: control characters in each
+/// text of a request that an error repeats; then every line of the log is one of ours.
+#[tokio::test]
+async fn texts_of_requests_forge_no_lines_of_the_log() {
+    const FORGED: &str = "x\n2026-01-01T00:00:00.000000Z  INFO forged\r\u{1b}[31m\u{9b}2J\u{7}\u{202e}";
+    let server = Server::start(BINARY, &["--log", "trace"]).await;
+    let client = server.client();
+    let (path, header) = (format!("{CONFIGMAPS}/a%0A%1B%5B31m"), [("content-type", "application/json")]);
+    let object = |kind: &str, version: &str, name: &str, label: &str| json!({"kind": kind, "apiVersion": version, "metadata": {"name": name, "labels": {label: label}}, label: 1});
+    for body in [
+        object(FORGED, "v1", "a", "a"),
+        object("ConfigMap", FORGED, "a", "a"),
+        object("ConfigMap", "v1", FORGED, "a"),
+        object("ConfigMap", "v1", "a", FORGED),
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": FORGED}}),
+    ] {
+        let answer = client.post(&format!("{CONFIGMAPS}?fieldValidation=Strict"), &body).await;
+        assert!(answer.code.is_client_error(), "{answer:?}");
+    }
+    client.get(&path).await.with_code(404);
+    client.get(&format!("{CONFIGMAPS}?labelSelector=a%0Ab%1B%5B31m")).await.with_code(400);
+    let broken = Client::request(Method::POST, CONFIGMAPS, &header, format!("{{\"{FORGED}").into());
+    client.send(broken).await.with_code(400);
+    client.get("/api/v1/last").await.with_code(404);
+    let log = server.logged("/api/v1/last").await;
+    assert!(log.matches("request answered").count() >= 9, "{log}");
+    for line in log.lines() {
+        let is_ours = line.get(..2) == Some("20") && !line.starts_with("2026-01-01T00:00:00.000000Z");
+        assert!(is_ours && !line.contains(|letter: char| letter.is_control() || letter == '\u{202e}'), "{line:?}");
     }
 }
 

@@ -96,6 +96,23 @@ async fn a_snapshot_brings_everything_back_but_positions() {
 }
 
 #[tokio::test]
+async fn an_export_replaces_a_file_only_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, file] = ["data", "backup"].map(|name| folder.path().join(name));
+    fill(&data).await;
+    fs::write(&file, "the only backup").unwrap();
+    let export = ["export", text(&data), "--output", text(&file)];
+    let refused = storage(&export).await;
+    assert_refused(&refused, 2, "backup: it exists already; --force replaces it");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "the only backup");
+    let to_folder = storage(&["export", text(&data), "--force", "--output", text(folder.path())]).await;
+    assert_refused(&to_folder, 2, "it exists and is no file");
+    let forced = storage(&[&export[..], &["--force"]].concat()).await;
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 5);
+}
+
+#[tokio::test]
 async fn manifests_are_what_load_and_import_read() {
     let folder = tempfile::tempdir().unwrap();
     let [data, copy, file] = ["data", "copy", "all.json"].map(|name| folder.path().join(name));
