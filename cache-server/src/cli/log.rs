@@ -1,6 +1,6 @@
 //! The log on stderr: its filter, and its lines.
 //!
-//! INVARIANT: an event is one line of text without control characters, whoever wrote its parts: texts of clients, of
+//! INVARIANT: an event is one line of text without control characters, whatever its parts are: texts of clients, of
 //! upstreams and of files are in errors, and a line break or a terminal's escape among them would forge lines.
 
 use std::{

@@ -142,7 +142,7 @@ fn each_algorithm_is_verified_by_its_keys_only() {
     }
 }
 
-/// Goal: a token costs at most four signatures, whoever made it. Method: sets of as many keys as may be tried, and of one
+/// Goal: a token costs at most four signatures, also an invented one. Method: sets of as many keys as may be tried, and of one
 /// more, for tokens without a key id and with one that all keys share; then a token that names one of many keys.
 #[test]
 fn a_token_costs_a_bounded_number_of_signatures() {
