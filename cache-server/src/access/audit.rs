@@ -233,13 +233,15 @@ impl AuditRecord {
             return;
         }
         let keeps_object = wants_object && sent.body.len() <= AUDIT_BODY_BYTES_MAX;
+        let info = &self.request.info;
+        let needs_whole = body::is_part(info) && (sent.ty.custom.is_some() || body::embeds_objects(info));
         let (identity, object) = sent.parsed(keeps_object).await;
         let is_read = object.is_some();
         let object = object.and_then(|object| body::recorded(object, decision.omits_managed_fields));
         let mut noted = self.noted.lock();
         noted.is_truncated |= wants_object && object.is_none();
         noted.has_credentials |= is_read && object.is_none();
-        noted.is_unexplained = object.is_some() && body::is_part(&self.request.info);
+        noted.is_unexplained = object.is_some() && needs_whole;
         (noted.identity, noted.object) = (identity, object);
     }
 

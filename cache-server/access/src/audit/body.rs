@@ -49,6 +49,16 @@ pub fn is_part(info: &RequestInfo) -> bool {
     info.verb == "patch" && info.resource.as_ref().is_some_and(|of| of.subresource != "scale")
 }
 
+/// Built-in types whose objects may hold objects of any type.
+const EMBEDDING_TYPES: [&str; 5] =
+    ["controllerrevisions", "customresourcedefinitions", "deviceclasses", "resourceclaims", "resourceclaimtemplates"];
+
+/// Returns true if objects of the request's type, which is a built-in one, may hold objects of any type.
+#[must_use]
+pub fn embeds_objects(info: &RequestInfo) -> bool {
+    info.resource.as_ref().is_some_and(|of| EMBEDDING_TYPES.contains(&&*of.resource))
+}
+
 /// Prepares an object, or a patch, for a record. Returns `None` if it holds an object with credentials.
 #[must_use]
 pub fn recorded(mut object: Value, omits_managed_fields: bool) -> Option<Value> {
