@@ -202,10 +202,11 @@ async fn encoded_slashes_and_negative_timeouts_mean_what_they_mean_to_kube_apise
         ["", "&resourceVersion=0", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"];
     for options in watches {
         let path = format!("/api/v1/namespaces/none/pods?watch=1&timeoutSeconds=-1{options}");
-        let expected = direct.get(&path).await;
         for door in &doors {
-            let answer = door.get(&path).await;
-            assert_eq!((answer.code, answer.text()), (expected.code, expected.text()), "{path}");
+            let answer = door.get(&path).await.with_code(200);
+            // kube-apiserver looks at the deadline and at the first event in no order, so half of its answers are empty.
+            until("the API server gives this answer too", async || direct.get(&path).await.text() == answer.text())
+                .await;
         }
     }
 }
