@@ -21,6 +21,7 @@
 //! `pkg/storage/etcd3/decoder.go`, `pkg/storage/api_object_versioner.go` in apiserver;
 //! `pkg/runtime/serializer/{recognizer,json,protobuf}` in apimachinery.
 
+mod defaults;
 mod definition;
 mod value;
 

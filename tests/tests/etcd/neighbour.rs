@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::{
     genuine::{ADMIN, Genuine},
     http::{Client, MERGE_PATCH},
-    objects::{configmap, namespace},
+    objects::{configmap, namespace, replica_set},
     process::Server,
 };
 use tokio::time::sleep;
@@ -106,6 +106,39 @@ async fn a_cluster_is_served_read_only_and_whole() {
     let refused = cached.post(&object.collection(), object.body()).await;
     assert!(matches!(refused.code.as_u16(), 403 | 405), "{}", refused.text());
     assert!(genuine.keys().get("/registry/configmaps/default/refused").await.is_none());
+}
+
+/// Goal: members that kube-apiserver fills in while it reads are here too, and selectors see them. Method: a Job whose
+/// template has no labels, a claim, and a StatefulSet with a claim template, written by kube-apiserver.
+#[tokio::test]
+async fn members_that_kube_apiserver_does_not_store_are_filled_in() {
+    let Some(genuine) = Genuine::start("etcd neighbour defaults").await else { return };
+    let direct = genuine.client(ADMIN);
+    let pods = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let labelled = replica_set("a").body()["spec"]["template"].clone();
+    let set = json!({"serviceName": "a", "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
+        "template": labelled, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}]});
+    let within = |group: &str, plural: &str| format!("{group}/namespaces/default/{plural}");
+    let objects = [
+        (within("/apis/batch/v1", "jobs"), "batch/v1", "Job", json!({"template": pods})),
+        (within("/api/v1", "persistentvolumeclaims"), "v1", "PersistentVolumeClaim", claim),
+        (within("/apis/apps/v1", "statefulsets"), "apps/v1", "StatefulSet", set),
+    ];
+    for (collection, api_version, kind, spec) in &objects {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+        direct.post(collection, &object).await.with_code(201);
+    }
+    let server = beside(&genuine, &[]).await;
+    for (collection, ..) in &objects {
+        let [ours, theirs] = [server.client(), direct].map(|client| async move { client.get(collection).await });
+        let (ours, theirs) = (ours.await.with_code(200).json(), theirs.await.with_code(200).json());
+        assert_eq!(items(&ours), items(&theirs), "{collection}");
+    }
+    let selected = format!("{}?labelSelector=batch.kubernetes.io%2Fjob-name%3Da", objects[0].0);
+    for client in [server.client(), direct] {
+        assert_eq!(client.get(&selected).await.with_code(200).keys(), ["default/a"]);
+    }
 }
 
 /// The objects of a list without null members, which Go writes for empty lists and this server leaves out.

@@ -7,8 +7,8 @@
 //! ([`ResourceType::equal_versions`]), and definitions at v1beta1 are converted. There is no conversion between others,
 //! such as autoscaling/v1 and autoscaling/v2.
 //!
-//! Not implemented: defaults, which kube-apiserver applies at each read. It stores nearly all of them, but neither
-//! `status.phase` of new PersistentVolumeClaims, nor kind and apiVersion of `spec.volumeClaimTemplates`.
+//! kube-apiserver applies defaults at each read. It has stored nearly all of them; the others are filled in here, for
+//! values in protobuf ([`defaults`]).
 //!
 //! Source: `pkg/server/options/encryptionconfig/config.go` in apiserver for values that are encrypted at rest.
 
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 use informer_core::wire::json::{Walk, string};
 
-use super::definition;
+use super::{defaults, definition};
 use crate::{
     object::{
         Object,
@@ -98,7 +98,11 @@ enum StoredForm {
 fn decode_message(ty: &ResourceType, message: &StoredMessage<'_>) -> Result<Vec<u8>, StoredValueError> {
     let refused = |error: ProtobufError| malformed(error.reason());
     match form(ty, &message.api_version, &message.kind)? {
-        StoredForm::Equal => message.json(ty).map_err(refused),
+        StoredForm::Equal => {
+            let json = message.json(ty).map_err(refused)?;
+            let filled = || defaults::fill(ty, serde_json::from_slice(&json).ok()?).map(|object| ordered(ty, object));
+            Ok(defaults::concern(ty).then(filled).flatten().unwrap_or(json))
+        }
         StoredForm::OldDefinition => converted(ty, message.object(definition::MESSAGE).map_err(refused)?),
     }
 }
@@ -335,7 +339,8 @@ mod tests {
                 assert_eq!(decoded["kind"], *ty.kind);
                 let body = protobuf::read(value, "", "").expect("both decode it");
                 if body["apiVersion"] == ty.api_version() {
-                    assert_eq!(decoded, Value::Object(body));
+                    let filled = defaults::fill(ty, body.clone()).unwrap_or(body);
+                    assert_eq!(decoded, Value::Object(filled));
                 }
             }
             Err(StoredValueError::Malformed { .. }) if value.starts_with(b"k8s\0") => {
@@ -366,6 +371,9 @@ mod tests {
                 let mut expected: Value = serde_json::from_slice(&json).expect("JSON");
                 if Some(version) == old {
                     definition::convert(expected.as_object_mut().expect("an object")).expect("is small");
+                }
+                if let Some(filled) = defaults::fill(ty, expected.as_object().expect("an object").clone()) {
+                    expected = Value::Object(filled);
                 }
                 expected["apiVersion"] = ty.api_version().into();
                 without_nulls(&mut decoded);
