@@ -9,6 +9,7 @@
 mod access;
 mod compaction;
 mod conflicts;
+mod costs;
 mod faults;
 mod follower;
 mod foreign;
