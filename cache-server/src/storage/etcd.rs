@@ -115,7 +115,10 @@ impl EtcdStorage {
         Arc::clone(self.positions.lock().entry(ty.id().to_owned()).or_default())
     }
 
-    /// Checks that etcd has the objects of `cache` at `position`.
+    /// Checks that etcd has the objects of `cache` at `position`, by their keys and revisions, and by the content of the
+    /// newest: a restored history may have used a revision again.
+    ///
+    /// Cost: etcd reads the type once, in pages, and sends its keys.
     async fn check_history(
         &self,
         ty: &ResourceType,
@@ -124,24 +127,34 @@ impl EtcdStorage {
         cache: &Reader,
     ) -> Result<(), SourceError> {
         let failed = |failure: EtcdFailure| failure.of_read(position);
-        let stream = self.position(ty);
-        let revision = signed(position);
-        let (key, range_end) = (keys.prefix.clone(), keys.end.clone());
-        let counted = RangeRequest { key, range_end, revision, count_only: true, ..RangeRequest::default() };
-        let counted = self.client.range(counted).await.map_err(failed)?;
-        let snapshot = cache.snapshot();
-        let expected = snapshot.objects.len() + stream.unreadable();
+        let another = || Err(SourceError::Compacted { after: position });
+        let (stream, snapshot) = (self.position(ty), cache.snapshot());
         let is_comparable = snapshot.resource_version == position;
-        let mut is_same = stream.is_of_cluster(counted.header.unwrap_or_default().cluster_id)
-            && (!is_comparable || u64::try_from(expected).is_ok_and(|expected| expected == unsigned(counted.count)));
-        let newest = snapshot.objects.iter().max_by_key(|entry| entry.resource_version());
-        if let (true, Some(newest)) = (is_same && is_comparable, newest) {
-            let key = keys.key(informer_core::KeyedObject::key(&**newest));
-            let witness = RangeRequest { key, revision, limit: 1, ..RangeRequest::default() };
-            let witness = self.client.range(witness).await.map_err(failed)?;
-            is_same = witness.kvs.first().is_some_and(|kv| is_version(ty, kv, newest));
+        let is_cached = |kv: &KeyValue| {
+            let entry = keys.object(&kv.key).and_then(|object| snapshot.objects.get(object));
+            entry.map_or_else(
+                || stream.is_unreadable(&kv.key),
+                |entry| entry.resource_version() == unsigned(kv.mod_revision),
+            )
+        };
+        let (mut pages, mut found) = (PagedRange::new(Arc::clone(&self.client), keys, position).keys_only(), 0);
+        while let Some(page) = pages.next().await.map_err(failed)? {
+            found += page.kvs.len();
+            if !stream.is_of_cluster(page.cluster) || is_comparable && !page.kvs.iter().all(is_cached) {
+                return another();
+            }
+            if !is_comparable {
+                return Ok(());
+            }
         }
-        if is_same { Ok(()) } else { Err(SourceError::Compacted { after: position }) }
+        if found != snapshot.objects.len() + stream.unreadable() {
+            return another();
+        }
+        let Some(newest) = snapshot.objects.iter().max_by_key(|entry| entry.resource_version()) else { return Ok(()) };
+        let key = keys.key(informer_core::KeyedObject::key(&**newest));
+        let witness = RangeRequest { key, revision: signed(position), limit: 1, ..RangeRequest::default() };
+        let witness = self.client.range(witness).await.map_err(failed)?;
+        if witness.kvs.first().is_some_and(|kv| is_version(ty, kv, newest)) { Ok(()) } else { another() }
     }
 
     /// Sends a write, and returns its result.

@@ -65,6 +65,14 @@ impl PagedRange {
         Self { client, next: Some(next), ahead: JoinSet::new(), wanted }
     }
 
+    /// Leaves out the values.
+    pub(super) fn keys_only(mut self) -> Self {
+        if let Some(next) = &mut self.next {
+            next.range.keys_only = true;
+        }
+        self
+    }
+
     /// Returns the next page; `None` after the last one.
     pub(super) async fn next(&mut self) -> Result<Option<RangePage>, EtcdFailure> {
         self.read_ahead();

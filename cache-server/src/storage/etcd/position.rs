@@ -78,6 +78,11 @@ impl StreamPosition {
         }
     }
 
+    /// True if a key was left out of the state.
+    pub(super) fn is_unreadable(&self, key: &[u8]) -> bool {
+        self.unreadable.lock().contains(key)
+    }
+
     /// Returns the number of keys that are left out.
     pub(super) fn unreadable(&self) -> usize {
         self.unreadable.lock().len()
