@@ -41,8 +41,6 @@ pub(super) struct EtcdClient {
     login: Option<Login>,
     /// The user's token, once it is known.
     token: Mutex<Option<MetadataValue<Ascii>>>,
-    /// See [`super::versions`].
-    tells_progress: AtomicBool,
     /// Cluster of the last read; zero before it.
     cluster: AtomicU64,
 }
@@ -51,6 +49,26 @@ pub(super) struct EtcdClient {
 pub(super) struct EtcdMember {
     pub(super) address: String,
     pub(super) channel: Channel,
+    /// See [`super::versions`]: false until the member has answered.
+    tells_progress: AtomicBool,
+    /// True while the member does not answer.
+    is_silent: AtomicBool,
+}
+
+impl EtcdMember {
+    /// A member that has not answered yet.
+    pub(super) const fn new(address: String, channel: Channel) -> Self {
+        Self { address, channel, tells_progress: AtomicBool::new(false), is_silent: AtomicBool::new(false) }
+    }
+
+    /// Notes an answer about reliable positions; `None` for silence. Returns true if that is news.
+    pub(super) fn note(&self, tells_progress: Option<bool>) -> bool {
+        let was_silent = self.is_silent.swap(tells_progress.is_none(), Ordering::Relaxed);
+        match tells_progress {
+            Some(tells) => self.tells_progress.swap(tells, Ordering::Relaxed) != tells || was_silent,
+            None => !was_silent,
+        }
+    }
 }
 
 /// An open stream of watches.
@@ -70,14 +88,14 @@ impl EtcdClient {
             preferred: AtomicUsize::new(0),
             login,
             token: Mutex::default(),
-            tells_progress: AtomicBool::new(false),
             cluster: AtomicU64::new(0),
         })
     }
 
     /// Reads a range of keys. Linearizable: it has all that was committed before the call.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdFailure> {
-        let time = if request.count_only || request.limit == 1 { SHORT_READ } else { PAGE_READ };
+        let is_short = request.count_only || request.keys_only || request.limit == 1;
+        let time = if is_short { SHORT_READ } else { PAGE_READ };
         let read: RangeResponse =
             self.repeat("/etcdserverpb.KV/Range", request, time, EtcdFailure::is_of_member).await?;
         self.cluster.store(read.header.unwrap_or_default().cluster_id, Ordering::Relaxed);
@@ -112,13 +130,14 @@ impl EtcdClient {
         Some(self.cluster.load(Ordering::Relaxed)).filter(|&cluster| cluster != 0)
     }
 
-    /// True if a watch can be asked for its position.
-    pub(super) fn tells_progress(&self) -> bool {
-        self.tells_progress.load(Ordering::Relaxed)
+    /// True if watches of this member can be asked for their position.
+    pub(super) fn tells_progress(&self, member: usize) -> bool {
+        self.members[member].tells_progress.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_tells_progress(&self, tells_progress: bool) {
-        self.tells_progress.store(tells_progress, Ordering::Relaxed);
+    /// True while a member does not answer.
+    pub(super) fn has_silent_members(&self) -> bool {
+        self.members.iter().any(|member| member.is_silent.load(Ordering::Relaxed))
     }
 
     /// Returns the index of the member that is asked first.
@@ -127,8 +146,13 @@ impl EtcdClient {
     }
 
     /// Returns the address of a member.
-    pub(super) fn address(&self, member: usize) -> &str {
+    fn address(&self, member: usize) -> &str {
         &self.members[member].address
+    }
+
+    /// Returns the members in order.
+    pub(super) fn members(&self) -> &[EtcdMember] {
+        &self.members
     }
 
     /// Opens a stream for watches, with `first` as its first request: etcd answers once it has one.
@@ -292,7 +316,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Requests that wait to be sent on the stream of a watch: its creation, and one for its position.
 const WATCH_REQUESTS_QUEUED: usize = 2;
 
-/// Time for a read of one key or of a position, at one member: a consistent read waits 3 s in all.
+/// Time for a read of one object, of keys or of a position, at one member: a consistent read waits 3 s in all.
 const SHORT_READ: Duration = Duration::from_millis(1_500);
 
 /// Time for a page of objects, at one member.

@@ -64,7 +64,7 @@ pub(super) fn members(config: &EtcdConfig) -> Result<Vec<EtcdMember>, EtcdConfig
         if uri.path().len() > 1 || uri.query().is_some() {
             return Err(unusable());
         }
-        Ok(EtcdMember { address: address.clone(), channel: endpoint.connect_lazy() })
+        Ok(EtcdMember::new(address.clone(), endpoint.connect_lazy()))
     };
     config.endpoints.iter().map(member).collect()
 }

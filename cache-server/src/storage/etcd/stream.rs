@@ -184,7 +184,7 @@ impl TypeStream {
         if self.client.preferred() != watch.connection.member {
             // Its member failed other calls meanwhile, so this stream may wait for it in vain.
             self.fail(EtcdFailure::Unanswered("its member failed other calls".to_owned()));
-        } else if self.client.tells_progress() {
+        } else if self.client.tells_progress(watch.connection.member) {
             watch.ask();
         } else {
             self.compare().await;

@@ -1,6 +1,7 @@
-//! Finds out whether all members answer requests for a watch's position reliably, and reports their alarms.
+//! Finds out which members answer requests for a watch's position reliably, and reports their alarms.
 //!
-//! Versions before 3.4.31 and 3.5.13 may tell a position before they have sent the changes up to it.
+//! Versions before 3.4.31 and 3.5.13 may tell a position before they have sent the changes up to it. A member that has
+//! not answered yet may be one of them. It is asked for no position, and keys are compared instead.
 //!
 //! Source: `pkg/storage/feature/feature_support_checker.go` of kubernetes/apiserver; etcd-io/etcd#17557.
 
@@ -10,37 +11,37 @@ use tokio::time::sleep;
 
 use super::{client::EtcdClient, messages::StatusResponse};
 
-/// Checks the members that answer.
+/// Checks all members.
 pub(super) async fn check(client: &EtcdClient) {
-    let mut known = 0;
-    let mut is_safe = true;
-    for (member, status) in client.status().await.into_iter().enumerate() {
-        let address = client.address(member);
+    for (member, status) in client.members().iter().zip(client.status().await) {
+        let address = &*member.address;
         match status {
             Ok(StatusResponse { version, errors, .. }) => {
-                known += 1;
-                if !is_reliable(&version) {
-                    is_safe = false;
+                let is_reliable = is_reliable(&version);
+                if member.note(Some(is_reliable)) && !is_reliable {
                     tracing::warn!(address, version, "etcd too old for progress requests: keys are compared instead");
                 }
                 for error in errors {
                     tracing::error!(address, error, "etcd alarm raised");
                 }
             }
-            Err(error) => tracing::warn!(address, %error, "etcd member not reached"),
+            Err(error) => {
+                if member.note(None) {
+                    tracing::warn!(address, %error, "etcd member not reached");
+                }
+            }
         }
-    }
-    if known > 0 {
-        client.set_tells_progress(is_safe);
     }
 }
 
 /// Checks the members again and again, since they may be upgraded or replaced, until the client is dropped.
 pub(super) async fn keep_checking(client: Weak<EtcdClient>) {
+    let mut pause = CHECK_INTERVAL;
     loop {
-        sleep(CHECK_INTERVAL).await;
+        sleep(pause).await;
         let Some(client) = client.upgrade() else { return };
         check(&client).await;
+        pause = if client.has_silent_members() { CHECK_INTERVAL_SILENT } else { CHECK_INTERVAL };
     }
 }
 
@@ -60,9 +61,43 @@ fn is_reliable(version: &str) -> bool {
 /// Pause between two checks. Each is one short request to each member.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Pause while a member does not answer: reads at it cost more until it has.
+const CHECK_INTERVAL_SILENT: Duration = Duration::from_secs(5);
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+    use tonic::transport::Endpoint;
+
+    use super::{super::client::EtcdMember, *};
+
+    /// Goal: a member that has not answered is not believed, whatever others have answered. Method: one that accepts
+    /// connections and is silent, beside one that was reliable before it fell silent.
+    #[tokio::test]
+    async fn a_silent_member_is_not_reliable_until_it_has_answered() {
+        let (silent, broken) = (TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await);
+        let listeners = [silent.expect("a port"), broken.expect("a port")];
+        let members = listeners.each_ref().map(|listener| {
+            let address = format!("http://{}", listener.local_addr().expect("is bound"));
+            let channel = Endpoint::from_shared(address.clone()).expect("a URL").connect_lazy();
+            EtcdMember::new(address, channel)
+        });
+        members[1].note(Some(true));
+        let [_silent, broken] = listeners;
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = broken.accept().await {
+                let _ = stream.write_all(b"no HTTP/2").await;
+            }
+        });
+        let client = EtcdClient::new(members.into(), None);
+        check(&client).await;
+        assert!(client.has_silent_members());
+        assert_eq!([0, 1].map(|member| client.tells_progress(member)), [false, true]);
+        assert!(client.members()[0].note(Some(true)), "its answer is news");
+        assert!(client.tells_progress(0));
+        assert!(client.members()[0].note(Some(false)), "it was replaced by an old one");
+        assert!(!client.tells_progress(0));
+    }
 
     #[test]
     fn versions_before_the_repairs_are_not_reliable() {
