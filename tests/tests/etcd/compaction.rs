@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tests::{
     etcd::EtcdCluster,
-    http::{Client, with_query},
+    http::{Client, briefs, with_query},
     objects::configmap,
     relay::Relay,
 };
@@ -119,6 +119,30 @@ async fn positions_below_a_compaction_are_410_at_a_new_server() {
     client.get(&exact(old)).await.with_code(410);
     let list = client.get(&exact(middle)).await.with_code(200).json();
     assert_eq!(listed(&list), [("default/a".to_owned(), middle)]);
+}
+
+/// Goal: after a compaction by another program, clients of a new server resume from every position that etcd still has.
+/// Method: `etcdctl compact` in the middle of writes, without the key in which servers count their compactions.
+#[tokio::test]
+async fn positions_above_a_foreign_compaction_resume_at_a_new_server() {
+    let Some(etcd) = EtcdCluster::start("etcd foreign compaction").await else { return };
+    let flags = ["--etcd-compaction-interval", "0s"];
+    let first = serve(&etcd, &flags).await;
+    let mut written = Vec::new();
+    for number in 0..20 {
+        written.push(first.client().create(&configmap(&format!("m{number:02}")).data("1")).await);
+    }
+    etcd.keys().compact(written[5]).await;
+    drop(first);
+    let server = serve(&etcd, &flags).await;
+    let client = server.client();
+    assert_eq!(client.watch(&watch_after(written[4])).await.event().await.brief(), "ERROR 410");
+    for from in [5, 6, 15] {
+        let events = client.watch(&watch_after(written[from])).await.events(19 - from).await;
+        let expected: Vec<_> = (from + 1..20).map(|number| format!("ADDED default/m{number:02}")).collect();
+        assert_eq!(briefs(&events), expected, "from the write number {from}");
+    }
+    assert_converged(&client, &etcd.keys()).await;
 }
 
 /// Goal: the servers compact etcd themselves, and keep the history of the last interval. Method: two servers with a short

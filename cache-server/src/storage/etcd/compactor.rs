@@ -65,14 +65,6 @@ async fn count(client: &EtcdClient, seen: CountedIntervals) -> Result<(CountedIn
     Ok((CountedIntervals { count: found.map_or(0, |kv| kv.version), revision }, false))
 }
 
-/// Returns the revision that was compacted last, if the key has one.
-pub(super) async fn compacted(client: &EtcdClient) -> Result<Option<u64>, EtcdFailure> {
-    let request = RangeRequest { key: Bytes::from_static(COUNT_KEY), limit: 1, ..RangeRequest::default() };
-    let found = client.range(request).await?.kvs.into_iter().next();
-    let text = found.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok());
-    Ok(text.and_then(|text| text.parse().ok()).filter(|&revision| revision > 0))
-}
-
 async fn compact(client: &EtcdClient, revision: i64) {
     match client.compact(revision).await {
         // An operator may compact by hand, too.

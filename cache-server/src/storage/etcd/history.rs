@@ -10,11 +10,12 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     client::EtcdClient,
-    compactor, entry,
+    entry,
     failure::EtcdFailure,
     keys::{self, TypeKeys},
     listing::{PagedRange, RangePage, signed, unsigned},
     messages::RangeRequest,
+    stream::create,
 };
 use crate::{
     limits::FRESH_WAIT,
@@ -86,16 +87,27 @@ pub(super) async fn recent(client: &EtcdClient, keys: &TypeKeys) -> Result<u64, 
         Err(EtcdFailure::Compacted) => {}
         other => return other.map(|_| wanted),
     }
-    // The user may have no rights for that key, and another program may have compacted without it.
-    let oldest = match compactor::compacted(client).await {
-        Ok(Some(compacted)) => compacted,
-        Ok(None) | Err(EtcdFailure::Denied(_)) => return Ok(newest),
-        Err(failure) => return Err(failure),
-    };
+    let Some(oldest) = oldest(client, keys, wanted).await? else { return Ok(newest) };
     match revision_at(client, keys, oldest).await {
         Err(EtcdFailure::Compacted | EtcdFailure::Ahead) => Ok(newest),
         other => other.map(|_| oldest),
     }
+}
+
+/// Returns the revision up to which etcd was compacted, whichever program did that: etcd names it to a watch from a
+/// `compacted` revision. `None` if it does not in time.
+async fn oldest(client: &EtcdClient, keys: &TypeKeys, compacted: u64) -> Result<Option<u64>, EtcdFailure> {
+    let mut watch = client.watch(create(keys, compacted.saturating_sub(1))).await?;
+    let named = async {
+        loop {
+            match watch.responses.message().await? {
+                Some(response) if response.canceled => return Ok(Some(unsigned(response.compact_revision))),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    };
+    timeout(FRESH_WAIT, named).await.unwrap_or(Ok(None))
 }
 
 /// Returns the newest revision of etcd if it has the state at `revision`.

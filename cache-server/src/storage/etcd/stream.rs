@@ -323,7 +323,8 @@ async fn anchor(client: &EtcdClient, ty: &ResourceType, keys: &TypeKeys) -> Resu
     Ok(revision)
 }
 
-fn create(keys: &TypeKeys, after: u64) -> WatchStreamRequest {
+/// Returns the request for the changes after a revision.
+pub(super) fn create(keys: &TypeKeys, after: u64) -> WatchStreamRequest {
     let create = WatchCreateRequest {
         key: keys.prefix.clone(),
         range_end: keys.end.clone(),
