@@ -521,6 +521,28 @@ pub const DISK_CACHE_BYTES: usize = 32 << 20;
 /// Time for which writes are refused after the data file has failed, before it is tried again.
 pub const DISK_REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
+/// Interval at which the writing thread looks for writes to refuse after the data file has failed.
+pub const DISK_QUEUE_CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// Bytes of the data file that are read and written at once after a failed sync.
+pub const DISK_REWRITE_BYTES: usize = 1 << 20;
+
+/// Bytes that are reserved in the data folder for removals on a full disk. A removal needs some 50 KiB before the room
+/// that it frees can be used.
+pub const DISK_RESERVE_BYTES: u64 = 8 << 20;
+
+/// Bytes with which the reserve counts as one: enough for [`DURABLE_REMOVALS_MAX`] removals at once.
+pub const DISK_RESERVE_BYTES_MIN: u64 = 2 << 20;
+
+/// Removals that share one commit to a full disk. Disk: with the changes that leave the history, some 200 pages of 4 KiB.
+pub const DURABLE_REMOVALS_MAX: usize = 64;
+
+/// Changes that leave the history with one commit to a full disk, besides two for each change that the commit adds.
+pub const HISTORY_TRIMMED_WHEN_FULL: usize = 64;
+
+/// Commits that shorten the history of a full disk before the disk is tried again.
+pub const HISTORY_TRIMS_WHEN_FULL: usize = 128;
+
 /// Bytes of audit records that wait for the writer. Memory: twice this, for the records that are being written. Further
 /// records are lost, and counted by `apiserver_audit_error_total`.
 pub const AUDIT_QUEUE_BYTES_MAX: usize = 8 << 20;

@@ -145,6 +145,8 @@ impl From<SourceError> for Status {
             SourceError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
             // The code that says it; Kubernetes has no reason for it.
             SourceError::Full(_) => Self::insufficient_storage("storage is full: nothing was written"),
+            // Only an operator can help, and has to know which folder.
+            SourceError::Displaced(_) => Self::unavailable(error.to_string()),
             SourceError::TooLarge(text) => Self::request_entity_too_large(&text),
             SourceError::ReadOnly => {
                 forbidden("this server only reads: the objects in etcd are another program's (see --etcd-allow-writes)")

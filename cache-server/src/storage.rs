@@ -120,6 +120,12 @@ pub trait Store: Source {
     /// # Errors
     /// [`WriteError`] if the expectation does not hold; no object is written then.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>>;
+
+    /// Returns the answer to writes while the store refuses them; `None` otherwise. [`SourceError::Full`]: removals are
+    /// written.
+    fn refuses(&self) -> Option<SourceError> {
+        None
+    }
 }
 
 /// A read of a part of an earlier state.
@@ -336,6 +342,9 @@ pub enum SourceError {
     /// The disk has no room; nothing was written.
     #[error("storage is full: {0}")]
     Full(String),
+    /// The folder of the objects was deleted, moved or replaced under the server; nothing was written.
+    #[error("storage is not available: {0}")]
+    Displaced(String),
     /// The storage does not take an object of this size; nothing was written.
     #[error("the object is too large for the storage: {0}")]
     TooLarge(String),

@@ -84,6 +84,9 @@ fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&st
     if endpoint == Health::Readyz {
         checks.push(of("shutdown", !app.caches.is_stopped()));
         checks.extend(app.upstream().map(upstream_check));
+        if app.config.data_dir.is_some() {
+            checks.push(storage_check(app));
+        }
         let down = app.caches.down();
         let is_up = |id: &str| !down.iter().any(|down| down.resource == id);
         let named = app.named().into_iter().filter(|(ty, _)| is_up(ty.id()));
@@ -108,6 +111,17 @@ fn upstream_check(upstream: &Upstream) -> Check {
         Some("the API server was not reached yet".to_owned())
     };
     Check { name: "upstream".into(), passes, note }
+}
+
+/// The check of a store that may refuse writes. A full one goes on with reads and removals.
+fn storage_check(app: &App) -> Check {
+    let refusal = app.local().and_then(|local| local.store.refuses());
+    let (passes, note) = match refusal {
+        None => (true, None),
+        Some(crate::storage::SourceError::Full(_)) => (true, Some("full: only removals are written".to_owned())),
+        Some(error) => (false, Some(error.to_string())),
+    };
+    Check { name: "storage".into(), passes, note }
 }
 
 /// The check of a cache that its source does not keep up to date.

@@ -7,6 +7,7 @@
 //! `docs/storage.md` describes the file, `docs/adr/0033-keep-objects-and-history-in-one-ordered-table.md` the reasons.
 
 mod disk;
+mod file;
 mod journal;
 mod ledger;
 mod record;
@@ -36,11 +37,12 @@ use watch_cache::Reader;
 
 pub use self::disk::DataFolderError;
 use self::{
-    disk::{DataDisk, DataFile, DiskError},
+    disk::{DataDisk, DiskError},
+    file::DataFile,
     journal::{Journal, JournalClock, JournalContent, PositionGap, RawChange},
     ledger::HistoryBounds,
     recovery::{RecordsByType, RecoveredType},
-    writer::{CommitThread, QueuedWrite},
+    writer::{CommitThread, QueuedWrite, SharedRefusal},
 };
 use super::{
     FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
@@ -66,8 +68,9 @@ pub struct DurableStorage {
     /// `None` for a store that is only read, and while it is dropped.
     writes: Option<Sender<QueuedWrite>>,
     thread: Option<JoinHandle<()>>,
-    /// Held for as long as the file is open.
-    lock: Option<FolderLock>,
+    refusal: SharedRefusal,
+    /// Holds the lock of the folder.
+    disk: Arc<dyn DataDisk>,
 }
 
 /// The records of one type. They become entries with its first use, because only then its schema is known.
@@ -88,12 +91,9 @@ impl DurableStorage {
     /// # Errors
     /// [`DataFolderError`].
     pub fn open(folder: &Path, first_revision: Option<u64>) -> Result<Self, DataFolderError> {
-        let lock = FolderLock::take(folder)?;
-        let file = DataFile::new(folder);
-        let path = file.path().to_owned();
-        let mut opened = Self::on(file, first_revision, HistoryBounds::default()).map_err(|error| error.at(&path))?;
-        opened.lock = Some(lock);
-        Ok(opened)
+        let file = Arc::new(DataFile::new(folder, FolderLock::take(folder)?));
+        Self::on(Arc::<DataFile>::clone(&file), first_revision, HistoryBounds::default())
+            .map_err(|error| error.at(file.path()))
     }
 
     /// Opens the store of a folder that exists, for reading only: writes are refused, and the file stays as it is.
@@ -103,33 +103,31 @@ impl DurableStorage {
     /// # Errors
     /// [`DataFolderError`].
     pub(crate) fn read(folder: &Path) -> Result<Self, DataFolderError> {
-        let (file, lock) = upkeep::existing(folder)?;
-        let content = opened(|| Journal::read(&file)).map_err(|error| error.at(file.path()))?;
-        let mut store = Self::of(content);
-        store.lock = Some(lock);
-        Ok(store)
+        let (file, disk) = upkeep::existing(folder)?;
+        let content = opened(|| Journal::read(&disk)).map_err(|error| error.at(file.path()))?;
+        Ok(Self::of(content, disk))
     }
 
-    fn on(disk: impl DataDisk, first_revision: Option<u64>, bounds: HistoryBounds) -> Result<Self, DiskError> {
+    fn on(disk: Arc<dyn DataDisk>, first_revision: Option<u64>, bounds: HistoryBounds) -> Result<Self, DiskError> {
         Self::on_with_clock(disk, first_revision, bounds, Box::new(journal::unix_ms))
     }
 
     fn on_with_clock(
-        disk: impl DataDisk,
+        disk: Arc<dyn DataDisk>,
         first_revision: Option<u64>,
         bounds: HistoryBounds,
         clock: JournalClock,
     ) -> Result<Self, DiskError> {
         let first = first_revision.unwrap_or_else(embedded::revision_now).max(1);
-        let (journal, content) = opened(|| Journal::open(disk, first, bounds, clock))?;
-        let mut store = Self::of(content);
-        let (writes, thread) = CommitThread::start(journal, Arc::clone(&store.store))?;
+        let (journal, content) = opened(|| Journal::open(Arc::clone(&disk), first, bounds, clock))?;
+        let mut store = Self::of(content, disk);
+        let (writes, thread) = CommitThread::start(journal, Arc::clone(&store.store), Arc::clone(&store.refusal))?;
         (store.writes, store.thread) = (Some(writes), Some(thread));
         Ok(store)
     }
 
     /// A store with this content, without the thread that writes.
-    fn of(mut content: JournalContent) -> Self {
+    fn of(mut content: JournalContent, disk: Arc<dyn DataDisk>) -> Self {
         let RecordsByType { types, terminating } = RecordsByType::of(&mut content);
         let raw = |records| TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(records))));
         let types = types.into_iter().map(|(id, records)| (id, raw(records))).collect();
@@ -143,7 +141,8 @@ impl DurableStorage {
             unreadable: Arc::default(),
             writes: None,
             thread: None,
-            lock: None,
+            refusal: Arc::default(),
+            disk,
         }
     }
 
@@ -201,7 +200,6 @@ impl Drop for DurableStorage {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
-        self.lock = None;
     }
 }
 
@@ -254,12 +252,17 @@ impl Store for DurableStorage {
             let room = self.store.reserve(txn.ty.id()).await;
             let (reply, written) = oneshot::channel();
             let writes = self.writes.as_ref().ok_or_else(stopped)?;
-            writes.send(QueuedWrite { txn, room, reply }).await.map_err(|_| stopped())?;
+            writes.send(QueuedWrite { txn, room, reply: Some(reply) }).await.map_err(|_| stopped())?;
             // The thread has panicked, before or after its commit.
             let lost = |_| SourceError::Undecided("the writing thread has ended".to_owned());
             written.await.map_err(lost)?
         }
         .boxed()
+    }
+
+    fn refuses(&self) -> Option<SourceError> {
+        self.writes.as_ref()?;
+        self.disk.check_place().err().map(|error| error.refusal()).or_else(|| self.refusal.lock().clone())
     }
 }
 

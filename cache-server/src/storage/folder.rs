@@ -40,7 +40,7 @@ pub(crate) const fn advice(error: io::ErrorKind) -> &'static str {
 /// The lock of a folder. It lasts as long as the file is open.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
-    _file: File,
+    file: File,
 }
 
 impl FolderLock {
@@ -55,10 +55,21 @@ impl FolderLock {
         let at = folder.join("lock");
         let file = private().create(true).truncate(false).open(&at).map_err(FolderError::of(&at))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(folder.to_owned())),
             Err(TryLockError::Error(error)) => Err(FolderError::of(&at)(error)),
         }
+    }
+
+    /// Leaves a mark for later processes, or removes it. It is the length of the lock file, because a full disk has room
+    /// for that.
+    pub(crate) fn mark(&self, is_marked: bool) -> io::Result<()> {
+        self.file.set_len(is_marked.into())
+    }
+
+    /// Returns true if an earlier process left its mark.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.len() != 0)
     }
 }
 
@@ -76,11 +87,17 @@ pub(crate) fn sync(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Creates `folder` and its parents with mode 0700.
+/// Creates `folder` and its parents with mode 0700, and makes their names durable.
 fn create(folder: &Path) -> io::Result<()> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let created: Vec<_> = folder.ancestors().take_while(is_missing).collect();
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
+    builder.create(folder)?;
+    for parent in created.into_iter().filter_map(Path::parent) {
+        sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+    }
+    Ok(())
 }

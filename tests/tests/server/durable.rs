@@ -1,6 +1,8 @@
 //! The server with `--data-dir` as a process: restarts, kills, and folders that it refuses.
 
 mod backup;
+mod displaced;
+mod full;
 mod kills;
 mod rates;
 

@@ -1,21 +1,27 @@
-//! The data file: where it is, how it is opened, and why it cannot be.
+//! The disk below the database: its failures, and how the database is opened again after them.
+//!
+//! INVARIANT: redb opens only bytes that a successful sync has covered. After a failed sync the kernel takes the bytes for
+//! written and still shows them, so they are written again first. INVARIANT: a sync that fails is remembered until then,
+//! also by the next process.
 
 use std::{
-    fs::{self, File},
+    fmt::Debug,
     io,
+    ops::Bound,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use redb::{Builder, Database, backends::FileBackend};
+use redb::{BackendError, Builder, Database, StorageBackend};
 
 use super::journal;
 use crate::{
-    limits::DISK_CACHE_BYTES,
-    storage::folder::{self, FolderError, private, sync},
+    limits::{DISK_CACHE_BYTES, DISK_REWRITE_BYTES},
+    storage::{
+        SourceError,
+        folder::{self, FolderError},
+    },
 };
-
-/// Name of the data file in its folder.
-pub(super) const FILE: &str = "objects.redb";
 
 /// Reason why a data folder cannot be used, in one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +66,9 @@ pub enum DataFolderError {
 pub(super) enum DiskError {
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A later start would not find the open file.
+    #[error("the data folder {} was deleted, moved or replaced", .0.display())]
+    Displaced(PathBuf),
     #[error("it is no data file")]
     Foreign,
     #[error("its format is {0}")]
@@ -73,6 +82,7 @@ impl DiskError {
         let path = path.to_owned();
         match self {
             Self::Io(error) => DataFolderError::Io { path, text: format!("{error}{}", folder::advice(error.kind())) },
+            Self::Displaced(_) => DataFolderError::Io { path, text: self.to_string() },
             Self::Foreign => DataFolderError::Foreign(path),
             Self::Newer(found) => DataFolderError::Newer { path, found },
             Self::Damaged(text) => DataFolderError::Damaged { path, text },
@@ -83,6 +93,16 @@ impl DiskError {
     pub(super) fn is_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self, Self::Io(error) if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+    }
+
+    /// The answer to writes while the disk has this error.
+    pub(super) fn refusal(&self) -> SourceError {
+        let text = self.to_string();
+        match self {
+            _ if self.is_full() => SourceError::Full(text),
+            Self::Displaced(_) => SourceError::Displaced(text),
+            Self::Io(_) | Self::Foreign | Self::Newer(_) | Self::Damaged(_) => SourceError::Unavailable(text),
+        }
     }
 }
 
@@ -102,64 +122,63 @@ impl From<redb::Error> for DiskError {
     }
 }
 
-/// Opens the database, again after each failure.
-pub(super) trait DataDisk: Send + 'static {
-    /// Opens the database, or creates an empty one, and verifies the checksums of all pages.
-    fn open(&self) -> Result<Database, DiskError>;
+/// The disk of one data file.
+pub(super) trait DataDisk: Debug + Send + Sync + 'static {
+    /// Opens the file, or creates it unless it was opened before.
+    fn file(&self) -> Result<Box<dyn StorageBackend>, DiskError>;
+
+    /// Length of the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Fails if a later start would not find the open file. Cost: one system call.
+    fn check_place(&self) -> Result<(), DiskError>;
+
+    /// True from a failed sync until [`open`] has written all bytes again.
+    fn is_unsynced(&self) -> bool;
+
+    /// See [`Self::is_unsynced`]. Later processes learn it too, as long as the machine runs.
+    fn set_unsynced(&self, is_unsynced: bool);
+
+    /// Reserves room for removals on a full disk, or as much of it as there is, but at most half of the free room unless
+    /// `takes_all`. Returns true if room is reserved now.
+    fn take_reserve(&self, takes_all: bool) -> bool;
+
+    /// Gives the reserved room back. Returns false if none was reserved.
+    fn give_reserve(&self) -> bool;
 }
 
-/// The data file in a folder whose lock the caller holds.
-#[derive(Debug)]
-pub(super) struct DataFile {
-    path: PathBuf,
+/// Opens the database, or creates an empty one, and verifies the checksums of all pages.
+///
+/// Blocks. Cost: reads the file; after a failed sync, also writes it.
+pub(super) fn open(disk: &Arc<dyn DataDisk>) -> Result<Database, DiskError> {
+    let file = WatchedFile { file: disk.file()?, disk: Arc::clone(disk) };
+    let is_unsynced = disk.is_unsynced();
+    if is_unsynced {
+        rewrite(&*file.file)?;
+    }
+    // redb repairs a file by a commit that replaces the older of the last two. The newer one may be only in the kernel's
+    // memory, after a kill, so it has to be on the disk before that.
+    file.sync_data()?;
+    if is_unsynced {
+        disk.set_unsynced(false);
+        tracing::warn!("data file written again after a failed sync");
+    }
+    Ok(builder().create_with_backend(file).map_err(redb::Error::from)?)
 }
 
-impl DataFile {
-    pub(super) fn new(folder: &Path) -> Self {
-        Self { path: folder.join(FILE) }
+/// Writes each byte of the file over itself, so that the next sync covers all of them. A power cut meanwhile leaves a mix
+/// of two commits, like one during a commit: the older of the two is complete in it.
+fn rewrite(file: &dyn StorageBackend) -> io::Result<()> {
+    let (len, mut piece) = (file.len()?, vec![0; DISK_REWRITE_BYTES]);
+    let mut offset = 0;
+    while offset < len {
+        let left = usize::try_from(len - offset).unwrap_or(usize::MAX);
+        let piece = &mut piece[..left.min(DISK_REWRITE_BYTES)];
+        file.read(offset, piece)?;
+        file.write(offset, piece)?;
+        offset += piece.len() as u64;
     }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Creates the file under another name first, so that a half-made one is never opened.
-    fn create(&self) -> Result<(), DiskError> {
-        let beside = self.path.with_extension("new");
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            Ok(()) | Err(_) => {}
-        }
-        let file = private().create_new(true).open(&beside)?;
-        journal::begin(&opened(file)?)?;
-        File::open(&beside)?.sync_all()?;
-        fs::rename(&beside, &self.path)?;
-        self.path.parent().map_or(Ok(()), sync)?;
-        Ok(())
-    }
-}
-
-impl DataDisk for DataFile {
-    fn open(&self) -> Result<Database, DiskError> {
-        let file = match private().open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.create()?;
-                private().open(&self.path)?
-            }
-            file => file?,
-        };
-        if file.metadata()?.len() == 0 {
-            // redb would make a database of it.
-            return Err(DiskError::Foreign);
-        }
-        opened(file)
-    }
-}
-
-/// Opens the database in `file`.
-fn opened(file: File) -> Result<Database, DiskError> {
-    let backend = FileBackend::new(file).map_err(redb::Error::from)?;
-    Ok(builder().create_with_backend(backend).map_err(redb::Error::from)?)
+    Ok(())
 }
 
 /// The settings of every database. Every page is checked when it is opened: all of it is read then anyway.
@@ -167,4 +186,61 @@ pub(super) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(DISK_CACHE_BYTES).set_check_integrity_on_open(true);
     builder
+}
+
+/// A file that reports its failed syncs to its disk.
+#[derive(Debug)]
+struct WatchedFile {
+    file: Box<dyn StorageBackend>,
+    disk: Arc<dyn DataDisk>,
+}
+
+impl StorageBackend for WatchedFile {
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().inspect_err(|_| self.disk.set_unsynced(true))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.query_lock_range(start, end)
+    }
 }

@@ -1,23 +1,27 @@
 //! The data file's content: every change of the history, and the objects at its base, in one table by revision.
 //!
 //! INVARIANT: the file has all of a batch or no part of it, and keeps it once `append` returned. INVARIANT: after a failed
-//! append, the file is opened again and searched for the batch before the next append.
+//! append, the file is opened again and searched for the batch before the next append. INVARIANT: room that was reserved
+//! for removals is used by nothing else.
 //!
 //! Table `changes`: revision to [`JournalRecord`]. Table `meta`: `format`, `history` (a random number for this file),
 //! `revision` (the newest that was ever given out), `base` (the oldest position of the history) and `gaps`
 //! ([`PositionGap`]).
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
 
 use super::{
-    disk::{DataDisk, DiskError},
+    disk::{self, DataDisk, DiskError},
     ledger::{HistoryBounds, HistoryLedger, HistoryTrim, KeptChange},
     record::{JournalRecord, RecordContent},
 };
-use crate::limits::POSITION_GAPS_MAX;
+use crate::limits::{HISTORY_TRIMS_WHEN_FULL, POSITION_GAPS_MAX};
 
 /// Version of the format. Older ones are read.
 pub(super) const FORMAT: u32 = 1;
@@ -80,13 +84,19 @@ impl JournalContent {
 pub(super) type JournalClock = Box<dyn Fn() -> u64 + Send>;
 
 /// The open data file.
-pub(super) struct Journal<D> {
-    disk: D,
-    clock: JournalClock,
+pub(super) struct Journal {
     /// `None` after a failure.
     database: Option<Database>,
+    disk: Arc<dyn DataDisk>,
+    /// True once removals have used the reserved room, until it is reserved again.
+    is_short: bool,
+    /// Bytes that batches on a full disk have freed in the file since it was compacted.
+    freed: u64,
+    clock: JournalClock,
     ledger: HistoryLedger,
     bounds: HistoryBounds,
+    /// The newest revision in the file.
+    newest: u64,
     /// The batch of a failed append, which the file may have.
     undecided: Option<AppendPlan>,
 }
@@ -94,6 +104,7 @@ pub(super) struct Journal<D> {
 /// The effect of a batch on the ledger.
 struct AppendPlan {
     newest: u64,
+    frees_room: bool,
     trim: HistoryTrim,
     added: Vec<KeptChange>,
 }
@@ -108,56 +119,65 @@ pub(super) struct NewChange<'a> {
     pub(super) content: RecordContent<'a>,
 }
 
-impl<D: DataDisk> Journal<D> {
+impl Journal {
     /// Opens the file and reads it whole. Its revisions go on above all that it has given out, at `first` at least.
     ///
     /// Blocks. Cost: reads the file twice, once for its checksums.
     pub(super) fn open(
-        disk: D,
+        disk: Arc<dyn DataDisk>,
         first: u64,
         bounds: HistoryBounds,
         clock: JournalClock,
     ) -> Result<(Self, JournalContent), DiskError> {
-        let database = disk.open()?;
-        if is_empty(&database)? {
-            begin(&database)?;
+        let (opened, is_short) = with_reserve(&*disk, || open(&disk, first));
+        let (database, meta, changes, ledger) = opened?;
+        if !is_short && !disk.take_reserve(false) {
+            tracing::warn!("no room reserved: removals may fail once the disk is full");
         }
-        let mut meta = read_meta(&database)?;
-        let (changes, ledger) = read_changes(&database, meta.base)?;
-        let stored = meta.revision;
-        meta.revision = if stored == 0 { first } else { first.max(stored + 1 + fastrand::u64(..1 << STEP_BITS)) };
-        if stored == 0 {
-            // Nothing was ever at an earlier position.
-            meta.base = meta.revision;
-        } else {
-            meta.gaps.retain(|gap| meta.base < gap.before);
-            meta.gaps.push(PositionGap { after: stored, before: meta.revision });
-            merge_oldest(&mut meta.gaps);
-        }
-        let ledger = if stored == 0 { HistoryLedger::new(meta.base) } else { ledger };
-        let transaction = write(&database, |transaction| meta.write(transaction))?;
-        transaction.commit().map_err(redb::Error::from)?;
+        let newest = meta.revision;
         let content = JournalContent::new(meta, changes);
         let database = Some(database);
-        Ok((Self { disk, clock, database, ledger, bounds, undecided: None }, content))
+        Ok((Self { database, disk, is_short, freed: 0, clock, ledger, bounds, newest, undecided: None }, content))
     }
 
     /// Reads the file whole, and leaves it as it is.
     ///
     /// Blocks. Cost: as [`Self::open`].
-    pub(super) fn read(disk: &D) -> Result<JournalContent, DiskError> {
-        let database = disk.open()?;
+    pub(super) fn read(disk: &Arc<dyn DataDisk>) -> Result<JournalContent, DiskError> {
+        let database = disk::open(disk)?;
         let meta = read_meta(&database)?;
         let (changes, _) = read_changes(&database, meta.base)?;
         Ok(JournalContent::new(meta, changes))
     }
 
     /// Appends a batch durably, and removes the oldest changes. After an error, [`is_appended`](Self::is_appended) finds
-    /// out if the file has the batch.
+    /// out if the file has the batch. On a full disk the history is shortened for it. A batch that `frees_room` may also use
+    /// the reserved room.
     ///
     /// Blocks for as long as the disk needs.
-    pub(super) fn append(&mut self, batch: &[NewChange<'_>]) -> Result<(), DiskError> {
-        let Some(newest) = batch.last().map(|change| change.revision) else { return Ok(()) };
+    pub(super) fn append(&mut self, batch: &[NewChange<'_>], frees_room: bool) -> Result<(), DiskError> {
+        let full = match self.try_append(batch, frees_room) {
+            Err(error) if error.is_full() => error,
+            other => return other,
+        };
+        if frees_room && !self.disk.give_reserve() {
+            return Err(full);
+        }
+        self.is_short |= frees_room;
+        if self.is_appended()? == Some(true) {
+            return Ok(());
+        }
+        let is_tried_again = frees_room || self.shorten_history()? && self.reserve();
+        if is_tried_again { self.try_append(batch, frees_room) } else { Err(full) }
+    }
+
+    fn try_append(&mut self, batch: &[NewChange<'_>], frees_room: bool) -> Result<(), DiskError> {
+        if batch.is_empty() && !frees_room {
+            return Ok(());
+        }
+        // Nothing is written to a file that no later start would find.
+        self.disk.check_place()?;
+        let newest = batch.last().map_or(self.newest, |change| change.revision);
         let unix_ms = (self.clock)();
         let (mut added, mut records) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for change in batch {
@@ -167,10 +187,16 @@ impl<D: DataDisk> Journal<D> {
             added.push(kept(revision, bytes.len(), &JournalRecord { unix_ms, superseded, freed, ty, content }));
             records.push((revision, bytes));
         }
-        let plan = AppendPlan { newest, trim: self.ledger.plan(unix_ms, self.bounds), added };
+        let bounds = if frees_room { HistoryBounds::on_full_disk(batch.len()) } else { self.bounds };
+        let plan = AppendPlan { newest, frees_room, trim: self.ledger.plan(unix_ms, bounds), added };
+        if batch.is_empty() && plan.trim.is_empty() {
+            return Ok(());
+        }
         let database = self.database.as_ref().ok_or_else(|| std::io::Error::other("it is closed"))?;
         let written = write(database, |transaction| put(transaction, &records, &plan))
-            .and_then(|transaction| Ok(transaction.commit().map_err(redb::Error::from)?));
+            .and_then(|transaction| Ok(transaction.commit().map_err(redb::Error::from)?))
+            // The folder may have been deleted meanwhile.
+            .and_then(|()| self.disk.check_place());
         match written {
             Ok(()) => self.keep(plan),
             Err(_) => self.undecided = Some(plan),
@@ -183,11 +209,13 @@ impl<D: DataDisk> Journal<D> {
     /// Blocks. Cost: reads the file for its checksums.
     pub(super) fn is_appended(&mut self) -> Result<Option<bool>, DiskError> {
         if self.database.is_none() {
-            self.database = Some(self.disk.open()?);
+            let (opened, was_given) = with_reserve(&*self.disk, || disk::open(&self.disk));
+            self.is_short |= was_given;
+            self.database = Some(opened?);
         }
         let (Some(database), Some(plan)) = (&self.database, &self.undecided) else { return Ok(None) };
         let is_appended = match read_meta(database) {
-            Ok(meta) => meta.revision == plan.newest,
+            Ok(meta) => (meta.revision, meta.base) == (plan.newest, plan.trim.base),
             Err(error) => {
                 self.database = None;
                 return Err(error);
@@ -200,9 +228,115 @@ impl<D: DataDisk> Journal<D> {
         Ok(Some(is_appended))
     }
 
+    /// Fails if a later start would not find the file.
+    pub(super) fn check_place(&self) -> Result<(), DiskError> {
+        self.disk.check_place()
+    }
+
+    /// True from a failed sync until the file was opened again: the disk may lack what the file shows.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.disk.is_unsynced()
+    }
+
+    /// True while removals have used the reserved room.
+    pub(super) const fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Makes room on a full disk. Returns false if only removals may be written.
+    ///
+    /// Blocks for as long as the disk needs.
+    pub(super) fn make_room(&mut self) -> Result<bool, DiskError> {
+        self.shorten_history()?;
+        Ok(self.reserve())
+    }
+
+    /// Removes the oldest part of the history, and compacts the file if much of it was freed. Returns false if there is no
+    /// history.
+    fn shorten_history(&mut self) -> Result<bool, DiskError> {
+        let before = self.freed;
+        for _ in 0..HISTORY_TRIMS_WHEN_FULL {
+            self.append(&[], true)?;
+        }
+        let is_shorter = before < self.freed;
+        if self.disk.len()? / 8 < self.freed {
+            self.compact()?;
+        }
+        Ok(is_shorter)
+    }
+
+    /// Reserves room for removals again, if they have used it. Returns false if there is none.
+    fn reserve(&mut self) -> bool {
+        let is_reserved = self.disk.take_reserve(self.is_short);
+        self.is_short &= !is_reserved;
+        !self.is_short
+    }
+
+    /// Gives free pages back to the file system. Without this the disk stays full: the file is sparse, and new pages may
+    /// come from its holes although others are free.
+    fn compact(&mut self) -> Result<(), DiskError> {
+        match self.try_compact() {
+            Err(error) if error.is_full() && self.disk.give_reserve() => {
+                self.is_short = true;
+                self.is_appended()?;
+                self.try_compact()
+            }
+            other => other,
+        }
+    }
+
+    fn try_compact(&mut self) -> Result<(), DiskError> {
+        let mut database = self.database.take().ok_or_else(|| std::io::Error::other("it is closed"))?;
+        while database.compact().map_err(redb::Error::from)? {}
+        self.database = Some(database);
+        self.freed = 0;
+        Ok(())
+    }
+
     fn keep(&mut self, plan: AppendPlan) {
+        self.newest = plan.newest;
+        self.freed += if plan.frees_room { plan.trim.bytes } else { 0 };
         self.ledger.trimmed(&plan.trim);
         plan.added.into_iter().for_each(|change| self.ledger.push(change));
+    }
+}
+
+/// A database with its description and its changes.
+type OpenedDatabase = (Database, JournalMeta, Vec<RawChange>, HistoryLedger);
+
+/// Opens the database, and begins a process of it. See [`Journal::open`].
+fn open(disk: &Arc<dyn DataDisk>, first: u64) -> Result<OpenedDatabase, DiskError> {
+    let database = disk::open(disk)?;
+    if is_empty(&database)? {
+        begin(&database)?;
+    }
+    let mut meta = read_meta(&database)?;
+    let (changes, ledger) = read_changes(&database, meta.base)?;
+    let stored = meta.revision;
+    meta.revision = if stored == 0 { first } else { first.max(stored + 1 + fastrand::u64(..1 << STEP_BITS)) };
+    if stored == 0 {
+        // Nothing was ever at an earlier position.
+        meta.base = meta.revision;
+    } else {
+        meta.gaps.retain(|gap| meta.base < gap.before);
+        meta.gaps.push(PositionGap { after: stored, before: meta.revision });
+        merge_oldest(&mut meta.gaps);
+    }
+    let ledger = if stored == 0 { HistoryLedger::new(meta.base) } else { ledger };
+    let transaction = write(&database, |transaction| meta.write(transaction))?;
+    transaction.commit().map_err(redb::Error::from)?;
+    Ok((database, meta, changes, ledger))
+}
+
+/// Runs an operation, once more with the reserved room if the disk is full. Returns true beside the result if that room
+/// was given back.
+fn with_reserve<T>(
+    disk: &dyn DataDisk,
+    mut operation: impl FnMut() -> Result<T, DiskError>,
+) -> (Result<T, DiskError>, bool) {
+    match operation() {
+        Err(error) if error.is_full() && disk.give_reserve() => (operation(), true),
+        other => (other, false),
     }
 }
 

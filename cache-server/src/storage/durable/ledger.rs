@@ -5,7 +5,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::limits::{HISTORY_AGE, HISTORY_BYTES_MAX, HISTORY_CHANGES_MAX, HISTORY_TRIMMED_MAX};
+use crate::limits::{
+    HISTORY_AGE, HISTORY_BYTES_MAX, HISTORY_CHANGES_MAX, HISTORY_TRIMMED_MAX, HISTORY_TRIMMED_WHEN_FULL,
+};
 
 /// Bounds of the history.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +17,20 @@ pub(super) struct HistoryBounds {
     /// Bytes that the file has only for it: superseded versions and deletions.
     pub(super) bytes: u64,
     pub(super) changes: usize,
+    /// Changes that leave at once: others leave with later writes.
+    pub(super) trimmed: usize,
 }
 
 impl Default for HistoryBounds {
     fn default() -> Self {
-        Self { age: HISTORY_AGE, bytes: HISTORY_BYTES_MAX, changes: HISTORY_CHANGES_MAX }
+        Self { age: HISTORY_AGE, bytes: HISTORY_BYTES_MAX, changes: HISTORY_CHANGES_MAX, trimmed: HISTORY_TRIMMED_MAX }
+    }
+}
+
+impl HistoryBounds {
+    /// No history at all, since removals would free no room otherwise. It leaves twice as fast as `added` changes come.
+    pub(super) const fn on_full_disk(added: usize) -> Self {
+        Self { age: Duration::ZERO, bytes: 0, changes: 0, trimmed: HISTORY_TRIMMED_WHEN_FULL + 2 * added }
     }
 }
 
@@ -48,10 +59,18 @@ pub(super) struct HistoryLedger {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HistoryTrim {
     changes: usize,
+    /// Bytes that the file loses.
+    pub(super) bytes: u64,
     /// The records to remove.
     pub(super) records: Vec<u64>,
     /// The base after that.
     pub(super) base: u64,
+}
+
+impl HistoryTrim {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.changes == 0
+    }
 }
 
 impl HistoryLedger {
@@ -65,17 +84,18 @@ impl HistoryLedger {
         self.kept.push_back(change);
     }
 
-    /// Returns the changes beyond the bounds, at most [`HISTORY_TRIMMED_MAX`]: others leave with later writes.
+    /// Returns the changes beyond the bounds.
     pub(super) fn plan(&self, unix_ms: u64, bounds: HistoryBounds) -> HistoryTrim {
         let age = u64::try_from(bounds.age.as_millis()).unwrap_or(u64::MAX);
         let (mut trim, mut bytes) = (HistoryTrim { base: self.base, ..HistoryTrim::default() }, self.bytes);
-        for change in self.kept.iter().take(HISTORY_TRIMMED_MAX) {
+        for change in self.kept.iter().take(bounds.trimmed) {
             let is_old = age < unix_ms.saturating_sub(change.unix_ms);
             if !is_old && bytes <= bounds.bytes && self.kept.len() - trim.changes <= bounds.changes {
                 break;
             }
             bytes -= u64::from(change.bytes);
             trim.changes += 1;
+            trim.bytes += u64::from(change.bytes);
             trim.base = change.revision;
             trim.records.extend((change.superseded != 0).then_some(change.superseded));
             trim.records.extend(change.deletes.then_some(change.revision));
@@ -96,7 +116,8 @@ impl HistoryLedger {
 mod tests {
     use super::*;
 
-    const BOUNDS: HistoryBounds = HistoryBounds { age: Duration::from_secs(10), bytes: 1_000, changes: 50 };
+    const BOUNDS: HistoryBounds =
+        HistoryBounds { age: Duration::from_secs(10), bytes: 1_000, changes: 50, trimmed: 1_000 };
 
     fn change(revision: u64, unix_ms: u64, bytes: u32) -> KeptChange {
         KeptChange { revision, unix_ms, superseded: revision - 1, bytes, deletes: false }

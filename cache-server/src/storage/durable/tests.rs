@@ -9,14 +9,15 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::join_al
 use informer_core::KeyedObject as _;
 use watch_cache::{Draft, Entry};
 
-use self::disks::{CutDisk, FakeDisk};
+use self::disks::{CutDisk, FakeDisk, LostWrites};
 use super::*;
 use crate::{
     registry::Registry,
     storage::{Expect, SourceRecord, Update, WriteError},
 };
 
-const BOUNDS: HistoryBounds = HistoryBounds { age: Duration::from_secs(600), bytes: 1 << 20, changes: 1_000 };
+const BOUNDS: HistoryBounds =
+    HistoryBounds { age: Duration::from_secs(600), bytes: 1 << 20, changes: 1_000, trimmed: 1_000 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {
     Registry::builtin().find("", "v1", plural).expect("a built-in type")
@@ -32,8 +33,12 @@ fn delete(ty: &Arc<ResourceType>, name: &str, at: u64) -> Txn {
     Txn { ty: Arc::clone(ty), key: format!("a/{name}"), expect: Expect::At(at), put: None }
 }
 
+fn on(disk: &(impl DataDisk + Clone), bounds: HistoryBounds) -> Result<DurableStorage, DiskError> {
+    DurableStorage::on(Arc::new(disk.clone()), Some(10), bounds)
+}
+
 fn open(disk: &FakeDisk) -> DurableStorage {
-    DurableStorage::on(disk.clone(), Some(10), BOUNDS).expect("a disk that works")
+    on(disk, BOUNDS).expect("a disk that works")
 }
 
 async fn create(store: &DurableStorage, ty: &Arc<ResourceType>, name: &str) -> Result<u64, WriteError> {
@@ -113,7 +118,7 @@ async fn the_file_stops_growing() {
     let bounds = HistoryBounds { bytes: 20_000, ..BOUNDS };
     let (mut sizes, mut at, content) = (Vec::new(), None, "x".repeat(1_000));
     for _ in 0..6 {
-        let store = DurableStorage::on(disk.clone(), Some(10), bounds).expect("a disk that works");
+        let store = on(&disk, bounds).expect("a disk that works");
         for _ in 0..300 {
             let expect = at.map_or(Expect::Absent, Expect::At);
             let written = store.write(put(&maps, "lease", expect, &content)).await.expect("as expected");
@@ -122,7 +127,7 @@ async fn the_file_stops_growing() {
         let kept = steps(&store, &maps).await.len();
         assert!(kept <= 330, "the history of one process and some of the one before: {kept}");
         drop(store);
-        sizes.push(disk.len());
+        sizes.push(disk.len().expect("a length"));
     }
     assert!(sizes.iter().all(|size| *size < 300_000), "less than one process wrote: {sizes:?}");
 }
@@ -141,7 +146,7 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
         let disk = CutDisk::new(&begun, usize::try_from(cut).expect("small"));
         // Versions that were acknowledged, keys whose deletion was, and keys whose deletion may have happened.
         let (mut told, mut gone, mut unsure) = (BTreeMap::<String, u64>::new(), Vec::new(), Vec::new());
-        if let Ok(store) = DurableStorage::on(disk.clone(), Some(10), BOUNDS) {
+        if let Ok(store) = on(&disk, BOUNDS) {
             for round in 0..4 {
                 let names = ["p", "q", "r"];
                 let txns = names.map(|name| match told.get(&format!("a/{name}")) {
@@ -162,7 +167,7 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
         }
         let is_over = !disk.was_cut();
         let left = disk.after_the_cut(&mut rng);
-        let store = match DurableStorage::on(left, Some(10), BOUNDS) {
+        let store = match on(&left, BOUNDS) {
             Ok(store) => store,
             Err(error) => panic!("cut at {cut}: {error}"),
         };
@@ -183,6 +188,84 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
     assert!(30 < cuts, "{cuts} cuts");
 }
 
+/// Goal: a failed sync loses no acknowledged write. Method: each sync of a run fails once or three times, and shows or
+/// loses its writes afterwards; the process goes on, or another one begins; then the power is cut.
+#[tokio::test]
+async fn a_failed_sync_and_a_power_cut_lose_nothing_that_was_acknowledged() {
+    let begun = FakeDisk::default();
+    drop(open(&begun));
+    let (begun, mut failed, mut runs) = (&begun, 0, Vec::new());
+    for after in 0..SYNCS {
+        for failing in [1, 3] {
+            for lost in [LostWrites::Shown, LostWrites::Gone] {
+                for restarts in [false, true] {
+                    let disk = CutDisk::new(begun, usize::MAX).failing_syncs(after, failing, lost);
+                    runs.push(async move {
+                        let told = write_over_failures(&disk, restarts).await;
+                        (format!("{failing} of {lost:?} after {after}, restarts: {restarts}"), disk, told)
+                    });
+                }
+            }
+        }
+    }
+    let maps = ty("configmaps");
+    for (run, disk, told) in join_all(runs).await {
+        failed += usize::from(disk.has_failed());
+        let left = disk.after_the_cut(&mut fastrand::Rng::with_seed(7));
+        let store = on(&left, BOUNDS).unwrap_or_else(|error| panic!("{run}: {error}"));
+        let found = state(&store, &maps).await;
+        let missing: Vec<_> = told.iter().filter(|(key, at)| found.get(*key) != Some(at)).collect();
+        assert!(missing.is_empty(), "{run}: {missing:?} of {told:?} in {found:?}");
+    }
+    assert!(SYNCS <= failed, "the syncs of {failed} runs failed");
+}
+
+/// Syncs of a run that fail, one in each run.
+const SYNCS: usize = 8;
+
+/// Creates objects until ten are acknowledged, at another process after each failure if it `restarts`. Returns them with
+/// their versions.
+async fn write_over_failures(disk: &CutDisk, restarts: bool) -> BTreeMap<String, u64> {
+    let (maps, mut told) = (ty("configmaps"), BTreeMap::new());
+    let mut store = None;
+    for number in 0.. {
+        if store.is_none() {
+            store = on(disk, BOUNDS).ok();
+        }
+        let Some(open) = &store else { continue };
+        let name = format!("n{number}");
+        match create(open, &maps, &name).await {
+            Ok(at) => drop(told.insert(format!("a/{name}"), at)),
+            Err(_) if restarts => store = None,
+            Err(error) => {
+                assert!(matches!(error, WriteError::Source(_)), "{error:?}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        if told.len() == 10 {
+            break;
+        }
+    }
+    told
+}
+
+/// Goal: the outcome of a write whose sync failed is unknown to its writer, also if it happened. Method: one sync fails
+/// while reads show its write.
+#[tokio::test]
+async fn a_write_whose_sync_failed_has_an_unknown_outcome() {
+    let (disk, maps) = (CutDisk::new(&FakeDisk::default(), usize::MAX), ty("configmaps"));
+    let store = on(&disk, BOUNDS).expect("a disk that works");
+    create(&store, &maps, "before").await.expect("absent");
+    let disk = disk.failing_syncs(0, 1, LostWrites::Shown);
+    let error = create(&store, &maps, "x").await.expect_err("its sync failed");
+    assert!(matches!(error, WriteError::Source(SourceError::Undecided(_))), "{error:?}");
+    while store.refuses().is_some() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(disk.has_failed() && !disk.is_unsynced());
+    assert!(matches!(create(&store, &maps, "x").await, Err(WriteError::Exists)), "it happened");
+}
+
 /// Goal: a full disk refuses writes, keeps reads, and loses nothing. Method: a disk with little room, then with more.
 #[tokio::test]
 async fn a_full_disk_refuses_writes_until_there_is_room() {
@@ -190,24 +273,73 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     let store = open(&disk);
     create(&store, &maps, "x").await.expect("absent");
     disk.set_room(Some(0));
-    let error = create(&store, &maps, "full").await.expect_err("no room");
-    assert!(matches!(error, WriteError::Source(SourceError::Full(_) | SourceError::Undecided(_))), "{error:?}");
+    let (kept, error) = fill(&store, &maps).await;
+    assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "{error:?}");
     let error = create(&store, &maps, "full").await.expect_err("no room");
     assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "refused without an attempt: {error:?}");
+    assert!(matches!(store.refuses(), Some(SourceError::Full(_))));
     let before = state(&store, &maps).await;
-    assert_eq!(before.len(), 1, "reads go on");
+    assert_eq!(before.len(), 1 + kept.len(), "reads go on");
     disk.set_room(None);
-    let written = loop {
-        match create(&store, &maps, "again").await {
-            Ok(written) => break written,
-            Err(error) => assert!(matches!(error, WriteError::Source(_)), "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+    let written = written_again(&store, &maps).await;
     assert!(before["a/x"] < written);
     let found = state(&store, &maps).await;
     drop(store);
     assert_eq!(state(&open(&disk), &maps).await, found);
+}
+
+/// Creates objects until the disk is full. Returns them, and the error.
+async fn fill(store: &DurableStorage, maps: &Arc<ResourceType>) -> (Vec<(String, u64)>, WriteError) {
+    let (mut kept, content) = (Vec::new(), "x".repeat(10_000));
+    loop {
+        let name = format!("f{}", kept.len());
+        match store.write(put(maps, &name, Expect::Absent, &content)).await {
+            Ok(written) => kept.push((name, written.resource_version)),
+            Err(error) => return (kept, error),
+        }
+    }
+}
+
+/// Creates an object as soon as the store takes it.
+async fn written_again(store: &DurableStorage, maps: &Arc<ResourceType>) -> u64 {
+    loop {
+        match create(store, maps, "again").await {
+            Ok(written) => return written,
+            Err(error) => assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Goal: clients can make room on a full disk. Method: the disk is filled, everything is deleted, and so on, with a process
+/// that begins on the full disk in between.
+#[tokio::test]
+async fn deletions_on_a_full_disk_make_room() {
+    let (disk, maps) = (FakeDisk::default(), ty("configmaps"));
+    disk.set_room(Some(3_000));
+    let mut store = open(&disk);
+    let mut counts = Vec::new();
+    for round in 0..6 {
+        let (kept, error) = fill(&store, &maps).await;
+        assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "{error:?}");
+        if round == 3 {
+            drop(store);
+            store = open(&disk);
+            assert_eq!(state(&store, &maps).await.len(), kept.len());
+        }
+        let deletions = kept.iter().map(|(name, at)| store.write(delete(&maps, name, *at)));
+        for written in join_all(deletions).await {
+            written.expect("a deletion needs no room");
+        }
+        assert!(state(&store, &maps).await.is_empty());
+        counts.push(kept.len());
+        let again = written_again(&store, &maps).await;
+        store.write(delete(&maps, "again", again)).await.expect("as expected");
+    }
+    // The room for them is there again each time.
+    assert!(counts.iter().all(|count| counts[0] / 2 <= *count), "{counts:?}");
+    drop(store);
+    assert!(state(&open(&disk), &maps).await.is_empty());
 }
 
 #[test]
@@ -255,7 +387,7 @@ async fn a_restored_copy_knows_no_position_of_the_history_that_went_on() {
     let lost = create(&store, &maps, "lost").await.expect("absent");
     drop(store);
     // The clock of the next start is far ahead, as clocks are.
-    let store = DurableStorage::on(copy, Some(1 << 40), BOUNDS).expect("a disk that works");
+    let store = DurableStorage::on(Arc::new(copy), Some(1 << 40), BOUNDS).expect("a disk that works");
     assert!(store.is_known(saved) && !store.is_known(lost));
     assert_eq!(store.current(&maps).await.expect("answers"), 1 << 40);
 }

@@ -1,11 +1,12 @@
 //! Commands for a data folder that no server uses.
 
-use std::{collections::HashSet, fs, path::Path};
+use std::{collections::HashSet, fs, path::Path, sync::Arc};
 
 use serde::de::IgnoredAny;
 
 use super::{
-    disk::{DataDisk as _, DataFile, DataFolderError, DiskError},
+    disk::{self, DataDisk, DataFolderError, DiskError},
+    file::{DataFile, FILE},
     journal, opened,
     record::{JournalRecord, RecordContent},
 };
@@ -38,9 +39,9 @@ pub(crate) struct CompactedBytes {
 /// # Errors
 /// [`DataFolderError`]; a server uses the folder, or the file is missing or damaged.
 pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
-    let (file, _lock) = existing(folder)?;
+    let (file, disk) = existing(folder)?;
     let read = || {
-        let database = file.open()?;
+        let database = disk::open(&disk)?;
         let meta = journal::read_meta(&database)?;
         let (changes, _) = journal::read_changes(&database, meta.base)?;
         let revisions: HashSet<u64> = changes.iter().map(|change| change.revision).collect();
@@ -59,7 +60,7 @@ pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
         Ok(report)
     };
     let report = opened(read).map_err(|error: DiskError| error.at(file.path()))?;
-    Ok(FolderReport { bytes: size(&file)?, ..report })
+    Ok(FolderReport { bytes: size(file.path())?, ..report })
 }
 
 /// Gives the free pages of the file back to the file system.
@@ -67,25 +68,25 @@ pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
 /// # Errors
 /// As [`check`].
 pub(crate) fn compact(folder: &Path) -> Result<CompactedBytes, DataFolderError> {
-    let (file, _lock) = existing(folder)?;
-    let before = size(&file)?;
+    let (file, disk) = existing(folder)?;
+    let before = size(file.path())?;
     let run = || {
-        let mut database = file.open()?;
+        let mut database = disk::open(&disk)?;
         journal::read_meta(&database)?;
         while database.compact().map_err(redb::Error::from)? {}
         Ok(database.close().map_err(redb::Error::from)?)
     };
     opened(run).map_err(|error: DiskError| error.at(file.path()))?;
-    Ok(CompactedBytes { before, after: size(&file)? })
+    Ok(CompactedBytes { before, after: size(file.path())? })
 }
 
-/// Locks a folder that exists.
-pub(super) fn existing(folder: &Path) -> Result<(DataFile, FolderLock), DataFolderError> {
-    let file = DataFile::new(folder);
-    size(&file)?;
-    Ok((file, FolderLock::take(folder)?))
+/// Locks a folder that exists. Returns its file, and once more as the disk of a database.
+pub(super) fn existing(folder: &Path) -> Result<(Arc<DataFile>, Arc<dyn DataDisk>), DataFolderError> {
+    size(&folder.join(FILE))?;
+    let file = Arc::new(DataFile::new(folder, FolderLock::take(folder)?));
+    Ok((Arc::clone(&file), file))
 }
 
-fn size(file: &DataFile) -> Result<u64, DataFolderError> {
-    Ok(fs::metadata(file.path()).map_err(FolderError::of(file.path()))?.len())
+fn size(file: &Path) -> Result<u64, DataFolderError> {
+    Ok(fs::metadata(file).map_err(FolderError::of(file))?.len())
 }

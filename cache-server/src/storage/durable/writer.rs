@@ -3,7 +3,7 @@
 //!
 //! INVARIANT: this thread is the only writer of the objects, so a check holds until the write is applied. INVARIANT: a
 //! write is durable before any stream or its writer learns of it. INVARIANT: a revision is assigned once, also if its
-//! write fails.
+//! write fails. INVARIANT: after a failed sync the outcome of a batch is unknown to its writers, whatever the file shows.
 
 use std::{
     collections::HashMap,
@@ -13,20 +13,24 @@ use std::{
     time::Instant,
 };
 
-use informer_core::KeyedObject as _;
+use informer_core::{KeyedObject as _, wire::json};
+use parking_lot::Mutex;
 use tokio::sync::{
-    mpsc::{self, Receiver, Sender},
+    mpsc::{self, Receiver, Sender, error::TryRecvError},
     oneshot,
 };
 use watch_cache::Entry;
 
 use super::{
-    disk::{DataDisk, DiskError},
+    disk::DiskError,
     journal::{Journal, NewChange},
     record::RecordContent,
 };
 use crate::{
-    limits::{DISK_REOPEN_PAUSE, DURABLE_BATCH_BYTES_MAX, DURABLE_BATCH_MAX, DURABLE_QUEUE_MAX},
+    limits::{
+        DISK_QUEUE_CHECK_EVERY, DISK_REOPEN_PAUSE, DURABLE_BATCH_BYTES_MAX, DURABLE_BATCH_MAX, DURABLE_QUEUE_MAX,
+        DURABLE_REMOVALS_MAX,
+    },
     storage::{
         SourceError, Txn, WriteError, WriteResult,
         embedded::{CheckedWrite, EmbeddedStorage, QueuePermits},
@@ -41,8 +45,31 @@ pub(super) struct QueuedWrite {
     pub(super) txn: Txn,
     /// Room in the queues of the type's readers.
     pub(super) room: QueuePermits,
-    pub(super) reply: WriteReply,
+    /// `None` once the writer is answered.
+    pub(super) reply: Option<WriteReply>,
 }
+
+impl QueuedWrite {
+    fn answer(&mut self, result: Result<WriteResult, WriteError>) {
+        if let Some(reply) = self.reply.take() {
+            // The writer may have left.
+            let _ = reply.send(result);
+        }
+    }
+
+    /// True if the write deletes an object, or belongs to a deletion that waits for finalizers.
+    fn removes(&self) -> bool {
+        let Some(draft) = &self.txn.put else { return true };
+        let find = |object, name: &[u8]| {
+            let found = json::members(object).filter_map(Result::ok).find(|member| *member.key.bytes() == *name);
+            found.map(|member| member.value)
+        };
+        find(draft.json(), b"metadata").is_some_and(|metadata| find(metadata, b"deletionTimestamp").is_some())
+    }
+}
+
+/// The answer to writes while they are refused; shared with the store.
+pub(super) type SharedRefusal = Arc<Mutex<Option<SourceError>>>;
 
 /// A write of a batch, with its revision.
 struct StagedWrite {
@@ -57,36 +84,44 @@ struct StagedWrite {
 struct StagedBatch {
     writes: Vec<StagedWrite>,
     /// Writes whose expectation does not hold, perhaps only because of others of the batch.
-    refused: Vec<(WriteReply, WriteError)>,
+    refused: Vec<(QueuedWrite, WriteError)>,
 }
 
 /// The writing thread.
-pub(super) struct CommitThread<D> {
-    journal: Journal<D>,
+pub(super) struct CommitThread {
+    journal: Journal,
     store: Arc<EmbeddedStorage>,
     queue: Receiver<QueuedWrite>,
     /// The newest revision that was given out.
     revision: u64,
-    /// Writes that the file may have. Their writers were answered so.
+    /// Writes that the file may have.
     undecided: Vec<StagedWrite>,
-    /// After a failure: the answer to writes, and the time of the next attempt.
-    refusing: Option<(SourceError, Instant)>,
+    refusal: SharedRefusal,
+    /// Time of the next attempt after a failure.
+    refusing_until: Instant,
+    /// The failure that was logged last, until a write succeeds.
+    reported: Option<SourceError>,
 }
 
-impl<D: DataDisk> CommitThread<D> {
+impl CommitThread {
     /// Starts the thread. It ends once the sender is dropped and everything in the queue is written.
     pub(super) fn start(
-        journal: Journal<D>,
+        journal: Journal,
         store: Arc<EmbeddedStorage>,
+        refusal: SharedRefusal,
     ) -> io::Result<(Sender<QueuedWrite>, JoinHandle<()>)> {
         let (sender, queue) = mpsc::channel(DURABLE_QUEUE_MAX);
         let revision = store.revision();
-        let this = Self { journal, store, queue, revision, undecided: Vec::new(), refusing: None };
+        if journal.is_short() {
+            *refusal.lock() = Some(DiskError::from(io::Error::from(io::ErrorKind::StorageFull)).refusal());
+        }
+        let (undecided, refusing_until) = (Vec::new(), Instant::now());
+        let this = Self { journal, store, queue, revision, undecided, refusal, refusing_until, reported: None };
         Ok((sender, thread::Builder::new().name("storage".to_owned()).spawn(move || this.run())?))
     }
 
     fn run(mut self) {
-        while let Some(first) = self.queue.blocking_recv() {
+        while let Some(first) = self.next() {
             let mut batch = vec![first];
             let size = |queued: &QueuedWrite| queued.txn.put.as_ref().map_or(0, watch_cache::Draft::len);
             let mut bytes = size(&batch[0]);
@@ -101,44 +136,101 @@ impl<D: DataDisk> CommitThread<D> {
         }
     }
 
-    /// Makes a batch durable, applies it and answers its writers.
-    fn commit(&mut self, batch: Vec<QueuedWrite>) {
-        if let Some(error) = self.refusal() {
-            batch.into_iter().for_each(|queued| answer(queued.reply, Err(error.clone().into())));
-            return;
+    /// Waits for a write; `None` at the end of the queue. Meanwhile it tries a failed disk again: a server that is not
+    /// ready may get no write that would do it.
+    fn next(&mut self) -> Option<QueuedWrite> {
+        while self.refusal.lock().as_ref().is_some_and(|error| !matches!(error, SourceError::Full(_))) {
+            match self.queue.try_recv() {
+                Ok(queued) => return Some(queued),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => thread::sleep(DISK_QUEUE_CHECK_EVERY),
+            }
+            self.refuses();
         }
+        self.queue.blocking_recv()
+    }
+
+    /// Writes a batch, or the part of it that the disk allows, and answers its writers.
+    fn commit(&mut self, mut batch: Vec<QueuedWrite>) {
+        let Some(error) = self.refuses() else { return self.write(batch, false) };
+        let is_full = matches!(error, SourceError::Full(_));
+        batch.retain_mut(|queued| {
+            let is_allowed = is_full && queued.removes();
+            if !is_allowed {
+                queued.answer(Err(error.clone().into()));
+            }
+            is_allowed
+        });
+        // Large batches might need more room than there is.
+        let rest = batch.split_off(batch.len().min(DURABLE_REMOVALS_MAX));
+        if !batch.is_empty() {
+            self.write(batch, true);
+        }
+        if !rest.is_empty() {
+            self.commit(rest);
+        }
+    }
+
+    /// Makes a batch durable, applies it and answers its writers.
+    fn write(&mut self, batch: Vec<QueuedWrite>, frees_room: bool) {
         let StagedBatch { writes, refused } = self.stage(batch);
         let changes: Vec<_> = writes.iter().map(StagedWrite::change).collect();
-        let appended = self.journal.append(&changes);
+        let appended = self.journal.append(&changes, frees_room);
         drop(changes);
         if let Err(error) = appended {
-            return self.fail(StagedBatch { writes, refused }, &error);
+            return self.fail(StagedBatch { writes, refused }, &error, frees_room);
         }
-        for StagedWrite { write, queued: QueuedWrite { txn, room, reply }, .. } in writes {
-            answer(reply, Ok(self.store.apply(write, &txn.ty, room)));
+        if !frees_room && self.reported.take().is_some() {
+            tracing::info!("data file written to again");
         }
-        refused.into_iter().for_each(|(reply, error)| answer(reply, Err(error)));
+        writes.into_iter().for_each(|staged| self.apply(staged));
+        refused.into_iter().for_each(|(mut queued, error)| queued.answer(Err(error)));
+    }
+
+    fn apply(&self, staged: StagedWrite) {
+        let StagedWrite { write, queued: QueuedWrite { txn, room, reply }, .. } = staged;
+        let written = self.store.apply(write, &txn.ty, room);
+        if let Some(reply) = reply {
+            // The writer may have left.
+            let _ = reply.send(Ok(written));
+        }
     }
 
     /// Returns the answer to all writes while the disk does not work. After a failure it is tried once per
     /// [`DISK_REOPEN_PAUSE`].
-    fn refusal(&mut self) -> Option<SourceError> {
-        let (error, until) = self.refusing.as_ref()?;
-        if Instant::now() < *until {
-            return Some(error.clone());
+    fn refuses(&mut self) -> Option<SourceError> {
+        let error = self.refusal.lock().clone()?;
+        if Instant::now() < self.refusing_until {
+            return Some(error);
         }
-        match self.decide() {
-            Ok(_) => self.refusing = None,
-            Err(error) => drop(self.refuse(&error)),
+        match self.try_again(matches!(error, SourceError::Full(_))) {
+            Ok(true) => {
+                *self.refusal.lock() = None;
+                None
+            }
+            Ok(false) => {
+                self.refusing_until = Instant::now() + DISK_REOPEN_PAUSE;
+                Some(error)
+            }
+            Err(error) => Some(self.refuse(&error)),
         }
-        self.refusing.as_ref().map(|(error, _)| error.clone())
+    }
+
+    /// Tries the disk after a failure. Returns false if only removals may be written.
+    fn try_again(&mut self, is_full: bool) -> Result<bool, DiskError> {
+        self.journal.check_place()?;
+        self.decide()?;
+        if is_full { self.journal.make_room() } else { Ok(true) }
     }
 
     /// Lets writes fail for a while. Returns their error.
     fn refuse(&mut self, error: &DiskError) -> SourceError {
-        let text = error.to_string();
-        let refusal = if error.is_full() { SourceError::Full(text) } else { SourceError::Unavailable(text) };
-        self.refusing = Some((refusal.clone(), Instant::now() + DISK_REOPEN_PAUSE));
+        let refusal = error.refusal();
+        if self.reported.replace(refusal.clone()).as_ref() != Some(&refusal) {
+            tracing::error!(%error, "writes refused");
+        }
+        *self.refusal.lock() = Some(refusal.clone());
+        self.refusing_until = Instant::now() + DISK_REOPEN_PAUSE;
         refusal
     }
 
@@ -159,48 +251,48 @@ impl<D: DataDisk> CommitThread<D> {
                     changed.insert(place, (!write.deletes).then(|| Arc::clone(&write.entry)));
                     staged.writes.push(StagedWrite { write, before, queued });
                 }
-                Err(error) => staged.refused.push((queued.reply, error)),
+                Err(error) => staged.refused.push((queued, error)),
             }
         }
         staged
     }
 
     /// Answers the writers of a failed batch: with its outcome, or that the outcome is unknown.
-    fn fail(&mut self, batch: StagedBatch, error: &DiskError) {
-        tracing::error!(%error, writes = batch.writes.len(), "data file write failed");
+    fn fail(&mut self, batch: StagedBatch, error: &DiskError, freed_room: bool) {
         let refusal = self.refuse(error);
-        batch.refused.into_iter().for_each(|(reply, _)| answer(reply, Err(refusal.clone().into())));
-        let (mut replies, mut writes) = (Vec::new(), Vec::new());
-        for mut staged in batch.writes {
-            let (unheard, _) = oneshot::channel();
-            replies.push((std::mem::replace(&mut staged.queued.reply, unheard), staged.result()));
-            writes.push(staged);
+        batch.refused.into_iter().for_each(|(mut queued, _)| queued.answer(Err(refusal.clone().into())));
+        self.undecided = batch.writes;
+        let unknown = |error: &DiskError| WriteError::from(SourceError::Undecided(error.to_string()));
+        if self.journal.is_unsynced() {
+            // The file shows the batch, and the disk may not have it.
+            self.undecided.iter_mut().for_each(|staged| staged.queued.answer(Err(unknown(error))));
         }
-        self.undecided = writes;
-        let decided = self.decide();
-        for (reply, written) in replies {
-            answer(
-                reply,
-                match &decided {
-                    Ok(true) => Ok(written),
-                    Ok(false) => Err(refusal.clone().into()),
-                    Err(error) => Err(SourceError::Undecided(error.to_string()).into()),
-                },
-            );
+        match self.decide() {
+            Ok(unwritten) => {
+                // A deletion needs only the room that is reserved for it.
+                let is_tried_again = |staged: &StagedWrite| {
+                    error.is_full() && !freed_room && staged.write.deletes && staged.queued.reply.is_some()
+                };
+                let (removals, others): (Vec<_>, Vec<_>) = unwritten.into_iter().partition(is_tried_again);
+                others.into_iter().for_each(|mut staged| staged.queued.answer(Err(refusal.clone().into())));
+                self.commit(removals.into_iter().map(|staged| staged.queued).collect());
+            }
+            Err(error) => {
+                self.undecided.iter_mut().for_each(|staged| staged.queued.answer(Err(unknown(&error))));
+            }
         }
     }
 
-    /// Opens the file again if a write has failed, and applies the batch before if the file has it. Returns true if it
-    /// has.
-    fn decide(&mut self) -> Result<bool, DiskError> {
-        let Some(is_appended) = self.journal.is_appended()? else { return Ok(false) };
-        tracing::warn!(is_appended, "data file opened again");
-        for StagedWrite { write, queued, .. } in std::mem::take(&mut self.undecided) {
-            if is_appended {
-                self.store.apply(write, &queued.txn.ty, queued.room);
-            }
+    /// Opens the file again if a write has failed. Applies the undecided batch if the file has it, and returns it if not.
+    fn decide(&mut self) -> Result<Vec<StagedWrite>, DiskError> {
+        let is_appended = self.journal.is_appended()?.unwrap_or_default();
+        let undecided = std::mem::take(&mut self.undecided);
+        if !is_appended {
+            return Ok(undecided);
         }
-        Ok(is_appended)
+        tracing::warn!(writes = undecided.len(), "writes found in the data file");
+        undecided.into_iter().for_each(|staged| self.apply(staged));
+        Ok(Vec::new())
     }
 }
 
@@ -216,13 +308,4 @@ impl StagedWrite {
             before.as_ref().map_or((0, 0), |before| (before.resource_version(), before.object_text().len()));
         NewChange { revision: *resource_version, superseded, freed, ty: queued.txn.ty.id(), content }
     }
-
-    fn result(&self) -> WriteResult {
-        WriteResult { resource_version: self.write.resource_version, entry: Arc::clone(&self.write.entry) }
-    }
-}
-
-fn answer(reply: WriteReply, result: Result<WriteResult, WriteError>) {
-    // The writer may have left.
-    let _ = reply.send(result);
 }

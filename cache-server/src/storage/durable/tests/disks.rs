@@ -1,11 +1,11 @@
-//! Disks in memory: one that may be full, and one whose power is cut.
+//! Disks in memory: one that may be full, and one whose syncs fail and whose power is cut.
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use parking_lot::Mutex;
-use redb::{Database, StorageBackend};
+use redb::StorageBackend;
 
-use crate::storage::durable::disk::{DataDisk, DiskError, builder};
+use crate::storage::durable::disk::{DataDisk, DiskError};
 
 /// A disk that never forgets. Clones share its bytes.
 #[derive(Clone, Debug, Default)]
@@ -16,15 +16,22 @@ pub(super) struct FakeDisk {
 #[derive(Clone, Debug, Default)]
 struct DiskImage {
     bytes: Vec<u8>,
-    /// Bytes that may still be written; `None`: any number.
+    /// Blocks that were written once, and may be written again whatever room there is.
+    backed: BTreeSet<usize>,
+    /// Blocks that may still become backed; `None`: any number.
     room: Option<usize>,
+    /// Blocks of room that are reserved for removals.
+    reserved: Option<usize>,
 }
 
-impl FakeDisk {
-    pub(super) fn len(&self) -> usize {
-        self.image.lock().bytes.len()
-    }
+/// Bytes of a block of a [`FakeDisk`], as of most file systems.
+const BLOCK: usize = 4_096;
 
+/// Blocks of its reserve, and the least number that counts as one.
+const RESERVED: usize = 512;
+const RESERVED_MIN: usize = 64;
+
+impl FakeDisk {
     pub(super) fn set_room(&self, room: Option<usize>) {
         self.image.lock().room = room;
     }
@@ -36,13 +43,41 @@ impl FakeDisk {
     }
 }
 
-fn database(backend: impl StorageBackend) -> Result<Database, DiskError> {
-    Ok(builder().create_with_backend(backend).map_err(redb::Error::from)?)
-}
-
 impl DataDisk for FakeDisk {
-    fn open(&self) -> Result<Database, DiskError> {
-        database(self.clone())
+    fn file(&self) -> Result<Box<dyn StorageBackend>, DiskError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.image.lock().bytes.len() as u64)
+    }
+
+    fn check_place(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn is_unsynced(&self) -> bool {
+        false
+    }
+
+    fn set_unsynced(&self, _: bool) {}
+
+    fn take_reserve(&self, takes_all: bool) -> bool {
+        let DiskImage { room, reserved, .. } = &mut *self.image.lock();
+        if reserved.is_none() {
+            let free = room.unwrap_or(usize::MAX);
+            let taken = if takes_all { free } else { free / 2 }.min(RESERVED);
+            *reserved = (RESERVED_MIN <= taken).then_some(taken);
+            *room = room.map(|room| room - reserved.unwrap_or_default());
+        }
+        reserved.is_some()
+    }
+
+    fn give_reserve(&self) -> bool {
+        let DiskImage { room, reserved, .. } = &mut *self.image.lock();
+        let given = reserved.take();
+        *room = room.map(|room| room + given.unwrap_or_default());
+        given.is_some()
     }
 }
 
@@ -77,7 +112,10 @@ impl StorageBackend for FakeDisk {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.image.lock().write(&DiskWrite::length(len)?);
+        let image = &mut *self.image.lock();
+        image.write(&DiskWrite::length(len)?);
+        let behind = image.backed.split_off(&image.bytes.len().div_ceil(BLOCK));
+        image.room = image.room.map(|room| room + behind.len());
         Ok(())
     }
 
@@ -87,9 +125,13 @@ impl StorageBackend for FakeDisk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let image = &mut *self.image.lock();
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let blocks = start / BLOCK..(start + data.len()).div_ceil(BLOCK);
+        let added = blocks.clone().filter(|block| !image.backed.contains(block)).count();
         if let Some(room) = &mut image.room {
-            *room = room.checked_sub(data.len()).ok_or(io::ErrorKind::StorageFull)?;
+            *room = room.checked_sub(added).ok_or(io::ErrorKind::StorageFull)?;
         }
+        image.backed.extend(blocks);
         image.write(&DiskWrite::bytes(offset, data)?);
         Ok(())
     }
@@ -113,7 +155,7 @@ impl DiskWrite {
 }
 
 /// A disk whose power is cut before its n-th operation: nothing works after that, and writes since the last sync are
-/// lost, done, or done in part.
+/// lost, done, or done in part. One of its syncs may fail, which loses the writes before it.
 #[derive(Clone, Debug)]
 pub(super) struct CutDisk {
     state: Arc<Mutex<CutState>>,
@@ -129,14 +171,53 @@ struct CutState {
     /// Operations until the cut.
     left: usize,
     was_cut: bool,
+    /// Syncs until one fails.
+    syncs_left: Option<usize>,
+    /// Number of syncs that fail then.
+    failing_syncs: usize,
+    /// Lost writes as programs see them.
+    lost: LostWrites,
+    is_unsynced: bool,
+}
+
+/// Writes that a failed sync has lost, as programs see them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LostWrites {
+    /// All, as from ext4: the kernel's memory still has them.
+    Shown,
+    /// None, as from XFS: the kernel reads the disk again.
+    Gone,
 }
 
 impl CutDisk {
     /// A disk with the bytes of another one.
     pub(super) fn new(begun: &FakeDisk, left: usize) -> Self {
         let seen = begun.image.lock().clone();
-        let state = CutState { synced: seen.clone(), seen, unsynced: Vec::new(), left, was_cut: false };
+        let state = CutState {
+            synced: seen.clone(),
+            seen,
+            unsynced: Vec::new(),
+            left,
+            was_cut: false,
+            syncs_left: None,
+            failing_syncs: 0,
+            lost: LostWrites::Shown,
+            is_unsynced: false,
+        };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Lets `failing` syncs fail after so many.
+    pub(super) fn failing_syncs(self, after: usize, failing: usize, lost: LostWrites) -> Self {
+        let mut state = self.state.lock();
+        (state.syncs_left, state.failing_syncs, state.lost) = (Some(after), failing, lost);
+        drop(state);
+        self
+    }
+
+    /// True once all syncs that were to fail have failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failing_syncs == 0
     }
 
     pub(super) fn was_cut(&self) -> bool {
@@ -180,11 +261,55 @@ impl CutState {
         self.seen.write(&write);
         self.unsynced.push(write);
     }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match &mut self.syncs_left {
+            Some(0) if 0 < self.failing_syncs => {
+                self.failing_syncs -= 1;
+                // The kernel takes them for written.
+                self.unsynced.clear();
+                if self.lost == LostWrites::Gone {
+                    self.seen = self.synced.clone();
+                }
+                return Err(io::Error::other("a broken sector"));
+            }
+            Some(left) => *left = left.saturating_sub(1),
+            None => {}
+        }
+        for write in self.unsynced.drain(..) {
+            self.synced.write(&write);
+        }
+        Ok(())
+    }
 }
 
 impl DataDisk for CutDisk {
-    fn open(&self) -> Result<Database, DiskError> {
-        database(self.clone())
+    fn file(&self) -> Result<Box<dyn StorageBackend>, DiskError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state.lock().seen.bytes.len() as u64)
+    }
+
+    fn check_place(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn is_unsynced(&self) -> bool {
+        self.state.lock().is_unsynced
+    }
+
+    fn set_unsynced(&self, is_unsynced: bool) {
+        self.state.lock().is_unsynced = is_unsynced;
+    }
+
+    fn take_reserve(&self, _: bool) -> bool {
+        true
+    }
+
+    fn give_reserve(&self) -> bool {
+        false
     }
 }
 
@@ -207,11 +332,7 @@ impl StorageBackend for CutDisk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.operate(|state| {
-            state.synced = state.seen.clone();
-            state.unsynced.clear();
-            Ok(())
-        })
+        self.operate(CutState::sync)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -34,10 +34,12 @@ fn renewal(ty: &Arc<ResourceType>, number: u64, at: u64, expect: Expect) -> Txn 
 async fn a_week_of_heartbeats_leaves_the_file_flat() {
     let (leases, hours) = (setting("LEASES", 20), setting("HOURS", 3));
     let (folder, now) = (tempfile::tempdir().expect("a folder"), Arc::new(AtomicU64::new(1 << 40)));
-    let (file, clock) = (DataFile::new(folder.path()), Arc::clone(&now));
+    let lock = FolderLock::take(folder.path()).expect("a new folder");
+    let (file, clock) = (DataFile::new(folder.path(), lock), Arc::clone(&now));
     let path = file.path().to_owned();
     let clock = Box::new(move || clock.load(Ordering::Relaxed));
-    let store = DurableStorage::on_with_clock(file, None, HistoryBounds::default(), clock).expect("a new folder");
+    let store =
+        DurableStorage::on_with_clock(Arc::new(file), None, HistoryBounds::default(), clock).expect("a new folder");
     let ty = Registry::builtin().by_id("leases.coordination.k8s.io").expect("a built-in type");
     let mut versions = vec![Expect::Absent; usize::try_from(leases).expect("few")];
     let mut bytes = Vec::new();
