@@ -70,8 +70,7 @@ async fn watches_of_impersonated_users_are_checked_with_fresh_answers() {
     ] {
         let reviewer = Arc::new(Reviewer::default());
         let mut authorizer = Authorizer::new(&AuthorizationConfig::default(), true, AuthorizationMetrics::default());
-        authorizer
-            .ask_about_users(Arc::new(SubjectRights::new(Arc::clone(&reviewer) as Arc<dyn SendOwn>, Arc::default())));
+        authorizer.ask_about_users(Arc::new(SubjectRights::new(Arc::clone(&reviewer) as Arc<dyn SendOwn>)));
         let access = Access::new(Authenticator::unsecured(), authorizer, FlowControl::new(600));
         let headers = [("impersonate-user", &b"jane"[..])];
         let Impersonation { user, rights } = impersonation::read(headers).unwrap().unwrap();

@@ -95,7 +95,7 @@ impl Upstream {
         let urls = callers.iter().map(|caller| format!("{caller:?}"));
         let identity = ClusterIdentity::new(urls.zip(clients), Arc::clone(&last_answer));
         let clients = identity.clients();
-        let own_requests = OwnRequests::new(clients.clone());
+        let own_requests = OwnRequests::new(clients.clone(), Arc::clone(&last_answer));
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
         let peers = Peers::new(peers).in_cluster(Arc::clone(&identity));
         let source = Arc::new(UpstreamSource::noting(clients, peers, scopes, Arc::clone(&last_answer)));
@@ -229,7 +229,7 @@ impl Upstream {
 
     /// Rights of users that are known here.
     pub(crate) fn subject_rights(&self) -> Arc<SubjectRights> {
-        Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone()), Arc::clone(&self.last_answer)))
+        Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone())))
     }
 
     /// Returns the headers that identify the caller of a cached read, and their hash.

@@ -15,7 +15,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::connect::{UpstreamError, authorities, client, is_loopback, parse_url, without_user};
+use super::{
+    connect::{UpstreamError, authorities, client, is_loopback, parse_url, without_user},
+    last_answer::LastAnswer,
+};
 use crate::limits::{RECHECKED_AGE, REVIEW_WAIT};
 
 #[cfg(doc)]
@@ -30,6 +33,9 @@ pub(crate) enum OwnRequestError {
     /// No complete answer came in time.
     #[error("no answer came in time")]
     Late,
+    /// Not sent: the server is known to answer nothing at present.
+    #[error("the server does not answer")]
+    Silent,
     /// The answer is longer than its bound.
     #[error("the answer is too long")]
     TooLong,
@@ -110,12 +116,14 @@ pub(crate) struct AnswerBounds {
 #[derive(Clone)]
 pub(crate) struct OwnRequests {
     clients: Vec<kube::Client>,
+    /// Time of the last answer of the API server; `None` for another server.
+    last_answer: Option<Arc<LastAnswer>>,
 }
 
 impl OwnRequests {
-    /// `clients` have this server's own identity at the API server.
-    pub(crate) const fn new(clients: Vec<kube::Client>) -> Self {
-        Self { clients }
+    /// `clients` have this server's own identity at the API server. `last_answer` is shared with all requests to it.
+    pub(crate) const fn new(clients: Vec<kube::Client>, last_answer: Arc<LastAnswer>) -> Self {
+        Self { clients, last_answer: Some(last_answer) }
     }
 
     /// Sends without any identity to the server of `url`, whose path and query are not used. `ca_file` has its authorities; `None`:
@@ -134,7 +142,7 @@ impl OwnRequests {
         root.path_and_query = Some("/".parse().expect("a path"));
         let mut config = kube::Config::new(Uri::from_parts(root).expect("a URL with another path"));
         config.root_cert = ca_file.map(authorities).transpose()?;
-        Ok(Self { clients: vec![client(config)?] })
+        Ok(Self { clients: vec![client(config)?], last_answer: None })
     }
 
     /// Sends to the first address that answers.
@@ -180,8 +188,15 @@ impl SendOwn for OwnRequests {
         bounds: AnswerBounds,
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), OwnRequestError>> {
         Box::pin(async move {
+            if self.last_answer.as_ref().is_some_and(|last_answer| last_answer.silent_for().is_some()) {
+                // It would take all of its time, and get no answer. A check finds out when the server is back.
+                return Err(OwnRequestError::Silent);
+            }
             let sending = self.sent(method, path, body, bounds.bytes_max);
-            timeout(bounds.wait, sending).await.map_err(|_| OwnRequestError::Late)?
+            timeout(bounds.wait, sending).await.unwrap_or_else(|_| {
+                self.last_answer.iter().for_each(|last_answer| last_answer.doubt());
+                Err(OwnRequestError::Late)
+            })
         })
     }
 }
@@ -237,6 +252,23 @@ mod tests {
         let closed = OwnRequests::anonymous("http://127.0.0.1:1/", None).unwrap();
         let failure = closed.send(Method::GET, "/", Bytes::new(), BOUNDS).await.unwrap_err();
         assert!(matches!(failure, OwnRequestError::Failed(_)), "{failure}");
+    }
+
+    /// Goal: callers that only the API server knows are not delayed by one that hangs. Method: a server that answers nothing;
+    /// the second question comes after a check has found that out.
+    #[tokio::test]
+    async fn a_silent_server_is_not_asked() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (last_answer, sent) = (Arc::<LastAnswer>::default(), Instant::now());
+        let clients = OwnRequests::anonymous(&url, None).unwrap().clients;
+        let requests = OwnRequests::new(clients, Arc::clone(&last_answer));
+        let bounds = AnswerBounds { wait: Duration::from_millis(50), ..BOUNDS };
+        let answer = requests.send(Method::GET, "/", Bytes::new(), bounds).await;
+        assert_eq!(answer, Err(OwnRequestError::Late));
+        last_answer.doubted().await;
+        last_answer.miss(sent);
+        assert_eq!(requests.send(Method::GET, "/", Bytes::new(), BOUNDS).await, Err(OwnRequestError::Silent));
     }
 
     #[tokio::test]

@@ -103,7 +103,7 @@ impl UpstreamSource {
     pub(crate) fn lose_histories(&self) {
         let followed: Vec<_> = self.followed.lock().values().cloned().collect();
         for followed in followed {
-            followed.lose(followed.state());
+            followed.end_history(followed.state());
         }
     }
 

@@ -119,6 +119,31 @@ async fn a_saved_state_of_another_cluster_is_dropped() {
     }
 }
 
+/// Goal: an operator can drop saved states, and not those of a running server. Method: the command during a run, after it, with
+/// a type and without; then the next server lists.
+#[tokio::test]
+async fn saved_states_are_dropped_by_a_command() {
+    let (ours, folder) = (cluster(1_000, &["ours"]).await, tempfile::tempdir().unwrap());
+    let path = folder.path().to_str().unwrap();
+    let drops = async |more: &[&str]| {
+        let ended = Server::run(BINARY, &[&["state", "drop", "--state-dir", path], more].concat()).await;
+        (ended.code, ended.stdout.trim().to_owned())
+    };
+    let first = front(&url(&ours), &["--state-dir", path, "--log", "info"]).await;
+    ready(&first).await;
+    assert_eq!(drops(&[]).await.0, Some(1), "a server uses it");
+    first.terminate();
+    first.ended().await;
+    assert_eq!(drops(&["--type", "nodes"]).await, (Some(0), "dropped 0 saved states".to_owned()));
+    assert_eq!(drops(&["--type", "configmaps"]).await, (Some(0), "dropped 1 saved states".to_owned()));
+    assert!(drops(&[]).await.1.starts_with("dropped "));
+    let second = front(&url(&ours), &["--state-dir", path, "--log", "info"]).await;
+    ready(&second).await;
+    assert_eq!(lines(&second, "saved state loaded"), 0, "{}", second.log());
+    let missing = Server::run(BINARY, &["state", "drop", "--state-dir", "/nowhere/at/all"]).await;
+    assert_eq!((missing.code, missing.stderr.lines().count()), (Some(2), 1), "{}", missing.stderr);
+}
+
 /// Goal: a peer in front of another cluster neither delays the start nor fills a cache. Method: such a peer, with higher
 /// positions, whose proof takes longest; and one in front of the same cluster beside it.
 #[tokio::test]

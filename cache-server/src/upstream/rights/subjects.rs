@@ -20,8 +20,7 @@ use crate::{
     upstream::{
         answers::AnswerTable,
         key::KeyMaker,
-        last_answer::LastAnswer,
-        own_requests::{AnswerBounds, OwnRequestError, QuestionOrigin, ReviewSlots, SendOwn},
+        own_requests::{AnswerBounds, QuestionOrigin, ReviewSlots, SendOwn},
     },
 };
 
@@ -33,14 +32,13 @@ pub(crate) struct SubjectRights {
     keys: KeyMaker,
     decisions: AnswerTable<Decision>,
     slots: ReviewSlots,
-    last_answer: Arc<LastAnswer>,
 }
 
 impl SubjectRights {
-    /// Starts without answers. `last_answer` is shared with all requests to the API server.
-    pub(crate) fn new(own: Arc<dyn SendOwn>, last_answer: Arc<LastAnswer>) -> Self {
+    /// Starts without answers.
+    pub(crate) fn new(own: Arc<dyn SendOwn>) -> Self {
         let decisions = AnswerTable::new(RIGHTS_MAX, Decision::age_max, RIGHT_AGE_AWAY);
-        Self { own, keys: KeyMaker::new(), decisions, slots: ReviewSlots::new(SUBJECT_REVIEWS_MAX), last_answer }
+        Self { own, keys: KeyMaker::new(), decisions, slots: ReviewSlots::new(SUBJECT_REVIEWS_MAX) }
     }
 
     /// Decides whether `user` may send the request. A collection with selectors is first asked about without them, so that
@@ -70,11 +68,6 @@ impl SubjectRights {
 
     async fn answer(&self, user: &User, info: &RequestInfo, origin: QuestionOrigin) -> Result<Decision, Status> {
         let key = self.keys.subject(user, info);
-        if self.last_answer.silent_for().is_some()
-            && let Some(last) = self.decisions.last(&key)
-        {
-            return Ok(last);
-        }
         let review = |before| self.review(user, info, before, origin);
         match self.decisions.answer(key, origin.age_max(), review).await {
             // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
@@ -90,15 +83,12 @@ impl SubjectRights {
         before: Option<Decision>,
         origin: QuestionOrigin,
     ) -> impl Future<Output = Result<Decision, Status>> + Send + 'static {
-        let (own, slots, last_answer) = (Arc::clone(&self.own), self.slots.clone(), Arc::clone(&self.last_answer));
+        let (own, slots) = (Arc::clone(&self.own), self.slots.clone());
         let body = review::user_access_review(user, info);
         async move {
             let _slot = slots.enter(origin).await?;
             let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
             let answer = own.send(Method::POST, review::USER_ACCESS_REVIEWS, body, bounds).await;
-            if answer == Err(OwnRequestError::Late) {
-                last_answer.doubt();
-            }
             let (code, body) = answer.map_err(|error| unreadable(&error.to_string()))?;
             Ok(review::user_decision(code, &body)?.after(before))
         }
@@ -138,7 +128,7 @@ mod tests {
         QuestionOrigin::{OpenWatch, Request},
         *,
     };
-    use crate::limits::RIGHT_AGE_AWAY;
+    use crate::{limits::RIGHT_AGE_AWAY, upstream::own_requests::OwnRequestError};
 
     /// An API server that allows everything. Once stuck, it never answers questions about users other than `known`.
     #[derive(Default)]
@@ -174,7 +164,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_users_gets_429() {
         let server = Arc::new(StuckServer::default());
-        let rights = Arc::new(SubjectRights::new(Arc::clone(&server) as Arc<dyn SendOwn>, Arc::default()));
+        let rights = Arc::new(SubjectRights::new(Arc::clone(&server) as Arc<dyn SendOwn>));
         let pods = info("/api/v1/pods");
         let allowed = Ok(AccessDecision::Allowed { reason: String::new() });
         assert_eq!(rights.decide(&user("known"), &pods, Request).await, allowed);
@@ -206,7 +196,7 @@ mod tests {
     /// times. Prints the mean; the bound is for debug builds.
     #[tokio::test]
     async fn known_decisions_are_cheap() {
-        let rights = SubjectRights::new(Arc::new(StuckServer::default()), Arc::default());
+        let rights = SubjectRights::new(Arc::new(StuckServer::default()));
         let user = User { groups: (0..20).map(|group| format!("group-{group}")).collect(), ..user("alice") };
         let info = info("/api/v1/pods?fieldSelector=spec.nodeName=n1&watch=1");
         rights.decide(&user, &info, Request).await.unwrap();

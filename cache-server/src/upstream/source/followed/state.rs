@@ -269,10 +269,12 @@ impl FollowedType {
     /// or if another history was lost less than [`LOSS_PAUSE`] ago: an API server whose positions go back all the time must
     /// not be listed all the time.
     pub(in super::super) fn lose(&self, seen: StreamState) -> bool {
-        let last = &mut *self.lost_at.lock();
-        if last.is_some_and(|last| last.elapsed() < LOSS_PAUSE) {
-            return false;
-        }
+        let has_just_lost = self.lost_at.lock().is_some_and(|last| last.elapsed() < LOSS_PAUSE);
+        !has_just_lost && self.end_history(seen)
+    }
+
+    /// Like [`lose`](Self::lose), however often.
+    pub(in super::super) fn end_history(&self, seen: StreamState) -> bool {
         let is_lost = self.stream.send_if_modified(|stream| {
             let is_new = stream.history == seen.history && stream.trust != HistoryTrust::Lost;
             if is_new {
@@ -281,7 +283,7 @@ impl FollowedType {
             is_new
         });
         if is_lost {
-            *last = Some(Instant::now());
+            *self.lost_at.lock() = Some(Instant::now());
             self.changed.notify_one();
         }
         is_lost
