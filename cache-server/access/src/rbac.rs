@@ -3,12 +3,14 @@
 //! INVARIANT: rules only allow. A role that is missing, unreadable or not known yet grants nothing.
 //!
 //! In reading order: `object` (the four kinds), `rule` (one rule and one request), `aggregation` (ClusterRoles that
-//! collect the rules of others), `policy` (all objects, indexed by subject), `escalation` (rules that a user may grant).
+//! collect the rules of others), `policy` (all objects, indexed by subject), `escalation` (rules that a user may
+//! grant) over `held` (the rules that it has).
 //!
 //! Source: Kubernetes `plugin/pkg/auth/authorizer/rbac`, `pkg/registry/rbac/validation`.
 
 mod aggregation;
 mod escalation;
+mod held;
 mod object;
 mod policy;
 mod rule;
@@ -21,7 +23,7 @@ pub(crate) use self::{
     rule::{RuleRequest, path_matches},
 };
 pub use self::{
-    escalation::{full_authority, grants_unheld},
+    escalation::{COMBINATIONS_MAX, GrantRefusal, check_held, full_authority},
     object::{RbacKind, RbacObject, RoleReference, RoleRule, RoleSubject},
     policy::RbacPolicy,
 };

@@ -26,7 +26,7 @@ fn kind(ty: &ResourceType) -> Option<RbacKind> {
 ///
 /// # Errors
 /// 403 if it grants what the caller does not have; 404 if a binding names a role that does not exist; 422 if it changes the
-/// role of a binding.
+/// role of a binding, or grants too many combinations.
 pub(super) async fn check(
     app: &LocalApp<'_>,
     ty: &ResourceType,

@@ -5,12 +5,15 @@
 use std::sync::Arc;
 
 use access_rules::{
-    rbac::{GROUP, RbacKind, RbacObject, RoleReference, RoleRule, full_authority, grants_unheld},
+    rbac::{
+        COMBINATIONS_MAX, GROUP, GrantRefusal, RbacKind, RbacObject, RoleReference, RoleRule, check_held,
+        full_authority,
+    },
     request_info::{RequestInfo, ResourceAttributes},
     review::SubjectRules,
     user::{MASTERS, User},
 };
-use informer_serving::status::{Status, StatusExt as _};
+use informer_serving::status::{CauseExt as _, Status, StatusCause, StatusExt as _};
 use serde::Deserialize as _;
 
 use super::Authorizer;
@@ -36,7 +39,8 @@ impl Authorizer {
     /// role or to `bind` it.
     ///
     /// # Errors
-    /// 403 if it may not; 404 if a binding names a role that does not exist.
+    /// 403 if it may not; 404 if a binding names a role that does not exist; 422 if its rights have more combinations than
+    /// [`COMBINATIONS_MAX`].
     pub(crate) async fn check_grant(
         &self,
         user: &User,
@@ -60,7 +64,7 @@ impl Authorizer {
         let held = SubjectRules::into_rules(held);
         write.check_held(user, (&held, &errors), new.rules())?;
         let collects = new.is_aggregated() || write.old.map(read).transpose()?.is_some_and(|old| old.is_aggregated());
-        if collects && grants_unheld(user, &held, &errors, &full_authority()).is_some() {
+        if collects && check_held(user, &held, &errors, &full_authority()).is_err() {
             return Err(write.refused("must have cluster-admin privileges to use the aggregationRule"));
         }
         Ok(())
@@ -116,12 +120,26 @@ impl GrantWrite<'_> {
     }
 
     fn check_held(&self, user: &User, (held, errors): (&[RoleRule], &str), granted: &[RoleRule]) -> Result<(), Status> {
-        grants_unheld(user, held, errors, granted).map_or(Ok(()), |refusal| Err(self.refused(&refusal)))
+        check_held(user, held, errors, granted).map_err(|refusal| match refusal {
+            GrantRefusal::Unheld(reason) => self.refused(&reason),
+            GrantRefusal::TooManyCombinations => {
+                let field = if self.kind.is_binding() { "roleRef" } else { "rules" };
+                let why = format!(
+                    "must have at most {COMBINATIONS_MAX} combinations of verbs, groups, resources and names, unless a \
+                     rule of the caller covers each of them"
+                );
+                Status::invalid(GROUP, self.kind.name(), self.name(), vec![StatusCause::forbidden(field, &why)])
+            }
+        })
     }
 
     fn refused(&self, reason: &str) -> Status {
+        Status::forbidden(GROUP, self.kind.resource(), self.name(), reason)
+    }
+
+    fn name(&self) -> &str {
         let name = self.new.get("metadata").and_then(|metadata| metadata.get("name")?.as_str());
-        Status::forbidden(GROUP, self.kind.resource(), name.unwrap_or_default(), reason)
+        name.unwrap_or_default()
     }
 }
 

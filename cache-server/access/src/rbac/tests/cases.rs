@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     decision::AccessDecision,
-    rbac::{RbacKind, RbacPolicy, RoleRule, full_authority, grants_unheld},
+    rbac::{GrantRefusal, RbacKind, RbacPolicy, RoleRule, check_held, full_authority},
     request_info::RequestInfo,
     user::User,
 };
@@ -278,9 +278,10 @@ fn rights_are_granted_by_those_who_have_them() {
     ] {
         let granted = rules(&[granted]);
         let head = r#"user "u" (groups=["us" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:"#;
-        let expected = (!missing.is_empty()).then(|| format!("{head}\n{missing}"));
-        assert_eq!(grants_unheld(&user, &held, "", &granted), expected);
-        assert_eq!(grants_unheld(&user, &all, "", &granted), None);
+        let expected =
+            if missing.is_empty() { Ok(()) } else { Err(GrantRefusal::Unheld(format!("{head}\n{missing}"))) };
+        assert_eq!(check_held(&user, &held, "", &granted), expected);
+        assert_eq!(check_held(&user, &all, "", &granted), Ok(()));
     }
     assert!(matches!(RbacPolicy::default().decide(&user, &info("GET /")), AccessDecision::NoOpinion { .. }));
 }
