@@ -136,6 +136,18 @@ pub const HTTP2_BYTES_PER_CONTROL_FRAME: usize = 128;
 /// reset; watches end at their deadline. Longer than [`SOCKET_STUCK`]: the streams of a slow connection take turns.
 pub const HTTP2_STREAM_STUCK: Duration = Duration::from_secs(300);
 
+/// Like [`HTTP2_STREAM_STUCK`] for a user that has its part of [`HTTP2_UNREAD_BYTES_MAX`]. Then the whole connection ends: bytes that h2 holds cannot be taken back from a stream.
+/// Long enough for the windows of a client that reads: a round trip around the world.
+pub const HTTP2_STREAM_STUCK_SHORT: Duration = Duration::from_millis(300);
+
+/// Bytes of all HTTP/2 responses that wait for their clients, with [`HTTP2_STREAM_BYTES`] for each stream. A user has at most
+/// as much as is free, and so half if it is alone. From one half on, pages are small ([`HTTP2_SMALL_PAGE_BYTES`]).
+pub const HTTP2_UNREAD_BYTES_MAX: usize = 64 << 20;
+
+/// Memory of one HTTP/2 stream that waits for its client, besides the bytes of its response: its task, its response head,
+/// its snapshot or cursor, and h2's state.
+pub const HTTP2_STREAM_BYTES: usize = 10 << 10;
+
 /// Unsent bytes of all responses of one HTTP/2 connection above which its pages are small ([`HTTP2_SMALL_PAGE_BYTES`]).
 /// Memory: at most this and one small page for each stream. Without it a client that opens each window by one byte holds
 /// 16 MiB.
@@ -190,10 +202,14 @@ pub const RECHECK_PAUSE: Duration = Duration::from_millis(200);
 /// one, a list up to ten.
 pub const SEATS: u32 = 600;
 
-/// Time without progress after which a body gives its seats back, because its client does not read.
-pub const SEAT_PARKED: Duration = Duration::from_secs(1);
+/// Time without progress after which a body gives its seats back, because its client does not read. Then it costs no work:
+/// requests that would cost some must not wait for it.
+pub const SEAT_PARKED: Duration = Duration::from_millis(100);
 
-/// Interval at which bodies with seats are checked for progress.
+/// Interval at which bodies with seats are checked for progress. Cost: one look at each.
+pub const SEAT_CHECK_EVERY_HELD: Duration = Duration::from_millis(50);
+
+/// Like [`SEAT_CHECK_EVERY_HELD`], while no body has seats.
 pub const SEAT_CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Longest wait for seats; a request with a shorter `?timeout=` waits for a quarter of it. As in kube-apiserver, whose
@@ -235,8 +251,12 @@ pub const JWKS_AGE: Duration = Duration::from_secs(300);
 /// Minimum time between two fetches of an issuer's keys, however many unknown keys tokens name.
 pub const JWKS_FETCH_PAUSE: Duration = Duration::from_secs(10);
 
-/// Streams that one HTTP/2 connection may have open at once.
-pub const HTTP2_STREAMS_MAX: u32 = 1_000;
+/// Streams that one HTTP/2 connection may have open at once, as in kube-apiserver.
+pub const HTTP2_STREAMS_MAX: u32 = 100;
+
+/// Requests of one HTTP/2 connection that begin in one of its turns: the others come after requests of other connections.
+/// Without it 1,000 connections with a hundred requests each delay all others for seconds.
+pub const HTTP2_STREAMS_STARTED: usize = 4;
 
 /// Send buffer requested for each socket, in bytes; the kernel doubles it for its own bookkeeping. Below 40 KiB,
 /// loopback becomes sixty times slower.

@@ -68,6 +68,7 @@ const INTERNAL: &[&str] = &[
     "SAVED_RETRY",
     "SAVED_RETRY_MAX",
     "SEAT_CHECK_EVERY",
+    "SEAT_CHECK_EVERY_HELD",
     "TLS_RELOAD_EVERY",
     "TRIM_BYTES",
     "TRIM_EVERY",

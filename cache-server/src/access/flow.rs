@@ -53,7 +53,7 @@ pub(crate) use self::{
     seat::{FlowAdmission, FlowRefusal, Seat},
     stored::follow,
 };
-use crate::limits::{SEAT_CHECK_EVERY, SEAT_PARKED};
+use crate::limits::{SEAT_CHECK_EVERY, SEAT_CHECK_EVERY_HELD, SEAT_PARKED};
 
 /// Flow control of one server.
 pub(crate) struct FlowControl {
@@ -233,8 +233,9 @@ impl FlowControl {
         self.began.elapsed()
     }
 
-    /// Adjusts the levels when that is due, and takes seats from bodies that are not read.
-    fn check(&self) {
+    /// Adjusts the levels when that is due, and takes seats from bodies that are not read. Returns the pause before the next
+    /// check.
+    fn check(&self) -> Duration {
         let now = self.now();
         {
             let LevelTable { levels, waiting, .. } = &mut *self.table.lock();
@@ -247,15 +248,15 @@ impl FlowControl {
         }
         // Dropped outside of both locks: a seat gives itself back.
         drop(self.held.parked_since(now.saturating_sub(SEAT_PARKED)));
+        if self.held.is_empty() { SEAT_CHECK_EVERY } else { SEAT_CHECK_EVERY_HELD }
     }
 }
 
 /// Adjusts levels and takes seats from bodies that are not read, until the server is dropped.
 pub(crate) async fn keep_checking(flow: Weak<FlowControl>) {
     loop {
-        sleep(SEAT_CHECK_EVERY).await;
-        let Some(flow) = flow.upgrade() else { return };
-        flow.check();
+        let Some(pause) = flow.upgrade().map(|flow| flow.check()) else { return };
+        sleep(pause).await;
     }
 }
 

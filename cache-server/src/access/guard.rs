@@ -62,7 +62,7 @@ impl ResponseGuard {
         }
     }
 
-    /// Called once the initial state of a watch was handed to the socket, or at the first part of one without it.
+    /// Called once the initial state of a watch was handed to the socket, or at the first poll of one without it.
     pub(crate) fn on_initial_done(&mut self) {
         self.seats = None;
     }

@@ -248,11 +248,12 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
         if matches!(polled, Poll::Ready(None)) || kind.is_over() {
             guard.on_complete();
         }
-        if let BodyKind::Watch(watch) = kind
-            && !watch.is_initial()
-        {
-            guard.on_initial_done();
-        }
+    }
+    // Also without a frame: an initial state without objects has none.
+    if let BodyKind::Watch(watch) = kind
+        && !watch.is_initial()
+    {
+        guard.on_initial_done();
     }
     polled
 }

@@ -4,16 +4,23 @@
 //! seat-seconds that each busy queue would get if all got equally much. Each queue has the virtual time of its next
 //! dispatch, and the queue whose oldest request would finish first in virtual time is served next.
 //!
-//! INVARIANT: the seats in use exceed the limit by one request at most, and only if that request is wider than the limit and
-//! alone, or the limit fell meanwhile.
+//! A flow that has no seats gets one beyond the limit at once, if its request needs one: short requests do not wait for the
+//! long ones of others.
+//!
+//! INVARIANT: the seats in use exceed the limit by a part of it at most ([`GUESTS_PART`]); by more only if the one request
+//! in execution is wider than the limit, or if the limit fell meanwhile.
 //! INVARIANT: every grant comes back through `finish`, every ticket through `finish` of its grant or `cancel`.
 //!
 //! Differs from kube-apiserver: a request has one width for its whole life; a queue that is full refuses requests even if
-//! seats are free (the one at its head is too wide for them), so that its length is bounded.
+//! seats are free (the one at its head is too wide for them), so that its length is bounded; kube-apiserver has no seats
+//! beyond the limit.
 //!
 //! Source: apiserver `util/flowcontrol/fairqueuing/queueset`.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use super::{dealer, demand::SeatDemand, objects::QueueSettings};
 
@@ -22,6 +29,9 @@ type VirtualWork = i128;
 
 /// Assumed duration of a request that is not finished yet.
 const ESTIMATED_DURATION: Duration = Duration::from_millis(3);
+
+/// One seat for so many of the limit is added for flows that have none. A level with fewer seats has no such seat.
+const GUESTS_PART: u32 = 6;
 
 /// A request that waits for its seats. Unique within its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,6 +43,7 @@ pub struct FlowTicket(u64);
 pub struct SeatGrant {
     width: u32,
     since: Duration,
+    flow: u64,
     /// The queue that the request waited in; `None` if its level had none.
     queue: Option<usize>,
 }
@@ -102,6 +113,8 @@ pub struct FairQueues {
     seats_waiting: u32,
     /// Queues with requests that wait or are executed.
     busy: u32,
+    /// Flows with seats, and how many.
+    flows: HashMap<u64, u32>,
     pub(super) demand: SeatDemand,
 }
 
@@ -119,6 +132,7 @@ struct FairQueue {
 #[derive(Debug)]
 struct WaitingRequest {
     ticket: FlowTicket,
+    flow: u64,
     width: u32,
     arrived: VirtualWork,
 }
@@ -159,6 +173,7 @@ impl FairQueues {
             seats_without_queue: 0,
             seats_waiting: 0,
             busy: 0,
+            flows: HashMap::new(),
             demand: SeatDemand::new(now),
         };
         queues.resize(settings);
@@ -199,28 +214,27 @@ impl FairQueues {
             self.seats_in_use += width;
             self.seats_without_queue += width;
             self.note_demand(now);
-            return Arrival::Dispatched(SeatGrant { width, since: now, queue: None });
+            return Arrival::Dispatched(SeatGrant { width, since: now, flow, queue: None });
         };
         let at = self.shortest_of_hand(settings, flow);
         if self.queues[at].waiting.len() >= settings.length_limit as usize {
             return Arrival::Refused(RefusalReason::QueueFull);
         }
-        let ticket = self.enqueue(at, width);
+        let ticket = self.enqueue(at, flow, width);
         self.note_demand(now);
         let mut own = None;
-        self.dispatch_all(
-            now,
-            |dispatched, grant| {
-                if dispatched == ticket { own = Some(grant) } else { dispatch(dispatched, grant) }
-            },
-        );
+        let mut dispatch = |dispatched, grant| {
+            if dispatched == ticket { own = Some(grant) } else { dispatch(dispatched, grant) }
+        };
+        self.dispatch_all(now, &mut dispatch);
+        self.seat_guest(now, settings, flow, dispatch);
         own.map_or(Arrival::Queued(ticket), Arrival::Dispatched)
     }
 
     /// Takes the seats of a request back. Calls `dispatch` for each request that gets seats.
-    pub fn finish(&mut self, now: Duration, grant: SeatGrant, dispatch: impl FnMut(FlowTicket, SeatGrant)) {
+    pub fn finish(&mut self, now: Duration, grant: SeatGrant, mut dispatch: impl FnMut(FlowTicket, SeatGrant)) {
         self.advance(now);
-        let SeatGrant { width, since, queue } = grant;
+        let SeatGrant { width, since, flow, queue } = grant;
         self.executing -= 1;
         self.seats_in_use -= width;
         match queue {
@@ -234,10 +248,19 @@ impl FairQueues {
                 queue.bound_next_dispatch();
                 self.busy -= u32::from(queue.is_idle());
                 self.drop_surplus();
+                if let Some(seats) = self.flows.get_mut(&flow) {
+                    *seats -= width;
+                    if *seats == 0 {
+                        self.flows.remove(&flow);
+                    }
+                }
             }
         }
         self.note_demand(now);
-        self.dispatch_all(now, dispatch);
+        self.dispatch_all(now, &mut dispatch);
+        if let Some(settings) = self.settings {
+            self.seat_guest(now, settings, flow, dispatch);
+        }
     }
 
     /// Removes a request that no longer waits for its seats. Returns false if it has them already.
@@ -343,7 +366,7 @@ impl FairQueues {
         in_turn.copied().min_by_key(|&at| self.queues[at].seats_waiting).unwrap_or_default()
     }
 
-    fn enqueue(&mut self, at: usize, width: u32) -> FlowTicket {
+    fn enqueue(&mut self, at: usize, flow: u64, width: u32) -> FlowTicket {
         let (ticket, arrived) = (FlowTicket(self.next_ticket), self.progress);
         self.next_ticket += 1;
         let queue = &mut self.queues[at];
@@ -351,7 +374,7 @@ impl FairQueues {
             queue.next_dispatch = arrived;
             self.busy += 1;
         }
-        queue.waiting.push_back(WaitingRequest { ticket, width, arrived });
+        queue.waiting.push_back(WaitingRequest { ticket, flow, width, arrived });
         queue.bound_next_dispatch();
         queue.seats_waiting += width;
         self.waiting += 1;
@@ -366,19 +389,54 @@ impl FairQueues {
     fn dispatch_all(&mut self, now: Duration, mut dispatch: impl FnMut(FlowTicket, SeatGrant)) {
         while self.waiting > 0 && self.seats_in_use < self.limit {
             let Some(at) = self.next_queue() else { return };
-            let queue = &mut self.queues[at];
-            let Some(WaitingRequest { ticket, width, .. }) = queue.waiting.pop_front() else { return };
-            queue.seats_waiting -= width;
-            queue.executing += 1;
-            queue.seats_in_use += width;
-            queue.next_dispatch += work(width, ESTIMATED_DURATION);
-            queue.bound_next_dispatch();
+            let Some(request) = self.queues[at].waiting.pop_front() else { return };
             self.robin = at;
-            self.waiting -= 1;
-            self.seats_waiting -= width;
-            self.executing += 1;
-            self.seats_in_use += width;
-            dispatch(ticket, SeatGrant { width, since: now, queue: Some(at) });
+            let (ticket, grant) = self.seat(now, at, &request);
+            dispatch(ticket, grant);
+        }
+    }
+
+    /// Gives seats to a request that was taken out of its queue.
+    fn seat(&mut self, now: Duration, at: usize, request: &WaitingRequest) -> (FlowTicket, SeatGrant) {
+        let &WaitingRequest { ticket, flow, width, .. } = request;
+        let queue = &mut self.queues[at];
+        queue.seats_waiting -= width;
+        queue.executing += 1;
+        queue.seats_in_use += width;
+        queue.next_dispatch += work(width, ESTIMATED_DURATION);
+        queue.bound_next_dispatch();
+        self.waiting -= 1;
+        self.seats_waiting -= width;
+        self.executing += 1;
+        self.seats_in_use += width;
+        *self.flows.entry(flow).or_default() += width;
+        (ticket, SeatGrant { width, since: now, flow, queue: Some(at) })
+    }
+
+    /// Gives a flow that has no seats one beyond the limit, for its oldest request that needs one. Cost: a look at the
+    /// requests in the queues of its hand, and only while requests wait.
+    fn seat_guest(
+        &mut self,
+        now: Duration,
+        settings: QueueSettings,
+        flow: u64,
+        mut dispatch: impl FnMut(FlowTicket, SeatGrant),
+    ) {
+        let has_seat = self.seats_in_use < self.limit + self.limit / GUESTS_PART;
+        if self.waiting == 0 || !has_seat || self.flows.contains_key(&flow) {
+            return;
+        }
+        let mut oldest: Option<(FlowTicket, usize, usize)> = None;
+        dealer::deal(settings.queues, settings.hand_size, flow, |at| {
+            let mut waiting = self.queues[at].waiting.iter().enumerate();
+            let own = waiting.find(|(_, request)| request.flow == flow && request.width == 1);
+            oldest = oldest.into_iter().chain(own.map(|(place, request)| (request.ticket, at, place))).min();
+        });
+        if let Some((_, at, place)) = oldest
+            && let Some(request) = self.queues[at].waiting.remove(place)
+        {
+            let (ticket, grant) = self.seat(now, at, &request);
+            dispatch(ticket, grant);
         }
     }
 

@@ -27,18 +27,28 @@ struct HeldSeat {
 }
 
 impl HeldSeats {
+    /// True while no body has seats.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bodies.lock().is_empty()
+    }
+
     /// Takes the seats of bodies without progress since `limit`.
     pub(super) fn parked_since(&self, limit: Duration) -> Vec<Seat> {
         let limit = milliseconds(limit);
-        let bodies = self.bodies.lock();
-        let parked = bodies.iter().filter(|(_, held)| held.progress.load(Ordering::Relaxed) < limit);
-        parked.filter_map(|(_, held)| held.seat.lock().take()).collect()
+        let mut seats = Vec::new();
+        self.bodies.lock().retain(|_, held| {
+            let is_parked = held.progress.load(Ordering::Relaxed) < limit;
+            seats.extend(held.seat.lock().take_if(|_| is_parked));
+            !is_parked
+        });
+        seats
     }
 }
 
 /// Holds seats until the body ends, its initial state is sent, or its client stops reading.
 pub(crate) struct SeatHold {
     flow: Arc<FlowControl>,
+    /// Place among the bodies with seats, until the seats are given back.
     place: usize,
     held: Arc<HeldSeat>,
 }
@@ -61,9 +71,14 @@ impl SeatHold {
 
 impl Drop for SeatHold {
     fn drop(&mut self) {
-        self.flow.held.bodies.lock().remove(self.place);
-        // Dropped outside of the lock of the bodies.
-        drop(self.held.seat.lock().take());
+        let mut bodies = self.flow.held.bodies.lock();
+        let seat = self.held.seat.lock().take();
+        if seat.is_some() {
+            bodies.remove(self.place);
+        }
+        drop(bodies);
+        // Outside of the lock of the bodies.
+        drop(seat);
     }
 }
 

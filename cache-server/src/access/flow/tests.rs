@@ -184,14 +184,14 @@ impl FlowControl {
     }
 }
 
-/// Goal: a client that does not read blocks no others. Method: a body without progress for a second, beside one with some.
+/// Goal: a client that does not read blocks no others. Method: a body without progress, beside one with some.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_not_read_gives_its_seats_back() {
     let flow = limited(2, 5);
     let (parked, read) = (SeatHold::new(seated(arrive(&flow))), SeatHold::new(seated(arrive(&flow))));
     let wait = waits(arrive(&flow));
     for _ in 0..5 {
-        advance(Duration::from_millis(249)).await;
+        advance(SEAT_PARKED / 4).await;
         read.on_progress();
         flow.check();
     }
@@ -201,5 +201,5 @@ async fn a_body_that_is_not_read_gives_its_seats_back() {
     assert_eq!(metric(&flow, &format!("current_executing_seats{ALL}")), "1");
     drop(read);
     assert_eq!(metric(&flow, &format!("current_executing_seats{ALL}")), "0");
-    assert!(flow.held.parked_since(Duration::MAX).is_empty());
+    assert!(flow.held.is_empty());
 }
