@@ -4,6 +4,7 @@
 //! INVARIANT: a request is admitted before its route is looked at: unauthenticated callers learn nothing of the objects
 //! and types that exist. INVARIANT: whatever cannot be decided is refused.
 
+pub(crate) mod addresses;
 pub(crate) mod audit;
 pub(crate) mod authenticate;
 pub(crate) mod authorize;
@@ -22,7 +23,7 @@ use access_rules::{
     request_info::{RequestInfo, ResourceAttributes},
     user::User,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request::Parts};
 use informer_serving::{
     query::Query,
     status::{Status, StatusExt as _},
@@ -31,13 +32,14 @@ use tokio::{sync::watch, time::Instant};
 use uuid::Uuid;
 
 use self::{
+    addresses::AddressShares,
     audit::{AuditLog, AuditRecord},
     authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::WatchLeases,
     peer::Peer,
-    shares::{AddressShares, PlaceKind, UserPlace, UserShare, UserShares},
+    shares::{PlaceKind, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
 };
 use crate::{ids, upstream::own_requests::QuestionOrigin};
 
@@ -249,6 +251,26 @@ impl Access {
             request.place = Some(self.shares.take(share, PlaceKind::Watch).ok_or_else(too_many_watches)?);
         }
         Ok(())
+    }
+
+    /// Returns the owner of the response to a request over HTTP/2. `code` is that of the response.
+    pub(crate) fn stream_owner(&self, request: &RequestContext, code: StatusCode) -> StreamOwner {
+        let caller = match request.user() {
+            None if code == StatusCode::UNAUTHORIZED => StreamCaller::Refused,
+            None => StreamCaller::Unknown,
+            Some(user) if user.is_anonymous() && code == StatusCode::FORBIDDEN => StreamCaller::Refused,
+            // A caller that was refused has no share yet.
+            Some(user) => {
+                let share = request.share.clone().or_else(|| self.shares.of(user));
+                share.map_or(StreamCaller::Unlimited, StreamCaller::Limited)
+            }
+        };
+        StreamOwner::new(Arc::clone(&self.shares), caller)
+    }
+
+    /// Returns the owner of a response to a request that was refused before its caller was known.
+    pub(crate) fn refused_stream(&self) -> StreamOwner {
+        StreamOwner::new(Arc::clone(&self.shares), StreamCaller::Refused)
     }
 
     /// Takes a place of the caller for a request that is passed on, instead of one for a watch.

@@ -21,7 +21,7 @@ use crate::{
         flow::{self, FlowControl},
         lease::{self, HeldRight},
     },
-    budget::{Crowd, Room, Work},
+    budget::{Room, Work},
     cacher::{Caches, StateFolder, StateOrigin},
     config::{Config, FlowSource, UpstreamConfig},
     controllers::{definitions::DefinitionsHandle, leftovers, namespaces::Namespaces},
@@ -70,8 +70,6 @@ pub struct App {
     pub metrics: Metrics,
     /// The rules of access.
     pub(crate) access: Access,
-    /// Closes idle connections while connection slots are short.
-    pub(crate) crowd: Crowd,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -232,7 +230,7 @@ impl App {
         let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
         let flow = FlowControl::new(config.flow.seats);
         let metrics = Metrics::new(Arc::clone(&registry)).with(|registry| flow.register(registry));
-        let (room, work, crowd) = (Room::of_server(), Work::default(), Crowd::new());
+        let (room, work) = (Room::of_server(), Work::default());
         let mut authorizer =
             Authorizer::new(&config.authorization, config.upstream.is_some(), metrics.authorization.clone());
         if let Writes::Forward(upstream) = &writes
@@ -241,7 +239,7 @@ impl App {
             authorizer.ask_about_users(upstream.subject_rights());
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow);
-        Self { config, registry, definitions, writes, caches, room, work, metrics, access, crowd }
+        Self { config, registry, definitions, writes, caches, room, work, metrics, access }
     }
 
     /// Returns the app with its store; `None` if writes are not local.

@@ -242,6 +242,10 @@ fn finished(
             response
         }
     };
+    if let Some(app) = answering.over_http2() {
+        let owner = app.access.stream_owner(context, response.status());
+        response.extensions_mut().insert(owner);
+    }
     if !response.body().is_forwarded() {
         finish(response.headers_mut(), &context.id);
         set_flow(response.headers_mut(), &context.flow);
@@ -279,6 +283,7 @@ pub(crate) async fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) 
         audit.authenticated(None);
     }
     admission::audited(&mut context, &mut response, Some(&status));
+    response.extensions_mut().insert(app.access.refused_stream());
     finish(response.headers_mut(), &context.id);
     response
 }

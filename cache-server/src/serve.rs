@@ -46,6 +46,7 @@ use crate::{
     },
     allocator,
     app::App,
+    budget::Crowd,
     config::{AuthorizationConfigError, Config},
     limits,
     storage::{backup::ExistingObjects, durable::DataFolderError, folder::FolderError},
@@ -291,10 +292,10 @@ impl Server {
                 },
                 Some(ended) = connections.join_next() => {
                     report(ended);
-                    app.crowd.note(&slots, app.config.connections_max);
+                    note_crowd(&app, &slots);
                 }
                 (stream, peer, slot) = listeners.accept(&slots) => {
-                    app.crowd.note(&slots, app.config.connections_max);
+                    note_crowd(&app, &slots);
                     // With the slot of this connection.
                     let free = slots.available_permits() + 1;
                     // Without a place, the connection is closed at once.
@@ -323,6 +324,11 @@ impl Server {
         }
         trimming.abort();
     }
+}
+
+/// Notes whether idle connections have to make room.
+fn note_crowd(app: &App, slots: &Semaphore) {
+    app.access.addresses.note_crowded(Crowd::is_near(slots, app.config.connections_max));
 }
 
 /// Refuses to serve unknown callers, or to receive tokens in the clear, beyond this machine.

@@ -1,13 +1,12 @@
 //! The part of each user in what all users share, besides seats: memory of request bodies, open watches, requests that are
-//! passed on, and the owner of held pages and exact states; the part of each address in the connections.
+//! passed on, unread HTTP/2 responses, and the owner of held pages and exact states.
 //!
 //! INVARIANT: a user alone gets most of everything, but never all: whatever it does, others get their part at once.
 //! Members of `system:masters` have no limits.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -19,12 +18,12 @@ use parking_lot::Mutex;
 
 use crate::{
     budget::Room,
-    limits::{UPSTREAM_REQUESTS_MAX, WATCHES_MAX},
+    limits::{HTTP2_UNREAD_BYTES_MAX, UPSTREAM_REQUESTS_MAX, WATCHES_MAX},
 };
 
 /// A user may hold this many times as much as is free, and so four fifths of everything if it is alone. Of two users that
 /// want as much as they get, each has four ninths.
-const FREE_FACTOR: usize = 4;
+pub(super) const FREE_FACTOR: usize = 4;
 
 /// Names of users without requests that may stay in the table. Memory: some 100 bytes each.
 const UNUSED_MAX: usize = 1_024;
@@ -35,6 +34,8 @@ pub(crate) struct UserShares {
     users: Mutex<UserTable>,
     /// Places of all limited users.
     taken: TakenPlaces,
+    /// Unread bytes of all users.
+    unread: AtomicUsize,
 }
 
 /// The requests that take a place while they last.
@@ -86,6 +87,7 @@ pub(crate) struct UserShare {
     /// Its memory for request bodies.
     pub(crate) room: Room,
     taken: TakenPlaces,
+    unread: AtomicUsize,
 }
 
 /// One place of a user. Dropped with the watch, or with the answer to the request.
@@ -111,8 +113,12 @@ impl UserShares {
         }
         let mut hasher = DefaultHasher::new();
         user.name.hash(&mut hasher);
-        let share =
-            Arc::new(UserShare { owner: hasher.finish(), room: Room::of_user(), taken: TakenPlaces::default() });
+        let share = Arc::new(UserShare {
+            owner: hasher.finish(),
+            room: Room::of_user(),
+            taken: TakenPlaces::default(),
+            unread: AtomicUsize::new(0),
+        });
         by_name.insert(user.name.clone(), Arc::downgrade(&share));
         Some(share)
     }
@@ -126,57 +132,77 @@ impl UserShares {
     }
 }
 
-/// Connections of each address. Those of this machine are not counted.
-#[derive(Default)]
-pub(crate) struct AddressShares {
-    connections: Mutex<HashMap<IpAddr, usize>>,
+/// The caller of a request over HTTP/2, for the bytes of its response that its client does not read.
+#[derive(Clone)]
+pub(crate) struct StreamOwner {
+    shares: Arc<UserShares>,
+    caller: StreamCaller,
 }
 
-/// One connection of an address. Dropped with the connection.
-pub(crate) struct AddressPlace {
-    shares: Arc<AddressShares>,
-    /// `None` for connections that are not counted.
-    address: Option<IpAddr>,
+/// The caller of a request, as far as its share is concerned.
+#[derive(Clone)]
+pub(crate) enum StreamCaller {
+    /// It did not prove who it is, or was refused as anonymous: it may hold nothing, and its connection ends.
+    Refused,
+    /// It is not known.
+    Unknown,
+    /// It has no limits but those of all.
+    Unlimited,
+    /// It has its part.
+    Limited(Arc<UserShare>),
 }
 
-impl AddressShares {
-    /// Takes a place for a connection while `free` slots are free; `None` if the address has its part.
-    pub(crate) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>, free: usize) -> Option<AddressPlace> {
-        let address = peer.map(|peer| network(peer.ip())).filter(|address| !address.is_loopback());
-        if let Some(address) = address {
-            let own = &mut *self.connections.lock();
-            let own = own.entry(address).or_default();
-            if !may_take(*own, free) {
-                return None;
-            }
-            *own += 1;
-        }
-        Some(AddressPlace { shares: Arc::clone(self), address })
+/// Bytes of a response that wait for its client. Dropped when it has read them.
+pub(crate) struct UnreadBytes {
+    owner: StreamOwner,
+    bytes: usize,
+}
+
+impl StreamOwner {
+    pub(crate) const fn new(shares: Arc<UserShares>, caller: StreamCaller) -> Self {
+        Self { shares, caller }
+    }
+
+    /// True if the connection of the request ends with it.
+    pub(crate) const fn ends_connection(&self) -> bool {
+        matches!(self.caller, StreamCaller::Refused)
+    }
+
+    /// True if the caller proved who it is.
+    pub(crate) const fn is_proved(&self) -> bool {
+        matches!(self.caller, StreamCaller::Unlimited | StreamCaller::Limited(_))
+    }
+
+    /// True once half of [`HTTP2_UNREAD_BYTES_MAX`] is in use.
+    pub(crate) fn is_short(&self) -> bool {
+        self.shares.unread.load(Ordering::Relaxed) > HTTP2_UNREAD_BYTES_MAX / 2
+    }
+
+    /// Lets `bytes` wait for the client; `None` if the caller has its part. One user may have as much as is free: half of
+    /// everything if it is alone.
+    pub(crate) fn hold_unread(&self, bytes: usize) -> Option<UnreadBytes> {
+        let own = match &self.caller {
+            StreamCaller::Refused | StreamCaller::Unknown => return None,
+            StreamCaller::Unlimited => 0,
+            StreamCaller::Limited(share) => share.unread.fetch_add(bytes, Ordering::Relaxed),
+        };
+        let all = self.shares.unread.fetch_add(bytes, Ordering::Relaxed);
+        let held = UnreadBytes { owner: self.clone(), bytes };
+        (own + bytes <= HTTP2_UNREAD_BYTES_MAX.saturating_sub(all)).then_some(held)
     }
 }
 
-impl Drop for AddressPlace {
+impl Drop for UnreadBytes {
     fn drop(&mut self) {
-        let Some(address) = self.address else { return };
-        if let Entry::Occupied(mut own) = self.shares.connections.lock().entry(address) {
-            *own.get_mut() -= 1;
-            if *own.get() == 0 {
-                own.remove();
-            }
+        self.owner.shares.unread.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let StreamCaller::Limited(share) = &self.owner.caller {
+            share.unread.fetch_sub(self.bytes, Ordering::Relaxed);
         }
-    }
-}
-
-/// Returns the address, or of IPv6 its network of 64 bits: one client has all addresses of it.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
-        address @ (IpAddr::V4(_) | IpAddr::V6(_)) => address,
     }
 }
 
 /// Returns true if a user who holds `own` may take one of `free`.
-const fn may_take(own: usize, free: usize) -> bool {
+pub(super) const fn may_take(own: usize, free: usize) -> bool {
     own < free.saturating_mul(FREE_FACTOR)
 }
 
@@ -213,26 +239,25 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_connections_to_others() {
-        let shares = Arc::<AddressShares>::default();
-        let slots = 100;
-        let mut open = Vec::new();
-        let enter =
-            |open: &[AddressPlace], address: &str| shares.enter(Some(address.parse().unwrap()), slots - open.len());
-        while let Some(place) = enter(&open, "192.0.2.1:80") {
-            open.push(place);
-        }
-        assert_eq!(open.len(), 80);
-        assert!(enter(&open, "192.0.2.2:80").is_some());
-        assert!(enter(&open, "[::ffff:192.0.2.1]:80").is_none(), "the same address");
-        assert!(enter(&open, "127.0.0.1:80").is_some() && shares.enter(None, 0).is_some());
-        open.clear();
-        assert!(shares.connections.lock().is_empty());
-        while let Some(place) = enter(&open, &format!("[2001:db8::{:x}]:80", open.len() + 1)) {
-            open.push(place);
-        }
-        assert_eq!(open.len(), 80, "one network");
-        assert!(enter(&open, "[2001:db8:0:1::1]:80").is_some());
+    fn one_user_leaves_room_for_the_unread_bytes_of_others() {
+        let shares = Arc::new(UserShares::default());
+        let owner = |caller| StreamOwner::new(Arc::clone(&shares), caller);
+        let [greedy, modest] = ["a", "b"].map(|name| owner(StreamCaller::Limited(shares.of(&user(name)).unwrap())));
+        let (masters, piece) = (owner(StreamCaller::Unlimited), HTTP2_UNREAD_BYTES_MAX / 64);
+        let fill = |owner: &StreamOwner| std::iter::from_fn(|| owner.hold_unread(piece)).collect::<Vec<_>>();
+        let held = fill(&greedy);
+        assert_eq!(held.len(), 32);
+        assert!(modest.hold_unread(piece).is_some() && !modest.is_short());
+        assert!(
+            [StreamCaller::Refused, StreamCaller::Unknown]
+                .map(|one| owner(one).hold_unread(1))
+                .iter()
+                .all(Option::is_none)
+        );
+        assert_eq!(fill(&modest).len(), 16);
+        assert_eq!(fill(&masters).len(), 32, "masters are bounded by what is free");
+        drop(held);
+        assert_eq!(shares.unread.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -10,22 +10,28 @@ use tokio::{
 
 use crate::limits::HEAD_TIMEOUT_CROWDED;
 
-/// Signals idle connections when their slots are needed.
-#[derive(Debug)]
+/// Signals the idle connections of an address when their slots are needed.
+#[derive(Debug, Default)]
 pub(crate) struct Crowd(watch::Sender<bool>);
 
 /// Idle connections stay while at least one in this many slots is free.
 const FREE: usize = 8;
 
 impl Crowd {
-    pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(false))
+    /// Returns true if few of `max` slots are free.
+    pub(crate) fn is_near(slots: &Semaphore, max: usize) -> bool {
+        slots.available_permits().saturating_mul(FREE) < max
     }
 
-    /// Updates the signal: `slots` of `max` are free.
-    pub(crate) fn note(&self, slots: &Semaphore, max: usize) {
-        let is_full = slots.available_permits().saturating_mul(FREE) < max;
+    /// Updates the signal.
+    pub(crate) fn set(&self, is_full: bool) {
         self.0.send_if_modified(|was| std::mem::replace(was, is_full) != is_full);
+    }
+
+    /// True while slots are needed.
+    #[cfg(test)]
+    pub(crate) fn is_set(&self) -> bool {
+        *self.0.borrow()
     }
 
     /// Resolves when a connection that is idle from now on has to close.

@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write as _};
 
-use http::{StatusCode, header, request::Parts};
+use http::{StatusCode, Version, header, request::Parts};
 
 use crate::{access::RequestContext, app::App, limits::LOGGED_CHARS_MAX};
 
@@ -22,6 +22,11 @@ impl<'a> RequestGuard<'a> {
     /// labels are bounded.
     pub(super) const fn new(app: &'a App, parts: &'a Parts, verb: &'static str, resource: &'a str) -> Self {
         Self { app, parts, verb, resource, answered: false }
+    }
+
+    /// Returns the server, if the request came over HTTP/2.
+    pub(super) fn over_http2(&self) -> Option<&'a App> {
+        (self.parts.version == Version::HTTP_2).then_some(self.app)
     }
 
     /// Records the status code of the answer. `error` is the message of a Status.

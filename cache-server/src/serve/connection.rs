@@ -22,7 +22,7 @@ use super::{
     tls::{Acceptor, Protocol, TlsConnection},
 };
 use crate::{
-    access::{peer::Peer, shares::AddressPlace},
+    access::{addresses::AddressPlace, peer::Peer},
     app::App,
     limits,
 };
@@ -54,8 +54,9 @@ impl AcceptedConnection {
     /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
     pub(super) fn run(self, stream: AcceptedStream) -> impl Future<Output = ()> + Send {
         let Self { app, tls, names, peer, closed, slot } = self;
+        let (crowd, certified) = (Arc::clone(slot.1.crowd()), Arc::default());
         let held = (app.metrics.connection(), slot);
-        let mut handler = Handler { app, bound: None, listed: names, certified: Arc::default(), peer: Arc::new(peer) };
+        let mut handler = Handler { app, crowd, bound: None, listed: names, certified, peer: Arc::new(peer) };
         let mut phase = match stream {
             AcceptedStream::Tcp(stream) => {
                 // Disable Nagle's algorithm: events are small and must be sent at once.
@@ -97,7 +98,7 @@ async fn in_the_clear(
 ) -> hyper::Result<Option<ConnectionPhase>> {
     let protocol = tokio::select! {
         protocol = detect(&stream, &mut closed) => protocol,
-        () = handler.app.crowd.outlasts() => None,
+        () = handler.crowd.outlasts() => None,
     };
     let patience = handler.app.config.socket_stuck;
     Ok(protocol.map(|protocol| speak(StallGuard::tcp(stream, patience), protocol, handler, closed)))
@@ -113,7 +114,7 @@ async fn over_tls(
     let accepted = tokio::select! {
         accepted = tls.accept(stream, |stream| StallGuard::tcp(stream, patience)) => accepted,
         _ = closed.changed() => return Ok(None),
-        () = handler.app.crowd.outlasts() => return Ok(None),
+        () = handler.crowd.outlasts() => return Ok(None),
     };
     match accepted {
         Ok(TlsConnection { stream, protocol, names, certified }) => {

@@ -13,12 +13,15 @@ use super::{
 use crate::{
     access::peer::Peer,
     app::App,
+    budget::Crowd,
     http::{Refusal, body::Body},
 };
 
 /// Answers the requests of one connection.
 pub(super) struct Handler {
     pub(super) app: Arc<App>,
+    /// Signals that other connections need the slots of idle ones.
+    pub(super) crowd: Arc<Crowd>,
     /// The address at which the client has reached the server; `None` for a Unix socket.
     pub(super) bound: Option<IpAddr>,
     /// Names of the settings by which clients may call the server.
@@ -33,7 +36,14 @@ impl Handler {
     #[cfg(test)]
     pub(super) fn of_tests(app: Arc<App>) -> Self {
         let bound = Some(std::net::Ipv4Addr::LOCALHOST.into());
-        Self { app, bound, listed: Arc::default(), certified: Arc::default(), peer: Arc::default() }
+        Self {
+            app,
+            crowd: Arc::default(),
+            bound,
+            listed: Arc::default(),
+            certified: Arc::default(),
+            peer: Arc::default(),
+        }
     }
 
     /// Returns the response to one request.

@@ -57,7 +57,7 @@ pub(super) fn requests<S: Socket>(
     handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> ConnectionPhase {
-    let (slot, app) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app));
+    let (slot, app, crowd) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app), Arc::clone(&handler.crowd));
     let service = WatchHandover { handler, slot: Arc::clone(&slot) };
     // hyper reads as much as it finds, up to the longest head.
     let piece = app.upstream().map(|_| limits::UPSTREAM_READ_BYTES);
@@ -71,7 +71,7 @@ pub(super) fn requests<S: Socket>(
             biased;
             ended = poll_fn(|cx| own_wakes.poll(cx, |cx| poll_serve(&mut connection, &slot, cx))) => Some(ended),
             _ = closed.changed() => None,
-            () = app.crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
+            () = crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
             () = slot.overdue() => return Ok(None),
         };
         let ended = match ended {

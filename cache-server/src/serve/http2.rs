@@ -3,7 +3,9 @@
 //! INVARIANT: a stream that its client does not read holds at most two pages of unsent bytes and one batch of shared
 //! ones, and blocks no other stream. INVARIANT: a client that floods the connection with frames is disconnected.
 //! INVARIANT: a watch ends at the end of its term at the latest, even if its client reads nothing; other responses that
-//! are not read end after [`HTTP2_STREAM_STUCK`](crate::limits::HTTP2_STREAM_STUCK). INVARIANT: a client is disconnected if it does not answer a
+//! are not read end after [`HTTP2_STREAM_STUCK`](crate::limits::HTTP2_STREAM_STUCK). INVARIANT: the unread responses of all
+//! connections together, and those of each user, are bounded: beyond that, connections with one end. INVARIANT: a connection
+//! ends with the answer to a caller that is refused before it proved who it is. INVARIANT: a client is disconnected if it does not answer a
 //! ping within [`HTTP2_PONG_WAIT`], or does not send its preface within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod flood;
@@ -12,6 +14,7 @@ mod overdue;
 mod paged;
 mod preface;
 mod settings;
+mod streams;
 
 use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
@@ -23,13 +26,14 @@ use tokio::{sync::watch, time::timeout};
 use self::{
     flood::FloodTap,
     gather::{GatheredStream, Outbox},
-    overdue::Streams,
     paged::{PagedBody, SHARED_PAGE_BYTES},
     preface::{PrefaceFlag, PrefaceTap},
     settings::SettingsTap,
+    streams::Streams,
 };
 use super::{handler::Handler, socket::Socket, tap::TappedStream};
 use crate::{
+    access::shares::StreamOwner,
     budget::Room,
     limits::{
         HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
@@ -59,20 +63,23 @@ pub(super) async fn serve<S: Socket>(
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
-    let (begun, app) = (PrefaceFlag::default(), Arc::clone(&handler.app));
+    let (begun, crowd) = (PrefaceFlag::default(), Arc::clone(&handler.crowd));
     let outbox = Outbox::default();
     let gathered = GatheredStream::new(stream, outbox.clone());
     let stream = TappedStream { stream: gathered.clone(), tap: PrefaceTap::new(begun.clone()) };
     let stream = TappedStream { stream, tap: FloodTap::new() };
     let stream = TappedStream { stream, tap: SettingsTap::new(outbox.clone()) };
-    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler, outbox)));
+    let mut connection =
+        Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler, outbox, streams.clone())));
     tokio::select! {
-        ended = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)) => return ended,
+        ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx)) => return ended,
         () = begun.is_late() => return Ok(()),
-        () = app.crowd.outlasts_idle(|| streams.idle_since()) => {
+        () = streams.cut() => return Ok(()),
+        () = streams.refused() => {}
+        () = crowd.outlasts_idle(|| streams.idle_since()) => {
             connection.as_mut().graceful_shutdown();
             // The connection is idle, so it ends as soon as its client has read that.
-            let ended = poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx));
+            let ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx));
             return timeout(GOODBYE_WAIT, ended).await.unwrap_or(Ok(()));
         }
         _ = closed.changed() => {}
@@ -82,10 +89,15 @@ pub(super) async fn serve<S: Socket>(
         return Ok(());
     }
     connection.as_mut().graceful_shutdown();
-    poll_fn(|cx| gathered.poll_turn(connection.as_mut(), cx)).await
+    tokio::select! {
+        ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx)) => ended,
+        () = streams.cut() => Ok(()),
+        // A client that does not confirm the end may still open streams.
+        () = streams.idle_for(GOODBYE_WAIT) => Ok(()),
+    }
 }
 
-/// Time for an idle client to confirm that its connection ends, while other clients wait for its slot.
+/// Time for an idle client to confirm that its connection ends.
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 
 /// Answers requests with paged bodies.
@@ -94,11 +106,12 @@ struct Pages {
     /// Memory budget for the request bodies of all streams together.
     room: Room,
     outbox: Outbox,
+    streams: Streams,
 }
 
 impl Pages {
-    fn new(handler: Handler, outbox: Outbox) -> Self {
-        Self { handler, room: Room::of_connection(), outbox }
+    fn new(handler: Handler, outbox: Outbox, streams: Streams) -> Self {
+        Self { handler, room: Room::of_connection(), outbox, streams }
     }
 }
 
@@ -109,14 +122,18 @@ impl Service<Request<Incoming>> for Pages {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.room.clone());
-        let (answer, outbox) = (self.handler.answer(request), self.outbox.clone());
+        let (answer, outbox, streams) = (self.handler.answer(request), self.outbox.clone(), self.streams.clone());
         Box::pin(async move {
-            let response = answer.await;
+            let mut response = answer.await;
+            if let Some(owner) = response.extensions_mut().remove::<StreamOwner>() {
+                streams.note_owner(&owner);
+                overdue::set_owner(owner);
+            }
             if let Some(term) = response.body().term() {
                 overdue::set_term(term);
             }
             // hyper does not poll the body before the window opens.
-            overdue::note_given();
+            overdue::note_given(0);
             Ok(response.map(|body| PagedBody::new(body, outbox)))
         })
     }

@@ -1,6 +1,9 @@
 //! Requests that the server refuses early, and their logs and metrics.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use cache_server::{Server as InProcess, config::Config};
 use http::Method;
@@ -13,7 +16,7 @@ use tests::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::{Instant, sleep, timeout},
 };
 
@@ -224,8 +227,15 @@ async fn requests_whose_client_leaves_are_counted_and_logged() {
     assert!(log.contains("request aborted verb=\"LIST\" resource=\"configmaps\"") && log.contains(&path), "{log}");
 }
 
-/// Goal: idle clients do not block others. Method: every connection of a small server is taken by a client that is
-/// silent, stops in a request head, or sent one request; then another client connects.
+/// Connects from one of this machine's addresses.
+async fn connect_from(own: u8, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::new(127, 0, 0, own), 0).into()).expect("all of 127.0.0.0/8 is this machine");
+    socket.connect(address).await.expect("it listens")
+}
+
+/// Goal: idle clients do not block others. Method: every connection of a small server is taken by a client of another
+/// address that is silent, stops in a request head, or sent one request; then another client connects.
 #[tokio::test]
 async fn idle_clients_make_room_within_seconds_when_there_is_none() {
     let listen = ([127, 0, 0, 1], 0).into();
@@ -235,9 +245,9 @@ async fn idle_clients_make_room_within_seconds_when_there_is_none() {
         tokio::spawn(server.serve(std::future::pending()));
         let mut idle = Vec::new();
         for index in 0..12 {
-            let mut stream = TcpStream::connect(address).await.unwrap();
+            let mut stream = connect_from(2 + index, address).await;
             let begun = ["", "GET /livez HTTP/1.1\r\nHo", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "PRI "];
-            stream.write_all(begun[index % begun.len()].as_bytes()).await.unwrap();
+            stream.write_all(begun[usize::from(index) % begun.len()].as_bytes()).await.unwrap();
             idle.push(stream);
         }
         (Client::new(address), idle)
@@ -254,4 +264,43 @@ async fn idle_clients_make_room_within_seconds_when_there_is_none() {
     let mut start = [0; 12];
     timeout(LINE_WAIT, silent.read_exact(&mut start)).await.expect("an answer").expect("it is open");
     assert_eq!(&start, b"HTTP/1.1 200");
+}
+
+/// Goal: one address does not keep others out, and its own clients get in once its idle connections ended. Method: an
+/// address opens more connections than a small server has, and sends nothing.
+#[tokio::test]
+async fn one_address_leaves_connections_to_others() {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let server = InProcess::bind(Config { listen, connections_max: 20, ..Config::default() }).await.unwrap();
+    let address = server.local_addr();
+    tokio::spawn(server.serve(std::future::pending()));
+    let mut silent = Vec::new();
+    for _ in 0..30 {
+        silent.push(connect_from(2, address).await);
+    }
+    let began = Instant::now();
+    for _ in 0..10 {
+        Client::new(address).get("/livez").await.with_code(200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "others wait for no idle connection");
+    // Four fifths of the connections are those of the address; further ones are closed.
+    let is_closed = async |stream: &mut TcpStream| {
+        matches!(timeout(Duration::from_millis(300), stream.read(&mut [0])).await, Ok(Ok(0) | Err(_)))
+    };
+    let mut closed = 0;
+    for stream in &mut silent {
+        closed += usize::from(is_closed(stream).await);
+    }
+    assert_eq!(closed, 14);
+    let answered = async {
+        loop {
+            let mut stream = connect_from(2, address).await;
+            let sent = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+            if sent.is_ok() && matches!(stream.read(&mut [0]).await, Ok(1)) {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), answered).await.expect("idle connections make room");
 }

@@ -1,23 +1,30 @@
 //! Resets HTTP/2 streams whose client does not read: watches once they are past their term, other responses after
-//! [`HTTP2_STREAM_STUCK`]. hyper polls a body only after the previous frame was accepted, so a body cannot end itself
+//! [`HTTP2_STREAM_STUCK`]. Ends the connection of a client that does not read, if the caller already has its part of the
+//! unread bytes of all connections ([`HTTP2_UNREAD_BYTES_MAX`](crate::limits::HTTP2_UNREAD_BYTES_MAX)).
+//!
+//! hyper polls a body only after the previous frame was accepted, so a body cannot end itself
 //! while its stream's window is closed.
 //!
-//! hyper hands each stream to an executor as one future, which polls the service and later the body. [`Streams`] runs
+//! hyper hands each stream to an executor as one future, which polls the service and later the body. [`run`] polls
 //! that future beside a clock that service and body set from within. Dropping the future resets this stream only; bytes
 //! that h2 already holds stay until the client takes them or leaves.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
     future::poll_fn,
     pin::{Pin, pin},
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{access::lease::WatchTerm, limits::HTTP2_STREAM_STUCK};
+use crate::{
+    access::{
+        lease::WatchTerm,
+        shares::{StreamOwner, UnreadBytes},
+    },
+    limits::{HTTP2_STREAM_BYTES, HTTP2_STREAM_STUCK, HTTP2_STREAM_STUCK_SHORT},
+};
 
 tokio::task_local! {
     static CLOCK: StreamClock;
@@ -28,88 +35,87 @@ tokio::task_local! {
 struct StreamClock {
     /// Term of a watch. Empty for other requests.
     term: OnceCell<WatchTerm>,
-    /// Time since which the client has not accepted the next bytes; `None` while it waits for the server, and for watches
-    /// whose term is limited.
-    given: Cell<Option<Instant>>,
+    /// Owner of the response; unset before it, and for requests that are not answered by `http`.
+    owner: OnceCell<StreamOwner>,
+    /// Time since which the client has not accepted the next bytes, and their number; `None` while it waits for the server.
+    given: Cell<Option<(Instant, usize)>>,
+    /// These bytes in the owner's part, once the client did not accept them at once.
+    unread: RefCell<Option<UnreadBytes>>,
 }
 
-/// Sets the term of the watch on this task's stream. Has no effect outside of [`Streams`].
+impl StreamClock {
+    /// Takes the waiting bytes from the owner's part. Returns when they have waited for too long, and what ends then; `None`
+    /// if none wait, or if the term of a watch decides.
+    fn limit(&self) -> Option<(Instant, StreamCut)> {
+        let (since, bytes) = self.given.get()?;
+        let mut unread = self.unread.borrow_mut();
+        if unread.is_none()
+            && let Some(owner) = self.owner.get()
+        {
+            *unread = owner.hold_unread(HTTP2_STREAM_BYTES + bytes);
+            if unread.is_none() && owner.ends_connection() {
+                // h2 has only the head of the response.
+                return Some((since, StreamCut::Stream));
+            }
+            if unread.is_none() {
+                return Some((since + HTTP2_STREAM_STUCK_SHORT, StreamCut::Connection));
+            }
+        }
+        let ends_by_itself = self.term.get().is_some_and(WatchTerm::is_limited);
+        (!ends_by_itself).then(|| (since + HTTP2_STREAM_STUCK, StreamCut::Stream))
+    }
+}
+
+/// Sets the term of the watch on this task's stream. Has no effect outside of [`run`].
 pub(super) fn set_term(term: WatchTerm) {
     let _ = CLOCK.try_with(|clock| clock.term.set(term));
 }
 
-/// Notes that hyper polls the body of this task's stream: the client has accepted all bytes before.
-pub(super) fn note_polled() {
-    let _ = CLOCK.try_with(|clock| clock.given.set(None));
+/// Sets the owner of the response on this task's stream. Has no effect outside of [`run`].
+pub(super) fn set_owner(owner: StreamOwner) {
+    let _ = CLOCK.try_with(|clock| clock.owner.set(owner));
 }
 
-/// Notes that bytes of the response on this task's stream wait for the client. Has no effect on a watch whose term is
-/// limited.
-pub(super) fn note_given() {
+/// Notes that hyper polls the body of this task's stream: the client has accepted all bytes before.
+pub(super) fn note_polled() {
     let _ = CLOCK.try_with(|clock| {
-        if !clock.term.get().is_some_and(WatchTerm::is_limited) {
-            clock.given.set(Some(Instant::now()));
-        }
+        clock.given.set(None);
+        clock.unread.take();
     });
 }
 
-/// Executor for the streams of a connection. Clones share their count.
-#[derive(Clone, Debug)]
-pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
-
-#[derive(Debug)]
-struct OpenStreams {
-    count: usize,
-    /// Time at which the count last became zero, or the connection began.
-    idle_since: Instant,
+/// Notes that the head and `bytes` of the response on this task's stream wait for the client.
+pub(super) fn note_given(bytes: usize) {
+    let _ = CLOCK.try_with(|clock| clock.given.set(Some((Instant::now(), bytes))));
 }
 
-impl Streams {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(OpenStreams { count: 0, idle_since: Instant::now() })))
-    }
-
-    /// Returns the start of the connection's idle time; `None` while a stream is open.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        let open = self.0.lock();
-        (open.count == 0).then_some(open.idle_since)
-    }
+/// True while the unread responses of all connections are many.
+pub(super) fn is_short() -> bool {
+    CLOCK.try_with(|clock| clock.owner.get().is_some_and(StreamOwner::is_short)).unwrap_or_default()
 }
 
-/// Counts a stream until dropped.
-struct StreamCount(Streams);
-
-impl StreamCount {
-    fn new(streams: &Streams) -> Self {
-        streams.0.lock().count += 1;
-        Self(streams.clone())
-    }
+/// Why a stream ended before its response was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamCut {
+    /// The stream alone: its watch is over, its client has not read for [`HTTP2_STREAM_STUCK`], or its caller was refused.
+    Stream,
+    /// Its connection: the caller has no part left.
+    Connection,
 }
 
-impl Drop for StreamCount {
-    fn drop(&mut self) {
-        let mut open = self.0.0.lock();
-        open.count -= 1;
-        if open.count == 0 {
-            open.idle_since = Instant::now();
-        }
-    }
-}
-
-impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        let count = StreamCount::new(self);
-        tokio::spawn(CLOCK.scope(StreamClock::default(), async move {
-            let _count = count;
+/// Runs the future of a stream until it ends, or has to.
+pub(super) async fn run(stream: impl Future) -> Option<StreamCut> {
+    CLOCK
+        .scope(StreamClock::default(), async move {
             let stream = pin!(stream);
             tokio::select! {
                 biased;
-                _ = stream => {}
-                () = over() => tracing::debug!("stalled watch reset"),
-                () = unread() => tracing::debug!("unread response reset"),
+                _ = stream => None,
+                () = over() => Some(StreamCut::Stream),
+                cut = unread() => Some(cut),
             }
-        }));
-    }
+        })
+        .await
 }
 
 /// Resolves at the end of this task's term, once one is set. No timer exists before that.
@@ -120,27 +126,28 @@ async fn over() {
     term.await.over().await;
 }
 
-/// Resolves once the client has left the next bytes unread for [`HTTP2_STREAM_STUCK`]. A timer exists only for clients
-/// that do not read at once.
-async fn unread() {
+/// Resolves once the client has left the next bytes unread for too long. A timer exists only for clients that do not read at
+/// once.
+async fn unread() -> StreamCut {
     let mut timer = None;
-    poll_fn(|cx| poll_unread(&mut timer, cx)).await;
+    poll_fn(|cx| poll_unread(&mut timer, cx)).await
 }
 
-fn poll_unread(timer: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_unread(timer: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<StreamCut> {
     loop {
-        let due = CLOCK.with(|clock| clock.given.get()).map(|given| given + HTTP2_STREAM_STUCK);
-        let Some(sleep) = timer else {
-            let Some(due) = due else { return Poll::Pending };
-            *timer = Some(Box::pin(sleep_until(due)));
-            continue;
+        let Some((at, cut)) = CLOCK.with(StreamClock::limit) else {
+            timer.take_if(|timer| timer.is_elapsed());
+            return Poll::Pending;
         };
-        // Moved only when it fires, because the time moves with each frame.
-        ready!(sleep.as_mut().poll(cx));
-        match due {
-            Some(due) if due <= Instant::now() => return Poll::Ready(()),
-            Some(due) => sleep.as_mut().reset(due),
-            None => *timer = None,
+        if at <= Instant::now() {
+            return Poll::Ready(cut);
         }
+        let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if at < sleep.deadline() {
+            sleep.as_mut().reset(at);
+        }
+        // Moved to a later time only when it fires, because the time moves with each frame.
+        ready!(sleep.as_mut().poll(cx));
+        sleep.as_mut().reset(at.max(Instant::now()));
     }
 }

@@ -1,7 +1,8 @@
 //! Splits a response body into pages, each of which is one frame to h2.
 //!
 //! INVARIANT: paging does not change the bytes, and available bytes are never held back to fill a page. INVARIANT: the
-//! pages of one connection that h2 holds have at most [`HTTP2_UNSENT_BYTES`] and two small pages for each stream.
+//! pages of one connection that h2 holds have at most [`HTTP2_UNSENT_BYTES`] and two small pages for each stream; all pages are
+//! small while the unread responses of all connections are many.
 //!
 //! A page shows h2 filler bytes in the place of its slices, see [`super::gather`].
 
@@ -101,7 +102,7 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<DataPage>, BodyError>>> {
         let Self { body, rest, outbox } = &mut *self;
         overdue::note_polled();
-        let page_bytes = page_bytes(outbox.unsent());
+        let page_bytes = if overdue::is_short() { HTTP2_SMALL_PAGE_BYTES } else { page_bytes(outbox.unsent()) };
         while rest.bytes() < page_bytes && !body.is_end_stream() {
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -119,7 +120,7 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
         if rest.is_empty() {
             return Poll::Ready(None);
         }
-        overdue::note_given();
+        overdue::note_given(rest.bytes());
         // Up to twice the size: a batch ends with the event that reaches its size.
         let page = rest.split_to(if rest.bytes() < 2 * page_bytes { rest.bytes() } else { page_bytes });
         Poll::Ready(Some(Ok(Frame::data(DataPage::new(page, outbox)))))

@@ -28,9 +28,13 @@ fn connect() -> (DuplexStream, watch::Sender<()>) {
 }
 
 fn connect_to(app: Arc<App>) -> (DuplexStream, watch::Sender<()>) {
+    connect_by(Handler::of_tests(app))
+}
+
+fn connect_by(handler: Handler) -> (DuplexStream, watch::Sender<()>) {
     let (ours, client) = duplex(64 << 10);
     let (closing, closed) = watch::channel(());
-    tokio::spawn(serve(ours, Handler::of_tests(app), closed));
+    tokio::spawn(serve(ours, handler, closed));
     (client, closing)
 }
 
@@ -199,10 +203,12 @@ async fn a_list_that_is_not_read_is_reset() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_ends_while_few_slots_are_free() {
     let app = Arc::new(App::new(Config::default()));
-    let (mut client, _closing) = connect_to(Arc::clone(&app));
+    let handler = Handler::of_tests(app);
+    let crowd = Arc::clone(&handler.crowd);
+    let (mut client, _closing) = connect_by(handler);
     client.write_all(&[PREFACE, EMPTY_SETTINGS, &get(1, "/livez")].concat()).await.unwrap();
     while frame(&mut client).await.expect("is answered").0 != HEADERS {}
-    app.crowd.note(&tokio::sync::Semaphore::new(1), 1_000);
+    crowd.set(true);
     let ended = async {
         while let Some((kind, ..)) = frame(&mut client).await {
             if kind == GOAWAY {
