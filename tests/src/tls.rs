@@ -173,6 +173,18 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
+    /// Trusts the authority whose certificate is the last one of a file, such as [`Files::cert`].
+    pub fn of_issuer(file: &Path) -> Self {
+        let mut roots = RootCertStore::empty();
+        let issuer = CertificateDer::pem_file_iter(file).expect("a file").last().expect("a certificate");
+        roots.add(issuer.expect("PEM")).expect("a certificate");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        Self { config: config.with_no_client_auth() }
+    }
+
     /// Opens a stream to `address` with a protocol of `alpn`.
     ///
     /// # Errors

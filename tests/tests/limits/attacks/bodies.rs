@@ -9,7 +9,6 @@ use serde_json::json;
 use tests::{
     http::{Client, MERGE_PATCH},
     objects::configmap,
-    process::Server,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::Size;
+use super::{Size, victim::Victim};
 
 const MIB: usize = 1 << 20;
 
@@ -33,7 +32,7 @@ fn repeated(head: &str, item: &str, bytes: usize, tail: &str) -> Bytes {
 }
 
 /// Posts JSON objects of up to 2.9 MiB whose values are small as text and large in memory.
-pub(crate) async fn amplified_json(server: &Server, size: Size) {
+pub(crate) async fn amplified_json(server: &Victim, size: Size) {
     let head = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"amplified"},"x":["#;
     for item in [r#"{"":{}}"#, r#"{"":0}"#, "0", "[]"] {
         let body = repeated(head, item, size.of(29 * MIB / 10, 300_000), "]}");
@@ -42,7 +41,7 @@ pub(crate) async fn amplified_json(server: &Server, size: Size) {
 }
 
 /// Sends a merge patch with such values.
-pub(crate) async fn amplified_patch(server: &Server, size: Size) {
+pub(crate) async fn amplified_patch(server: &Victim, size: Size) {
     let client = server.client();
     client.post("/api/v1/namespaces/default/configmaps", configmap("patched").body()).await;
     let body = repeated(r#"{"x":["#, r#"{"":0}"#, size.of(3 * MIB - 100, 300_000), "]}");
@@ -50,7 +49,7 @@ pub(crate) async fn amplified_patch(server: &Server, size: Size) {
 }
 
 /// Posts a protobuf pod that consists of empty containers.
-pub(crate) async fn amplified_protobuf(server: &Server, size: Size) {
+pub(crate) async fn amplified_protobuf(server: &Victim, size: Size) {
     let varint = |mut value: usize| {
         let mut bytes = Vec::new();
         while value >= 0x80 {
@@ -71,7 +70,7 @@ pub(crate) async fn amplified_protobuf(server: &Server, size: Size) {
 }
 
 /// Creates large objects continuously from several clients.
-pub(crate) async fn large_posts(server: &Server, size: Size) {
+pub(crate) async fn large_posts(server: &Victim, size: Size) {
     let rounds = size.of(20, 2);
     let body = repeated(
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"large-"},"x":["#,
@@ -89,7 +88,7 @@ pub(crate) async fn large_posts(server: &Server, size: Size) {
 }
 
 /// Sends bodies without their last byte, and bodies in chunks of one byte.
-pub(crate) async fn held(server: &Server, size: Size) {
+pub(crate) async fn held(server: &Victim, size: Size) {
     let held = join_all((0..size.of(800, 40)).map(|_| hold(server, 3 * MIB, 3 * MIB, false))).await;
     let chunked = join_all((0..size.of(20, 4)).map(|_| hold(server, 3 * MIB, size.of(3 * MIB, 100_000), true))).await;
     sleep(Duration::from_millis(size.of(3_000, 300) as u64)).await;
@@ -97,11 +96,13 @@ pub(crate) async fn held(server: &Server, size: Size) {
 }
 
 /// Opens a request with a body of `bytes`, and sends the first `sent` of it but never the last.
-async fn hold(server: &Server, bytes: usize, sent: usize, chunked: bool) -> Option<TcpStream> {
+async fn hold(server: &Victim, bytes: usize, sent: usize, chunked: bool) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(server.address()).await.ok()?;
     let framing = if chunked { "transfer-encoding: chunked".to_owned() } else { format!("content-length: {bytes}") };
+    let authorization = server.authorization().unwrap_or_default();
     let head = format!(
-        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{framing}\r\n\r\n",
+        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: {}\r\nauthorization: {authorization}\r\n\
+         content-type: application/json\r\n{framing}\r\n\r\n",
         server.address()
     );
     let body = if chunked { b"1\r\n \r\n".repeat(sent.min(bytes) - 1) } else { vec![b' '; sent.min(bytes) - 1] };
@@ -115,7 +116,7 @@ async fn hold(server: &Server, bytes: usize, sent: usize, chunked: bool) -> Opti
 }
 
 /// Posts definitions that are invalid in tens of thousands of places.
-pub(crate) async fn wrong_everywhere(server: &Server, size: Size) {
+pub(crate) async fn wrong_everywhere(server: &Victim, size: Size) {
     let names: Vec<_> = (0..size.of(60_000, 5_000)).map(|index| format!("Bad_{index}")).collect();
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -133,7 +134,7 @@ pub(crate) async fn wrong_everywhere(server: &Server, size: Size) {
 }
 
 /// Opens connections that never finish their request head.
-pub(crate) async fn unfinished_heads(server: &Server, size: Size) {
+pub(crate) async fn unfinished_heads(server: &Victim, size: Size) {
     let opening = (0..size.of(3_000, 200)).map(|_| async {
         let mut stream = TcpStream::connect(server.address()).await.ok()?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").await.ok()?;
@@ -149,14 +150,14 @@ pub(crate) async fn unfinished_heads(server: &Server, size: Size) {
 }
 
 /// Opens and closes connections.
-pub(crate) async fn connects(server: &Server, size: Size) {
+pub(crate) async fn connects(server: &Victim, size: Size) {
     for _ in 0..size.of(400, 10) {
         join_all((0..100).map(|_| TcpStream::connect(server.address()))).await;
     }
 }
 
 /// Sends random bytes on new connections.
-pub(crate) async fn garbage(server: &Server, size: Size) {
+pub(crate) async fn garbage(server: &Victim, size: Size) {
     let mut rng = fastrand::Rng::with_seed(7);
     for _ in 0..size.of(5_000, 100) {
         let Ok(mut stream) = TcpStream::connect(server.address()).await else { continue };

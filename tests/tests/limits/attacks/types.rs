@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 use tests::{
     http::{Client, with_query},
     objects::{configmap, namespace},
-    process::Server,
 };
 use tokio::time::sleep;
 
-use super::Size;
+use super::{Size, victim::Victim};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -46,7 +45,7 @@ pub(crate) async fn create_wide(client: Client, size: Size) {
 }
 
 /// Requests such tables.
-pub(crate) async fn wide_rows(server: &Server, size: Size) {
+pub(crate) async fn wide_rows(server: &Victim, size: Size) {
     let client = server.client();
     create_wide(client, size).await;
     let tables = (0..4).map(|_| client.get_with("/apis/example.com/v1/wides", &[("accept", AS_TABLE)]));
@@ -56,7 +55,7 @@ pub(crate) async fn wide_rows(server: &Server, size: Size) {
 }
 
 /// Creates and deletes definitions; their metrics must disappear.
-pub(crate) async fn definitions_churn(server: &Server, size: Size) {
+pub(crate) async fn definitions_churn(server: &Victim, size: Size) {
     let client = server.client();
     let series = async || client.get("/metrics").await.with_code(200).text().lines().count();
     let before = series().await;
@@ -79,7 +78,7 @@ pub(crate) async fn definitions_churn(server: &Server, size: Size) {
 }
 
 /// Posts a definition with ten thousand versions, and further definitions after it.
-pub(crate) async fn many_versions(server: &Server, size: Size) {
+pub(crate) async fn many_versions(server: &Victim, size: Size) {
     let client = server.client();
     let mut many = definition("many", 0);
     let first = many["spec"]["versions"][0].clone();
@@ -99,7 +98,7 @@ pub(crate) async fn many_versions(server: &Server, size: Size) {
 }
 
 /// Opens watches and lists with selectors of thousands of conditions.
-pub(crate) async fn long_selectors(server: &Server, size: Size) {
+pub(crate) async fn long_selectors(server: &Victim, size: Size) {
     let client = server.client();
     let selector = |seed: usize, bytes: usize| {
         let values: Vec<_> = (0..bytes / 8).map(|index| format!("{seed:03}{index:04}")).collect();
@@ -119,7 +118,7 @@ pub(crate) async fn long_selectors(server: &Server, size: Size) {
 }
 
 /// Creates large namespaces that look as if they were being deleted, and deletes others.
-pub(crate) async fn false_marks(server: &Server, size: Size) {
+pub(crate) async fn false_marks(server: &Victim, size: Size) {
     let client = server.client();
     let note = "x".repeat(size.of(200_000, 20_000));
     for index in 0..size.of(150, 10) {
@@ -131,7 +130,7 @@ pub(crate) async fn false_marks(server: &Server, size: Size) {
 }
 
 /// Creates many namespaces and deletes some.
-pub(crate) async fn many_namespaces(server: &Server, size: Size) {
+pub(crate) async fn many_namespaces(server: &Victim, size: Size) {
     let client = server.client();
     for start in (0..size.of(20_000, 200)).step_by(50) {
         let create = (start..start + 50).map(async |index| {
