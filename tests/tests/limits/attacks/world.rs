@@ -93,7 +93,7 @@ impl World {
         self.client.with_token(token)
     }
 
-    /// What the attackers know of this server.
+    /// Returns the server as its attackers see it.
     pub(crate) fn victim(&self, way: Way, by: By) -> Victim {
         let tokens = match by {
             By::Nobody => Vec::new(),
