@@ -165,7 +165,7 @@ async fn secrets_inside_of_objects_and_texts_are_in_no_record() {
     }
     // The template is no Secret any more, and `plain` never was one.
     let plain = json!({"metadata": {"labels": {"a": "b"}}});
-    client.post(CONFIGMAPS, &configmap("plain").body()).await.with_code(201);
+    client.post(CONFIGMAPS, configmap("plain").body()).await.with_code(201);
     for (id, path) in [("other", v), ("plain", format!("{CONFIGMAPS}/plain"))] {
         let headers = [("audit-id", id), ("content-type", MERGE_PATCH)];
         client.send(Client::request(Method::PATCH, &path, &headers, plain.to_string().into())).await.with_code(200);
