@@ -6,7 +6,7 @@
 //!
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
 //! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
-//! the caller lacks, `review` answers objects that are questions. These files read and store; `api_rules::object` decides
+//! the caller lacks, `nodes` writes of nodes that concern others, `review` answers objects that are questions. These files read and store; `api_rules::object` decides
 //! what a write does, and lists the differences from kube-apiserver.
 
 mod answer;
@@ -17,6 +17,7 @@ mod create;
 mod delete;
 mod grants;
 mod intake;
+mod nodes;
 mod patch;
 mod review;
 mod scale;

@@ -1,14 +1,16 @@
 //! The node authorizer: a node reads itself, its own pods, and the objects that they refer to.
 //!
-//! INVARIANT: a node gains access only by an object that another party wrote: mirror pods, which nodes write, refer to
-//! nothing.
+//! INVARIANT: a node gains access only by an object that another party wrote: [`restriction`] lets it create no pod but
+//! mirror pods, which refer to nothing, and lets no status that it writes name further objects.
 //!
-//! In reading order: `object` (the references of pods and volumes), `graph` (all of them, by node), and the rules, here.
+//! In reading order: `object` (the references of pods and volumes), `graph` (all of them, by node), the rules for requests,
+//! here, and [`restriction`], the rules for the content of writes.
 //!
 //! Source: Kubernetes `plugin/pkg/auth/authorizer/node`.
 
 mod graph;
 mod object;
+pub mod restriction;
 #[cfg(test)]
 mod tests;
 

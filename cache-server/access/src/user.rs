@@ -24,7 +24,7 @@ pub const NODES: &str = "system:nodes";
 /// Name of callers on a server without any authentication, as on kube-apiserver's former insecure port.
 const UNSECURED: &str = "system:unsecured";
 
-const NODE_PREFIX: &str = "system:node:";
+pub(crate) const NODE_PREFIX: &str = "system:node:";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 

@@ -209,6 +209,11 @@ impl Authorizer {
         })
     }
 
+    /// True if the content of writes by nodes is restricted: where the node authorizer decides about their requests.
+    pub(crate) fn restricts_nodes(&self) -> bool {
+        self.modes.contains(&AuthorizationMode::Node)
+    }
+
     /// True if roles and bindings decide.
     pub(crate) fn has_roles(&self) -> bool {
         self.modes.contains(&AuthorizationMode::Rbac)

@@ -90,7 +90,7 @@ pub(crate) enum DeleteError {
     /// The task that deletes the object ended early.
     #[error("the deletion was not finished")]
     Unfinished,
-    /// The object with its mark cannot be stored.
+    /// Its writer may not delete the object, or the object with its mark cannot be stored.
     #[error("{}", .0.message)]
     Refused(Box<Status>),
     /// The cache is not ready.
@@ -122,7 +122,7 @@ pub(crate) async fn delete_listed(
 ) -> Result<bool, DeleteError> {
     let target = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
     let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
-    match delete(stored, &target, &options).await {
+    match delete(stored, &target, &options, &|_| Ok(())).await {
         Ok(deleted) => Ok(deleted.is_gone),
         // The precondition is the uid alone, so the listed object is gone.
         Err(DeleteError::NotFound | DeleteError::Precondition(_)) => Ok(true),
@@ -130,7 +130,10 @@ pub(crate) async fn delete_listed(
     }
 }
 
-/// Deletes one object. Not cancel safe between the mark and the removal: an object that is marked and never removed stays.
+/// Refuses the deletion of an object that its writer may not delete.
+pub(crate) type AdmitDeletion<'a> = dyn Fn(&Object) -> Result<(), Status> + Sync + 'a;
+
+/// Deletes one object, if `admit` allows it. Not cancel safe between the mark and the removal: an object that is marked and never removed stays.
 ///
 /// # Errors
 /// [`DeleteError`].
@@ -138,6 +141,7 @@ pub(crate) async fn delete(
     stored: DeleteContext<'_>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
+    admit: &AdmitDeletion<'_>,
 ) -> Result<DeleteOutcome, DeleteError> {
     if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
         return Err(DeleteError::Protected);
@@ -145,6 +149,7 @@ pub(crate) async fn delete(
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = Current::read(stored.caches, place).await?;
         check_preconditions(&current, options)?;
+        admit(&current.object).map_err(|status| DeleteError::Refused(Box::new(status)))?;
         let plan = deletion::plan(place.ty, &current.object, options, clock::whole_seconds());
         let is_gone = plan.goes && !options.dry_run;
         let at_once = plan.at_once;

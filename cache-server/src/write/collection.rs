@@ -15,7 +15,7 @@ use informer_serving::{
 };
 use watch_cache::Entry;
 
-use super::delete;
+use super::{delete, nodes};
 use crate::{
     app::LocalApp,
     read::{
@@ -79,7 +79,7 @@ async fn delete_each(
         // The uid precondition protects a new object with a listed object's name.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
         let one = DeleteOptions { uid, ..options.clone() };
-        match delete::remove(&app.caches, app.store, &place, &one).await {
+        match delete::remove(&app.caches, app.store, &place, &one, nodes::writer(app)).await {
             Ok(_) | Err(DeleteError::NotFound) => {}
             // The listed object is deleted: another one has its name.
             Err(DeleteError::Precondition(_)) if !asks => {}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_rules::object::{
-    WriteTarget,
+    Object, WriteTarget,
     draft::bounded_draft,
     options::Options,
     update::{RequestedChange, UpdatePlan, plan},
@@ -13,7 +13,7 @@ use informer_serving::status::{Status, StatusExt as _};
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    grants,
+    grants, nodes,
 };
 use crate::{
     app::LocalApp,
@@ -85,7 +85,8 @@ pub(super) async fn attempt(
     // Only the whole object shows if a part of it belongs to a Secret inside.
     let seen_by = app.audit.filter(|_| current.is_whole);
     seen_by.inspect(|audit| audit.note_whole(&current.object));
-    let plan = plan(place, &current.object, change, options, &now, warnings)?;
+    let admit = |sent: &Object| nodes::check_update(app, place, &current.object, sent);
+    let plan = plan(place, &current.object, change, &admit, options, &now, warnings)?;
     if let (Some(audit), UpdatePlan::Put(next) | UpdatePlan::Delete(next)) = (seen_by, &plan) {
         audit.note_whole(next);
     }

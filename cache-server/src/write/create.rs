@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use access_rules::request_info::{RequestInfo, ResourceAttributes};
 use api_rules::{
     object::{
         Object, WriteRequest, WriteTarget,
@@ -21,12 +22,13 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit, grants,
+    commit, grants, nodes,
 };
 use crate::{
     app::LocalApp,
     clock, ids, status,
     storage::{Expect, Txn, WriteError},
+    upstream::own_requests::QuestionOrigin,
 };
 
 /// Number of generated names that may be taken before the create fails.
@@ -49,6 +51,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     let mut sent = read_valid(&registry, ty, request.content_type, request.body, options.validation, &mut warnings)?;
     metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut sent)?;
     refuse_ending(app, ty, &sent)?;
+    nodes::check_create(app, ty, &sent).await?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
     let mut names_left = if generates { NAMES_MAX } else { 1 };
@@ -131,7 +134,11 @@ fn inherit(ty: &ResourceType, replaced: &Object, object: &mut Object) {
     }
 }
 
-/// Creates the object that an update or apply did not find; `None` if another client created it meanwhile.
+/// Creates the object that an update or apply did not find; `None` if another client created it meanwhile. The caller needs
+/// the right to create it too.
+///
+/// # Errors
+/// The Status to answer with.
 pub(super) async fn create_named(
     app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
@@ -143,13 +150,34 @@ pub(super) async fn create_named(
         audit.note_whole(&object);
     }
     refuse_ending(app, ty, &object)?;
+    nodes::check_create(app, ty, &object).await?;
     if let Some(error) = validation::check(ty, &mut object).mistyped {
         return Err(undecodable(&error));
     }
     let uid = ids::uuid().to_string();
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
+    check_right(app, ty, &object).await?;
     store(app, ty, &object, Expect::Absent, options).await
+}
+
+/// Returns `Ok` if the caller may create the object. Its request asked for the right to change one.
+///
+/// # Errors
+/// 403 if it may not; 429 while that cannot be decided.
+async fn check_right(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
+    let Some(caller) = app.caller else { return Ok(()) };
+    let resource = ResourceAttributes {
+        group: ty.group.clone(),
+        version: ty.version.clone(),
+        resource: ty.plural.clone(),
+        namespace: metadata::text(object, "namespace").to_owned(),
+        name: metadata::text(object, "name").to_owned(),
+        ..ResourceAttributes::default()
+    };
+    let info = RequestInfo { verb: "create".into(), path: String::new(), resource: Some(resource) };
+    // Boxed, so that the futures of all other writes have no room for it.
+    Box::pin(app.access.authorizer.authorize(caller, &info, QuestionOrigin::Request)).await
 }
 
 /// Refuses to create an object of a terminating definition or in a terminating namespace.

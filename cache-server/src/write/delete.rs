@@ -4,12 +4,16 @@
 
 use std::sync::Arc;
 
+use access_rules::node::restriction::NodeWriter;
 use api_rules::object::{Object, WriteRequest, WriteTarget, metadata, options::DeleteOptions};
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 
-use super::answer::{AnswerDocument, WriteAnswer};
+use super::{
+    answer::{AnswerDocument, WriteAnswer},
+    nodes,
+};
 use crate::{
     app::LocalApp,
     cacher::Caches,
@@ -27,7 +31,7 @@ pub(super) async fn delete(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     }
     let place = request.target()?;
     let options = DeleteOptions::read(request)?;
-    delete_one(&app.caches, app.store, &place, &options).await
+    delete_one(&app.caches, app.store, &place, &options, nodes::writer(app)).await
 }
 
 /// Deletes one object and answers with it, or with a Status, depending on its type.
@@ -36,8 +40,9 @@ async fn delete_one(
     storage: &Arc<dyn Store>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
+    node: Option<NodeWriter<'_>>,
 ) -> Result<WriteAnswer, Status> {
-    let deleted = remove(caches, storage, place, options).await;
+    let deleted = remove(caches, storage, place, options, node).await;
     let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
     let document = match last {
         LastState::Stored(entry) => AnswerDocument::Stored(entry),
@@ -51,22 +56,26 @@ async fn delete_one(
 }
 
 /// Removes an object. Objects with a grace period are marked and then removed; that runs in a task of its own, so that
-/// a client that disconnects in between does not leave the object terminating for ever.
+/// a client that disconnects in between does not leave the object terminating for ever. `node` is the node that asks for it.
 pub(super) async fn remove(
     caches: &Arc<Caches>,
     storage: &Arc<dyn Store>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
+    node: Option<NodeWriter<'_>>,
 ) -> Result<DeleteOutcome, DeleteError> {
     if place.ty.grace.is_none() {
-        return removal::delete(DeleteContext { caches, storage: &**storage }, place, options).await;
+        let admit = |old: &Object| node.map_or(Ok(()), |node| nodes::check_delete(node, place, old));
+        return removal::delete(DeleteContext { caches, storage: &**storage }, place, options, &admit).await;
     }
     let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
     let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
-    let options = options.clone();
+    let (options, node) = (options.clone(), node.map(|node| node.name().to_owned()));
     let deletion = tokio::spawn(async move {
         let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
-        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &options).await
+        let node = node.as_deref().map(NodeWriter::named);
+        let admit = |old: &Object| node.map_or(Ok(()), |node| nodes::check_delete(node, &place, old));
+        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &options, &admit).await
     });
     deletion.await.unwrap_or(Err(DeleteError::Unfinished))
 }
@@ -169,7 +178,7 @@ mod tests {
             let txn = Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put) };
             storage.write(txn).await.expect("is created");
             let options = DeleteOptions::default();
-            let mut deletion = Box::pin(delete_one(&caches, &storage, &place, &options));
+            let mut deletion = Box::pin(delete_one(&caches, &storage, &place, &options, None));
             for _ in 0..polls {
                 if deletion.as_mut().now_or_never().is_some() {
                     break;

@@ -11,7 +11,7 @@ use api_rules::object::{
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{answer::WriteAnswer, commit, create, grants};
+use super::{answer::WriteAnswer, commit, create, grants, nodes};
 use crate::{
     app::LocalApp,
     limits::WRITE_ATTEMPTS_MAX,
@@ -53,7 +53,7 @@ async fn replace_plainly(
     place: &WriteTarget<'_>,
     options: Options,
 ) -> Result<Option<WriteAnswer>, Status> {
-    if options.dry_run || grants::concern(place.ty) {
+    if options.dry_run || grants::concern(place.ty) || !nodes::may_replace(app, place) {
         return Ok(None);
     }
     let Some(text) = plain::text(request) else { return Ok(None) };

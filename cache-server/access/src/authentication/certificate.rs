@@ -6,11 +6,13 @@
 
 use std::net::IpAddr;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::digest::{SHA256, digest};
 use x509_cert::{
     certificate::{CertificateInner, Raw},
     der::{Decode as _, Tag, Tagged as _, asn1::ObjectIdentifier},
     ext::pkix::{SubjectAltName, name::GeneralName},
+    request::CertReq,
 };
 
 use super::claims::{CREDENTIAL_ID, TokenUser, UnixSeconds};
@@ -74,6 +76,29 @@ pub fn user(certificate: &[u8]) -> Result<TokenUser, CertificateError> {
     // A certificate is still valid in its last second.
     let expires = UnixSeconds::try_from(not_after).unwrap_or(UnixSeconds::MAX).saturating_add(1);
     Ok(TokenUser { user, expires })
+}
+
+/// Returns the common name in a request for a certificate: PEM in base64, as in a CertificateSigningRequest. Empty without
+/// one.
+///
+/// # Errors
+/// The problem, in kube-apiserver's words where that has its own.
+pub(crate) fn requested_name(request: &str) -> Result<String, &'static str> {
+    const LABEL: &str = "CERTIFICATE REQUEST";
+    let is_pem = "PEM block type must be CERTIFICATE REQUEST";
+    let decode = |text: &str| {
+        let text: String = text.split_ascii_whitespace().collect();
+        STANDARD.decode(text).map_err(|_| "it is no base64")
+    };
+    let pem = String::from_utf8(decode(request)?).map_err(|_| is_pem)?;
+    let block = pem.split_once("-----BEGIN CERTIFICATE REQUEST-----").and_then(|(_, rest)| rest.split_once("-----END"));
+    let (block, _) = block.filter(|(_, end)| end.trim_start().starts_with(LABEL)).ok_or(is_pem)?;
+    let parsed = CertReq::from_der(&decode(block)?).map_err(|_| "it is malformed")?;
+    let mut name = "";
+    for attribute in parsed.info.subject.iter().filter(|attribute| attribute.oid == COMMON_NAME) {
+        name = text(attribute.value.tag(), attribute.value.value()).ok_or("its common name is unreadable")?;
+    }
+    Ok(name.to_owned())
 }
 
 /// Returns the text of an attribute's value; `None` for other types, and encodings that are no text.

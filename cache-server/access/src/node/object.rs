@@ -4,14 +4,15 @@
 
 use std::collections::BTreeMap;
 
+use informer_serving::go::quote;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::graph::ReferencedKind;
 use crate::rbac::nullable;
 
 /// Annotation of pods that a node wrote.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The node of a pod, and the objects in its namespace that it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,8 @@ struct PodSpec {
     node_name: String,
     #[serde(deserialize_with = "nullable")]
     service_account_name: String,
+    #[serde(deserialize_with = "nullable")]
+    service_account: String,
     #[serde(deserialize_with = "nullable")]
     image_pull_secrets: Vec<NamedReference>,
     #[serde(deserialize_with = "nullable")]
@@ -127,23 +130,27 @@ impl PodReferences {
         if pod.node.is_empty() || metadata.annotations.contains_key(MIRROR) {
             return Ok(pod);
         }
-        pod.refer(ReferencedKind::ServiceAccount, &spec.service_account_name);
+        pod.refer_to_spec(name, &spec);
+        pod.refer_to_claims(&spec, &status);
+        Ok(pod)
+    }
+
+    fn refer_to_spec(&mut self, name: &str, spec: &PodSpec) {
+        self.refer(ReferencedKind::ServiceAccount, &spec.service_account_name);
         for secret in &spec.image_pull_secrets {
-            pod.refer(ReferencedKind::Secret, &secret.name);
+            self.refer(ReferencedKind::Secret, &secret.name);
         }
         let containers = [&spec.containers, &spec.init_containers, &spec.ephemeral_containers];
         for container in containers.into_iter().flatten() {
             let variables = container.env.iter().map(|variable| &variable.value_from);
             for source in variables.chain(&container.env_from) {
-                pod.refer(ReferencedKind::Secret, &source.secret_ref.name);
-                pod.refer(ReferencedKind::ConfigMap, &source.config_map_ref.name);
+                self.refer(ReferencedKind::Secret, &source.secret_ref.name);
+                self.refer(ReferencedKind::ConfigMap, &source.config_map_ref.name);
             }
         }
         for volume in &spec.volumes {
-            pod.refer_to_volume(name, volume);
+            self.refer_to_volume(name, volume);
         }
-        pod.refer_to_claims(&spec, &status);
-        Ok(pod)
     }
 
     fn refer(&mut self, kind: ReferencedKind, name: &str) {
@@ -191,6 +198,96 @@ impl PodReferences {
         }
         self.refer(ReferencedKind::ResourceClaim, &status.extended_resource_claim_status.resource_claim_name);
     }
+}
+
+/// Returns the kind of object that a pod refers to, in kube-apiserver's words; `None` if it refers to none.
+///
+/// # Errors
+/// One line about a pod of which that is not known.
+pub(super) fn api_reference(pod: &Map<String, Value>) -> Result<Option<&'static str>, String> {
+    let PodObject { spec, .. } =
+        PodObject::deserialize(pod).map_err(|error| format!("the pod is unreadable: {error}"))?;
+    let mut found = PodReferences::default();
+    found.refer_to_spec("", &spec);
+    let refers = |kind| found.references.iter().any(|(own, _)| *own == kind);
+    if refers(ReferencedKind::ServiceAccount) || !spec.service_account.is_empty() {
+        return Ok(Some("serviceaccounts"));
+    }
+    if refers(ReferencedKind::Secret) {
+        return Ok(Some("secrets"));
+    }
+    if refers(ReferencedKind::ConfigMap) {
+        return Ok(Some("configmaps"));
+    }
+    if !spec.resource_claims.is_empty() {
+        return Ok(Some("resourceclaims"));
+    }
+    // All sources of a volume count: nothing here refuses a volume with several of them.
+    for (source, value) in spec.volumes.iter().flatten().filter(|(_, value)| !value.is_null()) {
+        if let Some(resource) = volume_reference(source, value)? {
+            return Ok(Some(resource));
+        }
+    }
+    Ok(None)
+}
+
+/// Sources of volumes that need no object of the API, apart from secrets. `name` is no source.
+const PLAIN_SOURCES: [&str; 23] = [
+    "name",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cephfs",
+    "cinder",
+    "downwardAPI",
+    "emptyDir",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+
+/// Returns the kind of object that a source of a volume refers to.
+fn volume_reference(source: &str, value: &Value) -> Result<Option<&'static str>, String> {
+    Ok(match source {
+        "configMap" => Some("configmaps (via configmap volumes)"),
+        "secret" => Some("secrets (via secret volumes)"),
+        "csi" => Some("csidrivers (via CSI volumes)"),
+        "glusterfs" => Some("endpoints (via glusterFS volumes)"),
+        "persistentVolumeClaim" => Some("persistentvolumeclaims"),
+        "ephemeral" => Some("persistentvolumeclaims (via ephemeral volumes)"),
+        "azureFile" => Some("secrets (via azureFile volumes)"),
+        "projected" => {
+            let sources = value["sources"].as_array().into_iter().flatten().filter_map(Value::as_object);
+            let mut parts = sources.flatten().filter(|(_, value)| !value.is_null());
+            parts.find_map(|(part, _)| projected_reference(part).transpose()).transpose()?
+        }
+        plain if PLAIN_SOURCES.contains(&plain) => None,
+        other => return Err(format!("unknown volume type {}", quote(other))),
+    })
+}
+
+fn projected_reference(part: &str) -> Result<Option<&'static str>, String> {
+    Ok(match part {
+        "configMap" => Some("configmaps (via projected volumes)"),
+        "secret" => Some("secrets (via projected volumes)"),
+        "serviceAccountToken" => Some("serviceaccounts (via projected volumes)"),
+        "clusterTrustBundle" => Some("clustertrustbundles"),
+        "podCertificate" => Some("podcertificates"),
+        "downwardAPI" => None,
+        other => return Err(format!("unknown source {} of a projected volume", quote(other))),
+    })
 }
 
 impl VolumeReferences {

@@ -70,6 +70,10 @@ pub enum UpdatePlan {
     Delete(Object),
 }
 
+/// Refuses a change that its writer may not make, by the object as sent or patched: fields that the writer cannot change are
+/// restored after it.
+pub type Admit<'a> = dyn Fn(&Object) -> Result<(), Status> + 'a;
+
 /// Plans the change of `stored`. `now` is the time that the entry of an applying manager gets.
 ///
 /// # Errors
@@ -78,6 +82,7 @@ pub fn plan(
     place: &WriteTarget<'_>,
     stored: &Object,
     change: &RequestedChange<'_>,
+    admit: &Admit<'_>,
     options: Options,
     now: &str,
     warnings: &mut Vec<String>,
@@ -107,6 +112,7 @@ pub fn plan(
             stay(place, object)?
         }
     };
+    admit(&sent)?;
     check_version(place, stored, &sent)?;
     let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
     // The grace period is not awaited. Namespaces are deleted by the namespace controller once they are empty.
@@ -195,6 +201,7 @@ mod tests {
                 &place,
                 &object(self.stored.clone()),
                 change,
+                &|_| Ok(()),
                 Options::default(),
                 "2026-01-03T00:00:00Z",
                 &mut Vec::new(),

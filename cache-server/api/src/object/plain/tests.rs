@@ -63,7 +63,7 @@ impl Stored {
         let stored = serde_json::from_slice(&entry.object()).expect("a stored object");
         let next = read_valid(registry, ty, content_type, body, FieldValidation::Warn, &mut warnings).and_then(|_| {
             let sent = RequestedChange::Replace(SentObject::new(read()?, &read));
-            plan(&self.target(), &stored, &sent, Options::default(), "", &mut Vec::new())
+            plan(&self.target(), &stored, &sent, &|_| Ok(()), Options::default(), "", &mut Vec::new())
         });
         match next {
             Ok(_) if !warnings.is_empty() => Outcome::Warned,
