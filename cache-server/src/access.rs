@@ -12,7 +12,6 @@ pub(crate) mod flow;
 pub(crate) mod guard;
 pub(crate) mod lease;
 pub(crate) mod peer;
-pub(crate) mod reloaded;
 pub(crate) mod shares;
 
 use std::{sync::Arc, time::Duration};
@@ -271,6 +270,18 @@ impl Access {
     /// Returns the owner of a response to a request that was refused before its caller was known.
     pub(crate) fn refused_stream(&self) -> StreamOwner {
         StreamOwner::new(Arc::clone(&self.shares), StreamCaller::Refused)
+    }
+
+    /// The part of a user in what all users share.
+    #[cfg(test)]
+    pub(crate) fn share_of(&self, user: &User) -> Option<Arc<UserShare>> {
+        self.shares.of(user)
+    }
+
+    /// True if no request and no watch holds a place or a lease.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shares.taken() == 0 && self.leases.count() == 0
     }
 
     /// Takes a place of the caller for a request that is passed on, instead of one for a watch.

@@ -40,6 +40,7 @@ use crate::{
         gateway::Upstream,
         identity::{self, ClusterName},
     },
+    watched::FileWatcher,
 };
 #[cfg(feature = "etcd")]
 use crate::{
@@ -70,6 +71,8 @@ pub struct App {
     pub metrics: Metrics,
     /// The rules of access.
     pub(crate) access: Access,
+    /// Checks the files of the settings for changes.
+    pub(crate) files: FileWatcher,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -239,7 +242,8 @@ impl App {
             authorizer.ask_about_users(upstream.subject_rights());
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow);
-        Self { config, registry, definitions, writes, caches, room, work, metrics, access }
+        let files = FileWatcher::default();
+        Self { config, registry, definitions, writes, caches, room, work, metrics, access, files }
     }
 
     /// Returns the app with its store; `None` if writes are not local.

@@ -28,11 +28,13 @@ mod serve;
 mod status;
 mod stored;
 mod upstream;
+mod watched;
 mod workload;
 mod write;
 
-pub use access::{authenticate::assemble::AuthenticationError, reloaded::AccessFileError};
+pub use access::authenticate::assemble::AuthenticationError;
 pub use api_rules::etcd;
 pub use serve::{Server, StartError, TlsError};
 pub use upstream::{connect::UpstreamError, source::UpstreamSource};
+pub use watched::AccessFileError;
 pub use workload::{manifests::LoadError, populate};

@@ -169,9 +169,6 @@ pub const TLS_HANDSHAKE_WAIT: Duration = Duration::from_secs(30);
 /// of the runtime for so many bytes.
 pub const READ_TURN_BYTES: usize = 32 << 10;
 
-/// Interval at which the server checks for a changed certificate. Cost: one read of two small files.
-pub const TLS_RELOAD_EVERY: Duration = Duration::from_secs(10);
-
 /// Unsent bytes of one socket in the kernel above which the socket counts as full. Without it "constant memory for
 /// each client" hides megabytes in the kernel.
 pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;
@@ -223,13 +220,13 @@ pub const RECHECKS_MAX: usize = 64;
 /// not read its end.
 pub const WITHDRAWN_END_WAIT: Duration = Duration::from_secs(1);
 
-/// Bytes of one file of the settings of access: tokens, keys, authorities, policies. Memory: its parsed form, and twice this
-/// while it is read.
-pub const ACCESS_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of one file of the settings that is watched: tokens, keys, authorities, policies, certificates. Memory: its parsed
+/// form, and twice this while it is read.
+pub const WATCHED_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Interval at which such a file is read again while requests come, and at which files of flow control are checked for
-/// changes. Cost: one read and one hash; for flow control, one system call for each file.
-pub const ACCESS_RELOAD_EVERY: Duration = Duration::from_secs(2);
+/// Interval at which such files, and those of flow control, are checked for changes. Cost: one read and one hash of each
+/// file; for flow control, one system call.
+pub const FILE_CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// Bearer tokens whose callers are kept. Memory: about 1 KiB each, and at most 16 KiB for the token.
 pub const TOKENS_MAX: usize = 4_096;
@@ -595,7 +592,7 @@ const _: () = assert!(
     "a withdrawn watch ends in time"
 );
 const _: () = assert!(
-    RECHECK_EVERY.as_secs() + ACCESS_RELOAD_EVERY.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
+    RECHECK_EVERY.as_secs() + FILE_CHECK_EVERY.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
     "a watch of a removed token ends in time"
 );
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");

@@ -40,10 +40,7 @@ use self::{
 #[cfg(feature = "etcd")]
 use crate::storage::etcd::EtcdOpenError;
 use crate::{
-    access::{
-        authenticate::{Authenticator, assemble::AuthenticationError},
-        reloaded::AccessFileError,
-    },
+    access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::App,
     budget::Crowd,
@@ -54,6 +51,7 @@ use crate::{
         connect::{UpstreamAddresses, UpstreamError},
         gateway::Upstream,
     },
+    watched::AccessFileError,
     workload::{
         flow_objects,
         manifests::{self, LoadError},
@@ -223,11 +221,11 @@ impl Server {
         };
         config.authorization.check(config.upstream.is_some())?;
         let mut app = assemble(config).await?;
-        app.access.authorizer.load(&app.config.authorization).await?;
+        app.access.authorizer.load(&app.config.authorization, &app.files).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
         let is_open = !app.access.authorizer.checks_again();
-        let authenticator = Authenticator::load(authentication, own_requests, metrics, is_open).await?;
+        let authenticator = Authenticator::load(authentication, own_requests, metrics, is_open, &app.files).await?;
         if !authenticator.is_configured() && !is_open {
             tracing::warn!("authorization without authentication: every caller is anonymous");
         }
@@ -235,7 +233,7 @@ impl Server {
         let tls = match &app.config.tls {
             Some(files) => {
                 let authorities = app.access.client_authorities().cloned();
-                Some(Arc::new(Acceptor::load(files.clone(), authorities).await?))
+                Some(Arc::new(Acceptor::load(files.clone(), authorities, &app.files).await?))
             }
             None => None,
         };

@@ -69,7 +69,6 @@ const INTERNAL: &[&str] = &[
     "SAVED_RETRY_MAX",
     "SEAT_CHECK_EVERY",
     "SEAT_CHECK_EVERY_HELD",
-    "TLS_RELOAD_EVERY",
     "TRIM_BYTES",
     "TRIM_EVERY",
     // Connections to the upstream, and what is kept of its answers.

@@ -154,6 +154,7 @@ const LAYERS: &[&str] = &[
     "clock",
     "ids",
     "limits",
+    "watched",
     "config",
     "registry",
     "storage",

@@ -136,13 +136,23 @@ impl Caller {
     }
 }
 
+/// The clients that are served without credentials. All of them may ask for the server's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnonymousOrigin {
+    /// None: there are credentials, and nothing else decides about rights.
+    Nowhere,
+    /// Those of this machine.
+    ThisMachine,
+    /// All.
+    Anywhere,
+}
+
 /// Finds out who sends a request.
 pub(crate) struct Authenticator {
     /// The caller of every request of the network, if no credentials are read.
     unsecured: Option<Arc<Caller>>,
     anonymous: Arc<Caller>,
-    /// True if callers without credentials are served on every address.
-    serves_anonymous: bool,
+    anonymous_from: AnonymousOrigin,
     authorities: Option<Arc<ClientAuthorities>>,
     tokens: Option<TokenAuthenticator>,
     /// Audiences of this server.
@@ -156,7 +166,7 @@ impl Authenticator {
         Self {
             unsecured: Some(Caller::without_credentials(User::unsecured())),
             anonymous: Caller::without_credentials(User::anonymous()),
-            serves_anonymous: false,
+            anonymous_from: AnonymousOrigin::ThisMachine,
             authorities: None,
             tokens: None,
             audiences: Vec::new(),
@@ -210,36 +220,40 @@ impl Authenticator {
     async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Arc<Caller>>, Status> {
         if let (Some(authorities), Some(certified)) = (&self.authorities, &peer.certificate) {
             match certified {
-                Ok(caller) => return Self::certified(authorities, caller).await.map(Some),
+                Ok(caller) => return Self::certified(authorities, caller).map(Some),
                 Err(error) => return Err(refused(error)),
             }
         }
-        if let Some(tokens) = &self.tokens
-            && let Some(token) = bearer_token(headers)?
-        {
+        if let Some(token) = bearer_token(headers)? {
+            // Not anonymous: a caller that sends a token means to be its user.
+            let Some(tokens) = &self.tokens else { return Err(refused(&"no setting says which tokens are valid")) };
             return tokens.authenticate(&token, QuestionOrigin::Request).await.map(Some);
         }
         Ok(peer.local_user().cloned())
     }
 
-    async fn certified(authorities: &ClientAuthorities, caller: &Arc<Caller>) -> Result<Arc<Caller>, Status> {
+    fn certified(authorities: &ClientAuthorities, caller: &Arc<Caller>) -> Result<Arc<Caller>, Status> {
         let CallerCredential::Certificate(certificate) = &caller.credential else { return Err(Status::unauthorized()) };
         if caller.has_expired() {
             return Err(refused(&"the client certificate has expired"));
         }
-        if !authorities.confirms(certificate).await {
+        if !authorities.confirms(certificate) {
             return Err(refused(&"no authority signs the client certificate any more"));
         }
         Ok(Arc::clone(caller))
     }
 
-    /// True if a caller without credentials is served: near callers, and those who ask for the server's health.
+    /// True if a caller without credentials is served.
     fn may_be_anonymous(&self, peer: &Peer, info: &RequestInfo) -> bool {
         let asks_for_health = info.resource.is_none()
             && HEALTH_PATHS
                 .iter()
                 .any(|path| info.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-        self.serves_anonymous || peer.is_near() || asks_for_health
+        match self.anonymous_from {
+            AnonymousOrigin::Nowhere => asks_for_health,
+            AnonymousOrigin::ThisMachine => asks_for_health || peer.is_near(),
+            AnonymousOrigin::Anywhere => true,
+        }
     }
 
     /// Returns `Ok` if the credentials of a caller are still valid, and prove the same identity.
@@ -253,7 +267,7 @@ impl Authenticator {
         match &caller.credential {
             CallerCredential::None => Ok(()),
             CallerCredential::Certificate(certificate) => match &self.authorities {
-                Some(authorities) if authorities.confirms(certificate).await => Ok(()),
+                Some(authorities) if authorities.confirms(certificate) => Ok(()),
                 Some(_) | None => Err(Status::unauthorized()),
             },
             CallerCredential::StaticToken(_) | CallerCredential::Token(_) => match &self.tokens {

@@ -26,16 +26,14 @@ use informer_serving::status::Status;
 use tokio::sync::watch;
 
 use self::followed::FollowedPolicies;
-use super::{
-    HEALTH_PATHS,
-    reloaded::{AccessFileError, ReloadedFile},
-};
+use super::HEALTH_PATHS;
 use crate::{
     cacher::Caches,
     config::{AuthorizationConfig, AuthorizationMode},
     metrics::AuthorizationMetrics,
     registry::Live,
     upstream::{own_requests::QuestionOrigin, rights::SubjectRights},
+    watched::{AccessFileError, FileWatcher, WatchedFile},
 };
 
 /// Turns a decision into the answer to the caller.
@@ -51,7 +49,7 @@ pub(crate) struct Authorizer {
     modes: Vec<AuthorizationMode>,
     followed: Arc<FollowedPolicies>,
     /// Policies of [`AuthorizationMode::Policy`].
-    policies: Option<ReloadedFile<AbacPolicies>>,
+    policies: Option<WatchedFile<AbacPolicies>>,
     /// The API server's decisions about users that are known here; `None` if it decides by callers' own credentials.
     subjects: Option<Arc<SubjectRights>>,
     metrics: AuthorizationMetrics,
@@ -85,9 +83,13 @@ impl Authorizer {
     ///
     /// # Errors
     /// [`AccessFileError`] if the file cannot be used.
-    pub(crate) async fn load(&mut self, config: &AuthorizationConfig) -> Result<(), AccessFileError> {
+    pub(crate) async fn load(
+        &mut self,
+        config: &AuthorizationConfig,
+        files: &FileWatcher,
+    ) -> Result<(), AccessFileError> {
         if let Some(path) = &config.policy_file {
-            self.policies = Some(ReloadedFile::load(path, read_policies).await?);
+            self.policies = Some(WatchedFile::load(files, path, read_policies).await?);
         }
         Ok(())
     }
@@ -167,7 +169,7 @@ impl Authorizer {
                 self.followed.rbac.read().decide(user, info)
             }
             AuthorizationMode::Policy => match &self.policies {
-                Some(policies) => policies.current().await.0.decide(user, info),
+                Some(policies) => policies.current().0.decide(user, info),
                 None => AccessDecision::NoOpinion { reason: String::new() },
             },
         })
@@ -186,7 +188,7 @@ impl Authorizer {
                 AuthorizationMode::Rbac => rules.append(self.roles_of(user, namespace).await?),
                 AuthorizationMode::Policy => {
                     if let Some(policies) = &self.policies {
-                        rules.append(policies.current().await.0.rules_for(user, namespace));
+                        rules.append(policies.current().0.rules_for(user, namespace));
                     }
                 }
             }

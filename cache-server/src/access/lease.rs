@@ -103,6 +103,12 @@ impl WatchLeases {
         WatchLease { table: Arc::clone(self), key, right, waker, place }
     }
 
+    /// Different rights that open watches need.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.rights.lock().len()
+    }
+
     /// All rights that open watches need, in the order of their checks: first the one of each user that was checked longest
     /// ago, then the second one of each, and so on. Cost: sorts them.
     fn in_turn(&self) -> Vec<Arc<HeldRight>> {

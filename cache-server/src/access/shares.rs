@@ -123,6 +123,12 @@ impl UserShares {
         Some(share)
     }
 
+    /// Places that are taken.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        [&self.taken.watches, &self.taken.forwarded].map(|taken| taken.load(Ordering::Relaxed)).iter().sum()
+    }
+
     /// Takes a place; `None` if the user has its part of them.
     pub(crate) fn take(self: &Arc<Self>, share: &Arc<UserShare>, kind: PlaceKind) -> Option<UserPlace> {
         let all = self.taken.of(kind).fetch_add(1, Ordering::Relaxed);

@@ -81,8 +81,8 @@ pub(super) struct AuthenticationFlags {
     #[arg(long, env = "CACHE_SERVER_TOKEN_REVIEW", requires = "upstream")]
     token_review: bool,
 
-    /// Serve callers without credentials on every address, as system:anonymous, and without TLS. Left out: such callers are
-    /// served on loopback and on the Unix socket only.
+    /// Serve callers without credentials on every address, as system:anonymous, and without TLS. Left out: on loopback only,
+    /// and not even there if a flag above says who callers are and --authorization is left out.
     #[arg(long, env = "CACHE_SERVER_INSECURE_ANONYMOUS")]
     insecure_anonymous: bool,
 

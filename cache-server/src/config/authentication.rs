@@ -21,7 +21,8 @@ pub struct AuthenticationConfig {
     pub api_audiences: Vec<String>,
     /// True if the upstream's TokenReview is asked about tokens that nothing else decides. Default false.
     pub token_review: bool,
-    /// True if callers without credentials are served on every address. Default false.
+    /// True if callers without credentials are served on every address. Default false: on loopback only, and where there
+    /// are credentials, only if an authorizer decides about rights.
     pub insecure_anonymous: bool,
     /// Path of a Unix socket to listen on as well. Default none.
     pub unix_socket: Option<PathBuf>,

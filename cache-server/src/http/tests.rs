@@ -13,6 +13,7 @@ use crate::{
     storage::{FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult},
 };
 
+mod dropped;
 mod flow;
 mod forms;
 mod paths;

@@ -31,7 +31,7 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tokio_rustls::LazyConfigAcceptor;
 
@@ -44,7 +44,8 @@ use crate::{
         peer::CertifiedCaller,
     },
     config::TlsFiles,
-    limits::{TLS_HANDSHAKE_WAIT, TLS_RELOAD_EVERY, TLS_UNSENT_BYTES_MAX},
+    limits::{TLS_HANDSHAKE_WAIT, TLS_UNSENT_BYTES_MAX},
+    watched::{FileWatcher, WatchedFile},
 };
 
 /// HTTP version of a connection.
@@ -93,20 +94,21 @@ pub(super) struct Acceptor {
     files: TlsFiles,
     /// Authorities of client certificates; `None`: clients are not asked for one.
     authorities: Option<Arc<ClientAuthorities>>,
+    /// The contents of the files, which were parsed once.
+    pem: WatchedFile<Pem, TlsError>,
     current: Mutex<CertificatePair>,
-    /// Time of the last check for changed files.
-    looked: Mutex<Instant>,
 }
 
 /// The files in use.
 #[derive(Clone)]
 struct CertificatePair {
-    pem: Arc<Pem>,
+    /// Generation of the files.
+    of_files: u64,
     /// Kept across certificate reloads, so that clients can still resume their sessions; replaced with the authorities of
     /// clients, which verify no certificate of a session that resumes.
     tickets: Arc<dyn ProducesTickets>,
     /// Generation of the authorities of clients.
-    generation: u64,
+    of_authorities: u64,
     configs: SuiteOrders,
     names: Arc<ServerNames>,
 }
@@ -122,22 +124,35 @@ pub(super) struct TlsConnection<S> {
 }
 
 /// Contents of both files.
-#[derive(PartialEq, Eq)]
 struct Pem {
     cert: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Acceptor {
-    /// Reads and checks the files. Clients may show certificates of the `authorities`.
+    /// Reads and checks the files, which `watcher` checks from now on. Clients may show certificates of the `authorities`.
     ///
     /// # Errors
     /// [`TlsError`] names the unusable file and the problem.
-    pub(super) async fn load(files: TlsFiles, authorities: Option<Arc<ClientAuthorities>>) -> Result<Self, TlsError> {
-        let pem = Arc::new(Pem::read(&files).await?);
-        let (verifier, generation) = verifier(authorities.as_deref()).await;
-        let current = pair(pem, &files, new_tickets(&files)?, verifier, generation)?;
-        Ok(Self { files, authorities, current: Mutex::new(current), looked: Mutex::new(Instant::now()) })
+    pub(super) async fn load(
+        files: TlsFiles,
+        authorities: Option<Arc<ClientAuthorities>>,
+        watcher: &FileWatcher,
+    ) -> Result<Self, TlsError> {
+        let unreadable = |path: &Path, source| TlsError::Read { path: path.to_owned(), source };
+        let parsed = files.clone();
+        let parse = move |contents: Vec<Vec<u8>>| {
+            let [cert, key] = contents.try_into().expect("two files were read");
+            let pem = Pem { cert, key };
+            // Only what makes a configuration replaces the files in use.
+            server_config(&pem, &parsed, Arc::new(NoClientAuth)).map(|_| pem)
+        };
+        let pem =
+            WatchedFile::load_all(watcher, vec![files.cert.clone(), files.key.clone()], unreadable, parse).await?;
+        let (content, of_files) = pem.current();
+        let (verifier, of_authorities) = verifier(authorities.as_deref());
+        let current = pair(&content, &files, new_tickets(&files)?, verifier, [of_files, of_authorities])?;
+        Ok(Self { files, authorities, pem, current: Mutex::new(current) })
     }
 
     /// Performs the handshake. `wrap` is applied to the TCP stream first; TLS reads from and writes to its result.
@@ -158,7 +173,7 @@ impl Acceptor {
             let limited = |session: &mut rustls::ServerConnection| {
                 session.set_buffer_limit(Some(TLS_UNSENT_BYTES_MAX));
             };
-            let current = self.current().await;
+            let current = self.current();
             // Boxed, so that the memory of the handshake is freed when it is over.
             let hello = Box::pin(LazyConfigAcceptor::new(rustls::server::Acceptor::default(), wrap(stream))).await?;
             let config = current.configs.of(&hello.client_hello());
@@ -172,63 +187,36 @@ impl Acceptor {
             _ => Protocol::Http1,
         };
         let chain = session.peer_certificates().unwrap_or_default();
-        let certified = certificates::caller(chain, current.generation).transpose();
+        let certified = certificates::caller(chain, current.of_authorities).transpose();
         Ok(TlsConnection { stream: TlsStream::new(stream), protocol, names: current.names, certified })
     }
 
-    /// The files in use. At most one connection per [`TLS_RELOAD_EVERY`] checks them for changes first.
-    async fn current(&self) -> CertificatePair {
-        let due = {
-            let mut looked = self.looked.lock();
-            let due = looked.elapsed() >= TLS_RELOAD_EVERY;
-            // Set before the reload, so that concurrent connections do not reload too.
-            if due {
-                *looked = Instant::now();
-            }
-            due
+    /// The files in use, and the authorities of clients.
+    fn current(&self) -> CertificatePair {
+        let (pem, of_files) = self.pem.current();
+        let (verifier, of_authorities) = verifier(self.authorities.as_deref());
+        let mut current = self.current.lock();
+        if (current.of_files, current.of_authorities) == (of_files, of_authorities) {
+            return current.clone();
+        }
+        let tickets = if current.of_authorities == of_authorities {
+            Ok(Arc::clone(&current.tickets))
+        } else {
+            new_tickets(&self.files)
         };
-        if due && let Err(error) = self.reload().await {
-            tracing::warn!(%error, "certificate reload failed");
-        }
-        let (verifier, generation) = verifier(self.authorities.as_deref()).await;
-        let current = self.current.lock().clone();
-        if current.generation == generation {
-            return current;
-        }
-        let renewed = new_tickets(&self.files)
-            .and_then(|tickets| pair(Arc::clone(&current.pem), &self.files, tickets, verifier, generation));
-        match renewed {
-            Ok(renewed) => {
-                *self.current.lock() = renewed.clone();
-                renewed
-            }
+        match tickets.and_then(|tickets| pair(&pem, &self.files, tickets, verifier, [of_files, of_authorities])) {
+            Ok(renewed) => *current = renewed,
             // The requests of its clients are checked against the new authorities nevertheless.
-            Err(error) => {
-                tracing::warn!(%error, "client authorities not used");
-                current
-            }
+            Err(error) => tracing::warn!(%error, "client authorities not used"),
         }
-    }
-
-    async fn reload(&self) -> Result<(), TlsError> {
-        let pem = Pem::read(&self.files).await?;
-        let current = self.current.lock().clone();
-        if *current.pem == pem {
-            return Ok(());
-        }
-        let (verifier, generation) = verifier(self.authorities.as_deref()).await;
-        let tickets = if current.generation == generation { current.tickets } else { new_tickets(&self.files)? };
-        let renewed = pair(Arc::new(pem), &self.files, tickets, verifier, generation)?;
-        *self.current.lock() = renewed;
-        tracing::info!("certificate reloaded");
-        Ok(())
+        current.clone()
     }
 }
 
 /// Returns the verifier of client certificates, and its generation. Without authorities, clients are not asked for one.
-async fn verifier(authorities: Option<&ClientAuthorities>) -> (Arc<dyn ClientCertVerifier>, u64) {
+fn verifier(authorities: Option<&ClientAuthorities>) -> (Arc<dyn ClientCertVerifier>, u64) {
     match authorities {
-        Some(authorities) => authorities.verifier().await,
+        Some(authorities) => authorities.verifier(),
         None => (Arc::new(NoClientAuth), 0),
     }
 }
@@ -241,29 +229,32 @@ fn new_tickets(files: &TlsFiles) -> Result<Arc<dyn ProducesTickets>, TlsError> {
     })
 }
 
-impl Pem {
-    async fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        let read = async |path: &Path| {
-            tokio::fs::read(path).await.map_err(|source| TlsError::Read { path: path.to_owned(), source })
-        };
-        Ok(Self { cert: read(&files.cert).await?, key: read(&files.key).await? })
-    }
-}
-
 /// ALPN name of HTTP/2.
 const HTTP2: &[u8] = b"h2";
 
 /// ALPN name of HTTP/1.1.
 const HTTP1: &[u8] = b"http/1.1";
 
-/// Checks the files, and makes configurations of them.
+/// Makes configurations of the files. The generations are those of the files and of the authorities of clients.
 fn pair(
-    pem: Arc<Pem>,
+    pem: &Pem,
     files: &TlsFiles,
     tickets: Arc<dyn ProducesTickets>,
     verifier: Arc<dyn ClientCertVerifier>,
-    generation: u64,
+    [of_files, of_authorities]: [u64; 2],
 ) -> Result<CertificatePair, TlsError> {
+    let (mut config, names) = server_config(pem, files, verifier)?;
+    config.ticketer = Arc::clone(&tickets);
+    let configs = SuiteOrders::new(config);
+    Ok(CertificatePair { of_files, tickets, of_authorities, configs, names })
+}
+
+/// Checks the files. Returns a configuration without tickets, and the names of the certificate.
+fn server_config(
+    pem: &Pem,
+    files: &TlsFiles,
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<(ServerConfig, Arc<ServerNames>), TlsError> {
     let content = |path: &Path, problem| TlsError::Content { path: path.to_owned(), problem };
     let mismatch = |error: rustls::Error| TlsError::Pair {
         cert: files.cert.clone(),
@@ -289,10 +280,9 @@ fn pair(
         .with_single_cert(chain, key)
         .map_err(mismatch)?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-    config.ticketer = Arc::clone(&tickets);
     // Resume with tickets only: the default would keep sessions in memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok(CertificatePair { pem, tickets, generation, configs: SuiteOrders::new(config), names })
+    Ok((config, names))
 }
 
 /// The problem of a PEM file. Omits the parser's text, which may quote the key.

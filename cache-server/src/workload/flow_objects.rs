@@ -14,13 +14,12 @@ use access_rules::flow::{
     bootstrap::{self, AUTO_UPDATE},
     objects::FlowObject,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{task::spawn_blocking, time::sleep};
 
 use super::manifests::{self, FilesVersion, LoadError};
 use crate::{
-    access::flow::FlowControl, app::App, config::FlowSource, limits::ACCESS_RELOAD_EVERY,
-    storage::backup::ExistingObjects,
+    access::flow::FlowControl, app::App, config::FlowSource, storage::backup::ExistingObjects, watched::WatchedSource,
 };
 
 /// Puts the objects of the files in force and follows the files, or stores the built-in ones where the server follows
@@ -34,7 +33,8 @@ pub(crate) async fn begin(app: &App) -> Result<(), LoadError> {
         FlowSource::Files(path) => {
             let version = manifests::version(path)?;
             app.access.flow.configure(read(path)?);
-            tokio::spawn(follow(Arc::downgrade(&app.access.flow), path.clone(), version));
+            let flow = Arc::downgrade(&app.access.flow);
+            app.files.keep(FlowFiles { flow, path: path.clone(), last: Mutex::new(Ok(version)) });
         }
         FlowSource::Stored if app.runs_controllers() => {
             for manifest in bootstrap::manifests() {
@@ -58,24 +58,26 @@ fn read(path: &Path) -> Result<Vec<FlowObject>, LoadError> {
     Ok(bootstrap::objects().into_iter().chain(objects).collect())
 }
 
-/// Reads the files again when they change, every [`ACCESS_RELOAD_EVERY`], until the server is dropped. Files that cannot be
-/// used are read once for each change.
-async fn follow(flow: Weak<FlowControl>, path: PathBuf, version: FilesVersion) {
-    let mut last = Ok(version);
-    loop {
-        sleep(ACCESS_RELOAD_EVERY).await;
-        if flow.strong_count() == 0 {
+/// Files whose objects are in force. Those that cannot be used are read once for each change.
+struct FlowFiles {
+    flow: Weak<FlowControl>,
+    path: PathBuf,
+    /// State of the files when they were last read.
+    last: Mutex<LastVersion>,
+}
+
+impl WatchedSource for FlowFiles {
+    fn check(&self) {
+        let before = self.last.lock().clone();
+        let (Some((now, objects)), Some(flow)) = (read_changed(&self.path, &before), self.flow.upgrade()) else {
             return;
-        }
-        let (from, before) = (path.clone(), last.clone());
-        let Ok(changed) = spawn_blocking(move || read_changed(&from, &before)).await else { continue };
-        let (Some((now, objects)), Some(flow)) = (changed, flow.upgrade()) else { continue };
-        last = now;
+        };
+        *self.last.lock() = now;
         let is_usable = objects.is_ok();
         match objects {
             Ok(objects) => {
                 flow.configure(objects);
-                tracing::info!(path = %path.display(), "flow control reloaded");
+                tracing::info!(path = %self.path.display(), "flow control reloaded");
             }
             Err(error) => tracing::warn!(error, "flow control reload failed"),
         }

@@ -12,14 +12,13 @@ use http::{Method, Uri};
 use serde::Deserialize;
 
 use super::{
-    Authenticator, Caller,
+    AnonymousOrigin, Authenticator, Caller,
     certificates::ClientAuthorities,
     keys::{self, FetchKeys, FetchedKeys, IssuerKeys},
     reviews::TokenReviews,
     tokens::{self, IssuerRules, TokenAuthenticator, TokenDeciders, TrustedIssuer},
 };
 use crate::{
-    access::reloaded::{AccessFileError, ReloadedFile},
     config::{AuthenticationConfig, KeySource},
     limits::{JWKS_BYTES_MAX, JWKS_WAIT},
     metrics::AuthenticationMetrics,
@@ -27,6 +26,7 @@ use crate::{
         connect::UpstreamError,
         own_requests::{AnswerBounds, OwnRequests, SendOwn},
     },
+    watched::{AccessFileError, FileWatcher, WatchedFile},
 };
 
 /// Reason why the settings of authentication cannot be used, in one line.
@@ -45,7 +45,7 @@ pub enum AuthenticationError {
 }
 
 impl Authenticator {
-    /// Reads the files of the settings. `upstream` sends requests with this server's own identity. `is_open`: nothing decides
+    /// Reads the files of the settings, which `files` checks from now on. `upstream` sends requests with this server's own identity. `is_open`: nothing decides
     /// about rights, so that callers need no identity unless the settings give them one.
     ///
     /// # Errors
@@ -55,9 +55,10 @@ impl Authenticator {
         upstream: Option<&OwnRequests>,
         metrics: AuthenticationMetrics,
         is_open: bool,
+        files: &FileWatcher,
     ) -> Result<Self, AuthenticationError> {
         let authorities = match &config.client_ca_file {
-            Some(path) => Some(Arc::new(ClientAuthorities::load(path).await?)),
+            Some(path) => Some(Arc::new(ClientAuthorities::load(path, files).await?)),
             None => None,
         };
         let own = config.service_accounts.as_ref().map(|accounts| accounts.issuer.clone());
@@ -67,9 +68,17 @@ impl Authenticator {
         Ok(Self {
             unsecured: unsecured.then(|| Caller::without_credentials(User::unsecured())),
             anonymous: Caller::without_credentials(User::anonymous()),
-            serves_anonymous: config.insecure_anonymous,
+            anonymous_from: match (config.insecure_anonymous, is_open) {
+                (true, _) => AnonymousOrigin::Anywhere,
+                // A setting that names credentials means that callers need them, unless an authorizer decides.
+                (false, true) => AnonymousOrigin::Nowhere,
+                (false, false) => AnonymousOrigin::ThisMachine,
+            },
             authorities,
-            tokens: if config.reads_tokens() { Some(token_authenticator(config, upstream).await?) } else { None },
+            tokens: match config.reads_tokens() {
+                true => Some(token_authenticator(config, upstream, files).await?),
+                false => None,
+            },
             audiences,
             metrics,
         })
@@ -79,18 +88,19 @@ impl Authenticator {
 async fn token_authenticator(
     config: &AuthenticationConfig,
     upstream: Option<&OwnRequests>,
+    files: &FileWatcher,
 ) -> Result<TokenAuthenticator, AuthenticationError> {
     let file = match &config.token_auth_file {
-        Some(path) => Some(ReloadedFile::load(path, tokens::parse).await?),
+        Some(path) => Some(WatchedFile::load(files, path, tokens::parse).await?),
         None => None,
     };
-    let ca_file = config.oidc_ca_file.as_deref();
+    let sources = KeySources { ca_file: config.oidc_ca_file.as_deref(), upstream, files };
     let mut issuers = Vec::new();
     if let Some(accounts) = &config.service_accounts {
         let own = std::slice::from_ref(&accounts.issuer);
         let audiences = if config.api_audiences.is_empty() { own } else { &config.api_audiences };
         let rules = AccountRules { issuer: accounts.issuer.clone(), audiences: audiences.to_vec() };
-        let keys = issuer_keys(&accounts.issuer, &accounts.keys, ca_file, upstream).await?;
+        let keys = sources.keys_of(&accounts.issuer, &accounts.keys).await?;
         issuers.push(TrustedIssuer { rules: IssuerRules::Accounts(rules), keys });
     }
     if let Some(oidc) = &config.oidc {
@@ -102,7 +112,7 @@ async fn token_authenticator(
             groups_claim: oidc.groups_claim.clone(),
             groups_prefix: oidc.groups_prefix.clone(),
         };
-        let keys = issuer_keys(&oidc.issuer_url, &oidc.keys, ca_file, upstream).await?;
+        let keys = sources.keys_of(&oidc.issuer_url, &oidc.keys).await?;
         issuers.push(TrustedIssuer { rules: IssuerRules::Oidc(rules), keys });
     }
     let reviews = if config.token_review {
@@ -114,28 +124,37 @@ async fn token_authenticator(
     Ok(TokenAuthenticator::new(file, TokenDeciders { issuers, reviews }))
 }
 
-async fn issuer_keys(
-    issuer: &str,
-    source: &KeySource,
-    ca_file: Option<&Path>,
-    upstream: Option<&OwnRequests>,
-) -> Result<IssuerKeys, AuthenticationError> {
-    let source: Box<dyn FetchKeys> = match source {
-        KeySource::File(path) => return Ok(IssuerKeys::File(ReloadedFile::load(path, keys::parse).await?)),
-        KeySource::Url(url) => {
-            Box::new(KeyDocument { requests: OwnRequests::anonymous(url, ca_file)?, path: target_of(url) })
-        }
-        KeySource::Upstream => Box::new(KeyDocument {
-            requests: upstream.ok_or(AuthenticationError::NoUpstream("--service-account-jwks upstream"))?.clone(),
-            path: "/openid/v1/jwks".to_owned(),
-        }),
-        KeySource::Discovered => Box::new(DiscoveredSource {
-            requests: OwnRequests::anonymous(issuer, ca_file)?,
-            issuer: issuer.to_owned(),
-            ca_file: ca_file.map(Path::to_owned),
-        }),
-    };
-    Ok(IssuerKeys::Fetched(FetchedKeys::new(source, issuer.to_owned())))
+/// Sources of the keys of issuers.
+struct KeySources<'a> {
+    /// Authorities of the servers that keys are fetched from.
+    ca_file: Option<&'a Path>,
+    upstream: Option<&'a OwnRequests>,
+    files: &'a FileWatcher,
+}
+
+impl KeySources<'_> {
+    async fn keys_of(&self, issuer: &str, source: &KeySource) -> Result<IssuerKeys, AuthenticationError> {
+        let ca_file = self.ca_file;
+        let source: Box<dyn FetchKeys> = match source {
+            KeySource::File(path) => {
+                return Ok(IssuerKeys::File(WatchedFile::load(self.files, path, keys::parse).await?));
+            }
+            KeySource::Url(url) => {
+                Box::new(KeyDocument { requests: OwnRequests::anonymous(url, ca_file)?, path: target_of(url) })
+            }
+            KeySource::Upstream => {
+                let no_upstream = AuthenticationError::NoUpstream("--service-account-jwks upstream");
+                let requests = self.upstream.ok_or(no_upstream)?.clone();
+                Box::new(KeyDocument { requests, path: "/openid/v1/jwks".to_owned() })
+            }
+            KeySource::Discovered => Box::new(DiscoveredSource {
+                requests: OwnRequests::anonymous(issuer, ca_file)?,
+                issuer: issuer.to_owned(),
+                ca_file: ca_file.map(Path::to_owned),
+            }),
+        };
+        Ok(IssuerKeys::Fetched(FetchedKeys::new(source, issuer.to_owned())))
+    }
 }
 
 /// Path of a URL, with a slash at least.

@@ -22,11 +22,11 @@ use rustls::{
 };
 
 use super::{Caller, CallerCredential, instant_of};
-use crate::access::reloaded::{AccessFileError, ReloadedFile};
+use crate::watched::{AccessFileError, FileWatcher, WatchedFile};
 
 /// The authorities of client certificates.
 pub(crate) struct ClientAuthorities {
-    file: ReloadedFile<ClientVerifier>,
+    file: WatchedFile<ClientVerifier>,
 }
 
 /// Verifies client certificates, and lets clients without one connect.
@@ -45,20 +45,20 @@ impl ClientAuthorities {
     ///
     /// # Errors
     /// [`AccessFileError`] if it has no usable certificate.
-    pub(crate) async fn load(path: &Path) -> Result<Self, AccessFileError> {
-        Ok(Self { file: ReloadedFile::load(path, parse).await? })
+    pub(crate) async fn load(path: &Path, files: &FileWatcher) -> Result<Self, AccessFileError> {
+        Ok(Self { file: WatchedFile::load(files, path, parse).await? })
     }
 
     /// Returns the verifier for handshakes, and its generation, which changes with the file.
-    pub(crate) async fn verifier(&self) -> (Arc<dyn ClientCertVerifier>, u64) {
-        let (verifier, generation) = self.file.current().await;
+    pub(crate) fn verifier(&self) -> (Arc<dyn ClientCertVerifier>, u64) {
+        let (verifier, generation) = self.file.current();
         (Arc::clone(&verifier.0), generation)
     }
 
     /// Returns true if an authority of the current file signs the certificate, which is valid now. Cost: nothing while the
     /// file does not change.
-    pub(super) async fn confirms(&self, certificate: &PeerCertificate) -> bool {
-        let (verifier, generation) = self.file.current().await;
+    pub(super) fn confirms(&self, certificate: &PeerCertificate) -> bool {
+        let (verifier, generation) = self.file.current();
         if certificate.verified.load(Ordering::Relaxed) == generation {
             return true;
         }

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    access::reloaded::ReloadedFile,
     limits::{JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT},
+    watched::WatchedFile,
 };
 
 /// Fetches the document with the keys of one issuer, within a bound of its length.
@@ -28,7 +28,7 @@ pub(crate) trait FetchKeys: Send + Sync {
 /// The public keys of one issuer.
 pub(crate) enum IssuerKeys {
     /// Keys in a file.
-    File(ReloadedFile<KeySet>),
+    File(WatchedFile<KeySet>),
     /// Keys of a server.
     Fetched(Arc<FetchedKeys>),
 }
@@ -53,7 +53,7 @@ impl IssuerKeys {
         read: impl FnOnce(&[u8]) -> Result<T, SignedTokenError>,
     ) -> Result<T, VerifyError> {
         let verified = match self {
-            Self::File(file) => file.current().await.0.verify(token),
+            Self::File(file) => file.current().0.verify(token),
             Self::Fetched(fetched) => match fetched.current().await.ok_or(VerifyError::NoKeys)?.verify(token) {
                 Err(SignedTokenError::UnknownKey) => fetched.newer().await.ok_or(VerifyError::NoKeys)?.verify(token),
                 verified => verified,

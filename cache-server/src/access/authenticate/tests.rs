@@ -25,12 +25,9 @@ use super::{
     *,
 };
 use crate::{
-    access::reloaded::ReloadedFile,
-    limits::{
-        ACCESS_RELOAD_EVERY, JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT, RECHECKED_AGE, RIGHT_AGE, RIGHT_AGE_AWAY,
-        TOKEN_REVIEWS_MAX,
-    },
+    limits::{JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT, RECHECKED_AGE, RIGHT_AGE, RIGHT_AGE_AWAY, TOKEN_REVIEWS_MAX},
     upstream::own_requests::{AnswerBounds, OwnRequestError, SendOwn},
+    watched::{FileWatcher, WatchedFile},
 };
 
 /// An authenticator of tokens.
@@ -61,21 +58,22 @@ async fn bearer_name(authenticator: &Authenticator, token: &str) -> Result<Strin
     name_of(authenticator, &authorization(&format!("Bearer {token}"))).await
 }
 
-/// A folder with one file of tokens.
-async fn token_file(content: &str) -> (TempDir, PathBuf, Authenticator) {
+/// A folder with one file of tokens, and the watcher of the file.
+async fn token_file(content: &str) -> (TempDir, PathBuf, FileWatcher, Authenticator) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens.csv");
     fs::write(&path, content).unwrap();
-    let file = ReloadedFile::load(&path, tokens::parse).await.unwrap();
+    let watcher = FileWatcher::default();
+    let file = WatchedFile::load(&watcher, &path, tokens::parse).await.unwrap();
     let deciders = TokenDeciders { issuers: Vec::new(), reviews: None };
-    (folder, path, of_tokens(TokenAuthenticator::new(Some(file), deciders)))
+    (folder, path, watcher, of_tokens(TokenAuthenticator::new(Some(file), deciders)))
 }
 
 /// Goal: only valid credentials make a caller, and invalid ones never an anonymous one. Method: one server's file, and
 /// requests with each kind of credentials.
 #[tokio::test]
 async fn credentials_are_valid_or_refused() {
-    let (_folder, _, authenticator) = token_file("t-1,alice,u1,\"dev,ops\"\nt-2,bob,u2\n").await;
+    let (_folder, _, _, authenticator) = token_file("t-1,alice,u1,\"dev,ops\"\nt-2,bob,u2\n").await;
     for (value, expected) in [
         ("Bearer t-1", Ok("alice")),
         ("bearer t-2", Ok("bob")),
@@ -100,7 +98,7 @@ async fn credentials_are_valid_or_refused() {
 
 #[tokio::test]
 async fn callers_without_credentials_are_near_or_ask_for_health() {
-    let (_folder, _, mut authenticator) = token_file("t-1,alice,u1\n").await;
+    let (_folder, _, _, mut authenticator) = token_file("t-1,alice,u1\n").await;
     let near = Peer::tcp("127.0.0.1:1000".parse().unwrap());
     let mapped = Peer::tcp("[::ffff:127.0.0.1]:1000".parse().unwrap());
     let none = HeaderMap::new();
@@ -123,22 +121,40 @@ async fn callers_without_credentials_are_near_or_ask_for_health() {
     ] {
         assert_eq!(authenticator.authenticate(&distant(), &info(path), &none).await.is_ok(), is_served, "{path}");
     }
-    authenticator.serves_anonymous = true;
+    authenticator.anonymous_from = AnonymousOrigin::Anywhere;
     assert_eq!(name_of(&authenticator, &none).await, Ok("system:anonymous".to_owned()));
     assert_eq!(bearer_name(&authenticator, "x").await, Err(401), "wrong credentials are refused nevertheless");
+    authenticator.anonymous_from = AnonymousOrigin::Nowhere;
+    let near = Peer::tcp("127.0.0.1:1000".parse().unwrap());
+    for (path, is_served) in [("/livez", true), ("/metrics", false), ("/version", false), ("/api/v1/pods", false)] {
+        assert_eq!(authenticator.authenticate(&near, &info(path), &none).await.is_ok(), is_served, "{path}");
+    }
+    authenticator.authenticate(&Peer::unix(1000, 100), &info("/"), &none).await.expect("its socket names it");
+}
+
+/// Goal: a token that nothing here can verify makes no anonymous caller. Method: a server that reads certificates only.
+#[tokio::test]
+async fn a_token_that_nothing_verifies_is_refused() {
+    let authenticator = Authenticator { unsecured: None, ..Authenticator::unsecured() };
+    let near = Peer::tcp("127.0.0.1:1000".parse().unwrap());
+    for path in ["/livez", "/metrics", "/version", "/api/v1/pods"] {
+        let refused = authenticator.authenticate(&near, &info(path), &authorization("Bearer x")).await;
+        assert_eq!(refused.unwrap_err().code, 401, "{path}");
+    }
+    assert!(authenticator.authenticate(&near, &info("/"), &HeaderMap::new()).await.is_ok());
 }
 
 /// Goal: a removed token is refused, also for open watches, and a broken file removes none. Method: change the file.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn removed_tokens_are_refused() {
-    let (_folder, path, authenticator) = token_file("t-1,alice,u1\nt-2,bob,u2\n").await;
+    let (_folder, path, watcher, authenticator) = token_file("t-1,alice,u1\nt-2,bob,u2\n").await;
     let headers = authorization("Bearer t-1");
     let caller = authenticator.authenticate(&distant(), &info("/"), &headers).await.unwrap();
     fs::write(&path, "broken").unwrap();
-    tokio::time::advance(ACCESS_RELOAD_EVERY).await;
+    watcher.check().await;
     assert!(authenticator.confirm(&caller).await.is_ok());
     fs::write(&path, "t-1,alice,u1,admins\n").unwrap();
-    tokio::time::advance(ACCESS_RELOAD_EVERY).await;
+    watcher.check().await;
     assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401, "the groups are others");
     assert_eq!(bearer_name(&authenticator, "t-1").await, Ok("alice".to_owned()));
     assert_eq!(bearer_name(&authenticator, "t-2").await, Err(401));

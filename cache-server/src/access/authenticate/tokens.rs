@@ -26,13 +26,13 @@ use super::{
     unix_now,
 };
 use crate::{
-    access::reloaded::ReloadedFile,
     limits::{DENIAL_AGE_MIN, RIGHT_AGE, RIGHT_AGE_AWAY, TOKENS_MAX},
     upstream::{
         answers::AnswerTable,
         key::{KeyMaker, QuestionKey},
         own_requests::QuestionOrigin,
     },
+    watched::WatchedFile,
 };
 
 /// Key of the hashes of this process.
@@ -110,7 +110,7 @@ impl IssuerRules {
 ///
 /// Memory: at most [`TOKENS_MAX`] callers with their tokens.
 pub(crate) struct TokenAuthenticator {
-    file: Option<ReloadedFile<StaticTokens>>,
+    file: Option<WatchedFile<StaticTokens>>,
     deciders: Arc<TokenDeciders>,
     known: AnswerTable<KnownToken>,
 }
@@ -140,7 +140,7 @@ impl KnownToken {
 }
 
 impl TokenAuthenticator {
-    pub(super) fn new(file: Option<ReloadedFile<StaticTokens>>, deciders: TokenDeciders) -> Self {
+    pub(super) fn new(file: Option<WatchedFile<StaticTokens>>, deciders: TokenDeciders) -> Self {
         let known = AnswerTable::new(TOKENS_MAX, KnownToken::age_max, RIGHT_AGE_AWAY);
         Self { file, deciders: Arc::new(deciders), known }
     }
@@ -156,7 +156,7 @@ impl TokenAuthenticator {
         }
         let key = HASHES.token(token);
         if let Some(file) = &self.file
-            && let Some(caller) = file.current().await.0.0.get(&key)
+            && let Some(caller) = file.current().0.0.get(&key)
         {
             return Ok(Arc::clone(caller));
         }
@@ -179,7 +179,7 @@ impl TokenAuthenticator {
     pub(super) async fn confirm(&self, caller: &Caller) -> Result<(), Status> {
         let current = match &caller.credential {
             CallerCredential::StaticToken(key) => match &self.file {
-                Some(file) => file.current().await.0.0.get(key).cloned(),
+                Some(file) => file.current().0.0.get(key).cloned(),
                 None => None,
             },
             CallerCredential::Token(token) => Some(self.authenticate(token.text(), QuestionOrigin::OpenWatch).await?),

@@ -169,13 +169,16 @@ async fn a_policy_file_decides() {
     std::fs::write(&path, line("alice")).unwrap();
     let config = AuthorizationConfig { modes: vec![AuthorizationMode::Policy], policy_file: Some(path.clone()) };
     let mut authorizer = Authorizer::new(&config, false, AuthorizationMetrics::default());
-    authorizer.load(&config).await.unwrap();
+    authorizer.load(&config, &FileWatcher::default()).await.unwrap();
     let get = info("GET /api/v1/namespaces/a/pods");
     assert!(authorizer.decide(&user("alice"), &get).await.unwrap().is_allowed());
     let refusal = authorizer.authorize(&user("bob"), &get, QuestionOrigin::Request).await.unwrap_err();
     assert!(refusal.message.ends_with(": No policy matched."), "{}", refusal.message);
     std::fs::write(&path, "{}").unwrap();
-    let error = Authorizer::new(&config, false, AuthorizationMetrics::default()).load(&config).await.unwrap_err();
+    let error = Authorizer::new(&config, false, AuthorizationMetrics::default())
+        .load(&config, &FileWatcher::default())
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("line 1"), "{error}");
 }
 

@@ -14,7 +14,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::Instant};
 use tokio_rustls::{TlsConnector, client::TlsStream as ClientStream};
 
 use super::*;
@@ -52,7 +52,9 @@ impl Folder {
 async fn refused(cert: &str, key: &str) -> String {
     let folder = Folder::new();
     folder.write(cert, key);
-    let Err(error) = Acceptor::load(folder.files(), None).await else { panic!("{cert} and {key} are used") };
+    let Err(error) = Acceptor::load(folder.files(), None, &FileWatcher::default()).await else {
+        panic!("{cert} and {key} are used")
+    };
     error.to_string().replace(folder.folder.path().to_str().unwrap(), "")
 }
 
@@ -74,7 +76,9 @@ async fn what_cannot_be_used_is_said_in_one_line_without_its_content() {
         assert_eq!(refused(cert, key).await, why);
     }
     fs::remove_file(folder.files().key).unwrap();
-    let Err(error) = Acceptor::load(folder.files(), None).await else { panic!("there is no key") };
+    let Err(error) = Acceptor::load(folder.files(), None, &FileWatcher::default()).await else {
+        panic!("there is no key")
+    };
     assert!(error.to_string().ends_with("tls.key: No such file or directory (os error 2)"), "{error}");
 }
 
@@ -82,12 +86,14 @@ async fn what_cannot_be_used_is_said_in_one_line_without_its_content() {
 struct Pair {
     listener: TcpListener,
     acceptor: Acceptor,
+    watcher: FileWatcher,
 }
 
 impl Pair {
     async fn new(folder: &Folder) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        Self { listener, acceptor: Acceptor::load(folder.files(), None).await.unwrap() }
+        let watcher = FileWatcher::default();
+        Self { listener, acceptor: Acceptor::load(folder.files(), None, &watcher).await.unwrap(), watcher }
     }
 
     async fn accept(&self) -> io::Result<TlsConnection<TcpStream>> {
@@ -135,26 +141,25 @@ async fn the_client_chooses_the_protocol() {
 
 /// Goal: certificates are replaced while the server runs, and a broken replacement does no harm. Method: replace the
 /// files one at a time, and let a client that trusts one certificate connect after each step.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn changed_files_are_used_and_broken_ones_are_not() {
     let folder = Folder::new();
     let old = folder.renew();
     let pair = Pair::new(&folder).await;
-    let soon = TLS_RELOAD_EVERY + Duration::from_secs(1);
     assert_eq!(pair.served(old.cert.der(), &[]).await, Ok(Protocol::Http1));
 
     let new = folder.renew();
     fs::write(folder.files().key, old.signing_key.serialize_pem()).unwrap();
-    tokio::time::advance(soon).await;
+    pair.watcher.check().await;
     assert_eq!(pair.served(old.cert.der(), &[]).await, Ok(Protocol::Http1), "half of a pair is not used");
 
     fs::write(folder.files().key, new.signing_key.serialize_pem()).unwrap();
-    tokio::time::advance(soon).await;
+    pair.watcher.check().await;
     assert_eq!(pair.served(new.cert.der(), &[]).await, Ok(Protocol::Http1));
     assert!(pair.served(old.cert.der(), &[]).await.is_err(), "the old certificate is gone");
 
     fs::remove_file(folder.files().cert).unwrap();
-    tokio::time::advance(soon).await;
+    pair.watcher.check().await;
     assert_eq!(pair.served(new.cert.der(), &[]).await, Ok(Protocol::Http1));
 }
 
