@@ -10,11 +10,15 @@
 
 mod cases;
 mod grants;
+mod writes;
 
 use serde_json::Value;
 
 pub use cases::cases;
 pub use grants::{Manifest, world};
+pub use writes::{
+    WRITE_FLAGS, WriteCase, WriteUser, outcome, write_cases, write_faults, write_tokens, write_users, write_world,
+};
 
 /// Flags of kube-apiserver that the cases need beside RBAC: callers that are nodes may read what concerns them.
 pub const FLAGS: &[&str] = &["--authorization-mode=Node"];

@@ -8,6 +8,7 @@ use tests::{
     http::with_query,
     objects::configmap,
     process::Server,
+    rights::{write_faults, write_tokens},
     tls::Authority,
 };
 
@@ -104,4 +105,17 @@ async fn a_token_that_became_void_is_replaced() {
     })
     .await;
     assert_eq!(client.get(MAPS).await.with_code(200).keys(), ["default/after", "default/before"]);
+}
+
+/// Goal: writes of restricted callers are refused with objects in etcd as in memory. Method: the table of which a stock
+/// kube-apiserver answers each row as expected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restricted_writes_are_refused_over_etcd() {
+    let Some(etcd) = EtcdCluster::start("etcd restricted writes").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    fs::write(&tokens, write_tokens()).unwrap();
+    let flags = ["--token-auth-file", tokens.to_str().unwrap(), "--authorization", "node,rbac"];
+    let faults = write_faults(serve(&etcd, &flags).await.client()).await;
+    assert!(faults.is_empty(), "{} rows:\n{}", faults.len(), faults.join("\n"));
 }

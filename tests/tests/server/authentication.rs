@@ -177,6 +177,81 @@ async fn a_removed_token_ends_its_watches() {
     assert_eq!(stays.event().await.brief(), "ADDED default/a", "other watches stay");
 }
 
+/// Sends requests with a wrong token and resets each at once, over one connection after the other, until it is aborted: the
+/// server drops a request after its first poll.
+async fn cut_requests(address: std::net::SocketAddr) {
+    let (host, token) = (address.to_string(), "Bearer wrong");
+    // `GET http /` as HPACK indices, then `:authority` and `authorization` as literals.
+    let mut block = b"\x82\x86\x84\x01".to_vec();
+    block.push(u8::try_from(host.len()).expect("a short text"));
+    block.extend(host.bytes());
+    block.extend(b"\x0f\x08");
+    block.push(u8::try_from(token.len()).expect("a short text"));
+    block.extend(token.bytes());
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    // Few enough for a connection that is no flood.
+    for number in (1..20_u32).step_by(2) {
+        sent.extend([0, 0, u8::try_from(block.len()).expect("a short block"), 1, 5]);
+        sent.extend(number.to_be_bytes());
+        sent.extend(&block);
+        sent.extend(b"\0\0\x04\x03\0");
+        sent.extend(number.to_be_bytes());
+        sent.extend(8_u32.to_be_bytes());
+    }
+    loop {
+        let Ok(mut stream) = tokio::net::TcpStream::connect(address).await else { continue };
+        let _ = stream.write_all(&sent).await;
+        // Until the server has read them.
+        let _ = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut [0; 64])).await;
+    }
+}
+
+/// Goal: no caller can keep a removed token valid. Method: callers without credentials whose requests are cut, all the time,
+/// while a token leaves the file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_requests_put_off_no_reload() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens.csv");
+    fs::write(&tokens, TOKENS).expect("a file");
+    let server = Server::start(BINARY, &["--token-auth-file", tokens.to_str().expect("is text")]).await;
+    let [alice, bob] = ["t-alice", "t-bob"].map(|token| server.client().with_token(token));
+    assert_eq!(alice.get(PODS).await.code, 200);
+    let floods: Vec<_> = (0..4).map(|_| tokio::spawn(cut_requests(server.address()))).collect();
+    fs::write(&tokens, "t-bob,bob,u2\n").expect("a file");
+    let removed = Instant::now();
+    until("the token is refused", async || alice.get(PODS).await.code == 401).await;
+    println!("the token was refused {:.1?} after it was removed", removed.elapsed());
+    assert!(removed.elapsed() < REMOVED_WITHIN, "{:?}", removed.elapsed());
+    assert_eq!(bob.get(PODS).await.code, 200);
+    for flood in floods {
+        flood.abort();
+    }
+}
+
+/// Goal: a token file that becomes a FIFO, which no process writes to, holds up no request, and keeps the tokens. Method:
+/// requests over longer than the interval of the checks, and a usable file after it.
+#[tokio::test]
+async fn a_fifo_as_token_file_holds_nothing_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens.csv");
+    fs::write(&tokens, TOKENS).expect("a file");
+    let server = Server::start(BINARY, &["--token-auth-file", tokens.to_str().expect("is text")]).await;
+    let alice = server.client().with_token("t-alice");
+    fs::remove_file(&tokens).expect("a file");
+    let made = std::process::Command::new("mkfifo").arg(&tokens).status().expect("mkfifo runs");
+    assert!(made.success());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) {
+        // A request that hangs ends this test by the timeout of its client.
+        assert_eq!(alice.get(PODS).await.code, 200);
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(server.logged("it is no regular file").await.contains("tokens.csv"));
+    fs::remove_file(&tokens).expect("a file");
+    fs::write(&tokens, "t-bob,bob,u2\n").expect("a file");
+    until("the file is read again", async || alice.get(PODS).await.code == 401).await;
+}
+
 /// Sends a request over a Unix socket, and returns the answer.
 async fn over_socket(path: &Path, host: &str) -> String {
     let mut stream = UnixStream::connect(path).await.expect("the server listens");

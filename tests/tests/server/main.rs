@@ -13,6 +13,7 @@ mod list_semantics;
 mod process;
 mod refused;
 mod requests;
+mod restricted_writes;
 mod rights;
 mod table;
 mod tls;

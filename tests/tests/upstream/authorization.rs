@@ -1,6 +1,7 @@
 //! Authorization that this server evaluates itself, beside a stock kube-apiserver with equal objects.
 
 mod bootstrap;
+mod writes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use tests::{
     http::Client,
     objects::secret,
     process::Server,
-    rights::{CONTINUE, FLAGS, Manifest, NOW, RightsCaller, RightsCase, RightsChange, cases, world},
+    rights::{CONTINUE, FLAGS, Manifest, NOW, RightsCaller, RightsCase, RightsChange, WRITE_FLAGS, cases, world},
 };
 use tokio::process::Command;
 
@@ -50,7 +51,7 @@ struct AuthorizationScene {
 
 impl AuthorizationScene {
     async fn start(test: &str, identities: Vec<Identity>) -> Option<Self> {
-        let flags = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        let flags = FLAGS.iter().chain(WRITE_FLAGS).map(|&flag| flag.to_owned()).collect();
         let settings = GenuineSettings { identities, flags, ..GenuineSettings::default() };
         let genuine = Genuine::start_with(test, settings).await?;
         let ca = genuine.ca_file();
