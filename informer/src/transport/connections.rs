@@ -1,24 +1,13 @@
 //! Connections to one server: one over HTTP/2 for all requests, or HTTP/1.1 if the server prefers it.
 //!
-//! INVARIANT: one connection is opened at a time. Requests that arrive meanwhile wait for it, and share its failure.
+//! INVARIANT: one connection is opened at a time. Requests that arrive meanwhile wait in a queue; each new connection
+//! takes as many of them as its server allows, and a failure to open one fails them all.
+//! INVARIANT: a connection is used only after the server's first SETTINGS, and never for more streams than these allow.
 //! INVARIANT: a connection that has ended, or whose server sent GOAWAY, gets no new request. Its open streams continue.
 
-use std::{
-    error::Error as StdError,
-    future::poll_fn,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::VecDeque, error::Error as StdError, future::poll_fn, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{
-    FutureExt as _,
-    future::{BoxFuture, Shared},
-};
 use http::{Request, Response, Uri, uri::Scheme};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::client::conn::http2;
@@ -28,12 +17,16 @@ use hyper_util::{
 };
 use kube::client::Body;
 use parking_lot::Mutex;
+use tokio::{
+    sync::{oneshot, watch},
+    time::{MissedTickBehavior, interval, timeout},
+};
 use tower::{BoxError, ServiceExt as _};
 
 use super::connector::{BoxedSocket, Connector};
 
-/// Most requests and watches on one HTTP/2 connection; more open another connection. Servers must expect as many
-/// (RFC 9113, section 6.5.2), and kube-apiserver allows no more since 1.28. A server that allows fewer gets fewer.
+/// Most requests and watches on one HTTP/2 connection; more open another connection. kube-apiserver allows no more since
+/// 1.28. A server that allows fewer gets fewer.
 const STREAMS_MAX: usize = 100;
 
 /// Bytes that a server may send on one stream before the informer reads them. Bounds the memory of a slow reader, and
@@ -50,8 +43,13 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 /// Longest wait for the answer to a PING. A peer that vanished is noticed within 45 s.
 const PONG_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Most connections that one request tries. A connection may end, or fill up, between its opening and the request. At
-/// most `ATTEMPTS_MAX * STREAMS_MAX` requests can start at once; more fail and are repeated by their informers.
+/// Longest wait for the first SETTINGS of a new connection. Servers send them at once.
+const SETTINGS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Time between two checks for the first SETTINGS. hyper reads them in a task of its own, which wakes no other.
+const SETTINGS_CHECK_EVERY: Duration = Duration::from_millis(2);
+
+/// Most connections that one request tries. A connection may end between its opening and the request.
 const ATTEMPTS_MAX: usize = 8;
 
 /// Body of a response. Its stream counts for the connection until the body is dropped.
@@ -72,7 +70,10 @@ struct ConnectionPoolState {
 struct Connections {
     /// In the order of their opening. A request takes the first one that is not full.
     http2: Vec<SharedConnection>,
-    pending: Option<PendingConnection>,
+    /// Requests that wait for a connection, first come, first served. A task opens connections until it is empty.
+    waiting: VecDeque<oneshot::Sender<Result<RequestRoute, ConnectError>>>,
+    /// True while that task runs.
+    is_opening: bool,
     /// True once the server chose HTTP/1.1, or if its URL has no TLS to choose a protocol in.
     is_http1: bool,
 }
@@ -80,20 +81,17 @@ struct Connections {
 struct SharedConnection {
     sender: http2::SendRequest<Body>,
     streams: StreamPermit,
-    streams_max: Arc<AtomicUsize>,
+    /// Streams that the server allows; zero before its first SETTINGS.
+    streams_max: watch::Receiver<usize>,
 }
 
 /// Each clone but the connection's own is a stream.
 type StreamPermit = Arc<()>;
 
-/// A connection that is being opened, with its failure.
-type PendingConnection = Shared<BoxFuture<'static, Result<(), ConnectError>>>;
-
 /// Connection that one request takes.
 enum RequestRoute {
     Http2(http2::SendRequest<Body>, StreamPermit),
     Http1,
-    Pending(PendingConnection),
 }
 
 /// Failure to open a connection, for all requests that waited for it.
@@ -120,14 +118,10 @@ impl ConnectionPool {
     pub(super) async fn send(self, mut request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
         let mut failure = None;
         for _ in 0..ATTEMPTS_MAX {
-            let (mut sender, stream) = match self.route() {
+            let (mut sender, stream) = match self.route().await? {
                 RequestRoute::Http2(sender, stream) => (sender, stream),
                 RequestRoute::Http1 => {
                     return Ok(self.0.http1.request(request).await?.map(|body| body.boxed_unsync()));
-                }
-                RequestRoute::Pending(pending) => {
-                    self.wait(pending).await?;
-                    continue;
                 }
             };
             match sender.try_send_request(request).await {
@@ -141,49 +135,52 @@ impl ConnectionPool {
                 },
             }
         }
-        Err(failure.map_or_else(|| "every new connection was closed or full at once".into(), BoxError::from))
+        Err(failure.map_or_else(|| "every new connection was closed at once".into(), BoxError::from))
     }
 
-    fn route(&self) -> RequestRoute {
-        let mut connections = self.0.connections.lock();
-        if connections.is_http1 {
-            return RequestRoute::Http1;
+    /// Takes a connection with room, or waits for a new one.
+    async fn route(&self) -> Result<RequestRoute, ConnectError> {
+        let (sender, waiting) = oneshot::channel();
+        let is_opening = {
+            let mut connections = self.0.connections.lock();
+            if let Some(route) = connections.take() {
+                return Ok(route);
+            }
+            connections.waiting.push_back(sender);
+            std::mem::replace(&mut connections.is_opening, true)
+        };
+        if !is_opening {
+            // A task, so that requests that give up do not stop it.
+            tokio::spawn(self.clone().open(OpeningGuard(self.clone())));
         }
-        connections.http2.retain(|connection| !connection.sender.is_closed());
-        if let Some(connection) = connections.http2.iter().find(|connection| connection.has_room()) {
-            return RequestRoute::Http2(connection.sender.clone(), Arc::clone(&connection.streams));
-        }
-        RequestRoute::Pending(connections.pending.get_or_insert_with(|| self.open()).clone())
+        waiting.await.unwrap_or_else(|_| Err(ConnectError(Arc::from(BoxError::from("the runtime has ended")))))
     }
 
-    async fn wait(&self, pending: PendingConnection) -> Result<(), ConnectError> {
-        let opened = pending.clone().await;
-        if opened.is_err() {
-            // The task removes it, unless its runtime ended before.
-            self.0.connections.lock().pending.take_if(|current| current.ptr_eq(&pending));
-        }
-        opened
-    }
-
-    /// Opens a connection in a task, so that requests that give up do not stop it.
-    fn open(&self) -> PendingConnection {
-        let pool = self.clone();
-        let task = tokio::spawn(async move {
-            let opened = pool.connect().await;
-            let mut connections = pool.0.connections.lock();
-            connections.pending = None;
+    /// Opens connections until no request waits.
+    async fn open(self, _guard: OpeningGuard) {
+        loop {
+            let opened = self.connect().await;
+            let mut connections = self.0.connections.lock();
             match opened {
                 Ok(Some(connection)) => connections.http2.push(connection),
                 Ok(None) => connections.is_http1 = true,
-                Err(error) => return Err(ConnectError(Arc::from(error))),
+                Err(error) => {
+                    let error = ConnectError(Arc::from(error));
+                    for request in connections.waiting.drain(..) {
+                        let _ = request.send(Err(error.clone()));
+                    }
+                }
             }
-            Ok(())
-        });
-        task.map(|task| task.unwrap_or_else(|error| Err(ConnectError(Arc::new(error))))).boxed().shared()
+            connections.serve();
+            if connections.waiting.is_empty() {
+                connections.is_opening = false;
+                return;
+            }
+        }
     }
 
-    /// A new connection; `None` if the server chose HTTP/1.1. Then the pool of HTTP/1.1 opens its own: the price is one
-    /// TLS handshake in the life of a client.
+    /// Opens a connection, and waits for the server's first SETTINGS. `None` if the server chose HTTP/1.1. Then the pool of
+    /// HTTP/1.1 opens its own: the price is one TLS handshake in the life of a client.
     async fn connect(&self) -> Result<Option<SharedConnection>, BoxError> {
         let socket = self.0.connector.clone().oneshot(self.0.url.clone()).await?;
         if !socket.connected().is_negotiated_h2() {
@@ -196,17 +193,59 @@ impl ConnectionPool {
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PONG_TIME_MAX)
             .keep_alive_while_idle(true)
+            // Until the server has said how many it allows: h2 would otherwise assume 100, and hold back the rest of them
+            // behind watches that do not end.
+            .initial_max_send_streams(0)
             .handshake(socket)
             .await?;
-        let streams_max = Arc::new(AtomicUsize::new(STREAMS_MAX));
-        tokio::spawn(drive(connection, Arc::clone(&streams_max)));
+        let (allows, mut streams_max) = watch::channel(0);
+        tokio::spawn(drive(connection, allows));
+        match timeout(SETTINGS_TIME_MAX, streams_max.wait_for(|allowed| *allowed > 0)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err("the connection ended before the server's SETTINGS".into()),
+            Err(_) => return Err("the server sent no SETTINGS".into()),
+        }
         Ok(Some(SharedConnection { sender, streams: StreamPermit::default(), streams_max }))
+    }
+}
+
+impl Connections {
+    /// Returns a connection with room, if there is one.
+    fn take(&mut self) -> Option<RequestRoute> {
+        if self.is_http1 {
+            return Some(RequestRoute::Http1);
+        }
+        self.http2.retain(|connection| !connection.sender.is_closed());
+        let connection = self.http2.iter().find(|connection| connection.has_room())?;
+        Some(RequestRoute::Http2(connection.sender.clone(), Arc::clone(&connection.streams)))
+    }
+
+    /// Hands connections with room to the requests that wait.
+    fn serve(&mut self) {
+        self.waiting.retain(|request| !request.is_closed());
+        while let Some(request) = self.waiting.pop_front() {
+            let Some(route) = self.take() else { return self.waiting.push_front(request) };
+            // An error returns the stream of a request that was dropped.
+            let _ = request.send(Ok(route));
+        }
     }
 }
 
 impl SharedConnection {
     fn has_room(&self) -> bool {
-        Arc::strong_count(&self.streams) <= self.streams_max.load(Ordering::Relaxed)
+        Arc::strong_count(&self.streams) <= *self.streams_max.borrow()
+    }
+}
+
+/// Frees the requests that wait if the task that opens connections is dropped with its runtime.
+struct OpeningGuard(ConnectionPool);
+
+impl Drop for OpeningGuard {
+    fn drop(&mut self) {
+        let mut connections = self.0.0.connections.lock();
+        if std::mem::take(&mut connections.is_opening) {
+            connections.waiting.clear();
+        }
     }
 }
 
@@ -220,11 +259,19 @@ fn counted(body: hyper::body::Incoming, stream: StreamPermit) -> ResponseBody {
 }
 
 /// Runs a connection to its end, and notes how many streams the server allows.
-async fn drive(connection: http2::Connection<BoxedSocket, Body, TokioExecutor>, streams_max: Arc<AtomicUsize>) {
+async fn drive(connection: http2::Connection<BoxedSocket, Body, TokioExecutor>, streams_max: watch::Sender<usize>) {
     let mut connection = pin!(connection);
+    let mut checks = interval(SETTINGS_CHECK_EVERY);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ended = poll_fn(|cx| {
         let polled = connection.as_mut().poll(cx);
-        streams_max.store(connection.current_max_send_streams().clamp(1, STREAMS_MAX), Ordering::Relaxed);
+        while connection.current_max_send_streams() == 0 && polled.is_pending() {
+            if checks.poll_tick(cx).is_pending() {
+                break;
+            }
+        }
+        let allowed = connection.current_max_send_streams().min(STREAMS_MAX);
+        streams_max.send_if_modified(|known| std::mem::replace(known, allowed) != allowed);
         polled
     });
     match ended.await {

@@ -88,6 +88,22 @@ async fn thirty_types_share_one_connection() {
     assert_eq!(fake.initial_reads(), TYPES);
 }
 
+/// Goal: a server that allows few streams on a connection stalls no informer. Method: servers of each limit, 30 informers
+/// of 30 types each, and a change of each type.
+#[tokio::test]
+async fn a_server_that_allows_few_streams_gets_more_connections() {
+    for (allowed, connections) in [(1, 30), (2, 15), (5, 6), (10, 3), (100, 1)] {
+        let fake = fake();
+        let server = SecureServer::start(&fake).await;
+        server.allow_streams(allowed);
+        let informers = follow_all(&Cluster::try_from(server.config()).unwrap()).await;
+        put_all(&fake, "second");
+        have(&informers, "second").await;
+        assert_eq!(server.log.connections().len(), connections, "{allowed} streams");
+        assert_eq!(fake.initial_reads(), TYPES, "{allowed} streams");
+    }
+}
+
 /// Goal: GOAWAY breaks no watch, and later requests share one new connection without a relist. Method: GOAWAY, a change
 /// that the old streams deliver, then their clean end.
 #[tokio::test]

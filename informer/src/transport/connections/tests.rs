@@ -1,6 +1,10 @@
 //! A pool over pipes in memory, under paused time: pings, connections that fill up, failures that are shared.
 
-use std::{convert::Infallible, io};
+use std::{
+    convert::Infallible,
+    io,
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+};
 
 use futures::stream;
 use http_body_util::StreamBody;
@@ -24,6 +28,8 @@ const PIPE_BYTES: usize = 64 << 10;
 #[derive(Clone, Default)]
 struct PipeServer {
     opened: Arc<AtomicUsize>,
+    /// Streams that the server allows on a connection; zero for its default.
+    streams_max: Arc<AtomicU32>,
     is_refusing: watch::Sender<bool>,
     silence: Arc<Notify>,
 }
@@ -59,7 +65,11 @@ impl PipeServer {
             let endless = stream::pending::<Result<Frame<Bytes>, Infallible>>();
             Ok::<_, Infallible>(Response::new(StreamBody::new(endless)))
         });
-        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        match self.streams_max.load(Ordering::Relaxed) {
+            0 => {}
+            allowed => drop(server.max_concurrent_streams(allowed)),
+        }
         tokio::spawn(server.serve_connection(TokioIo::new(far), service));
         Ok(NegotiatedPipe::boxed(near))
     }
@@ -107,6 +117,40 @@ async fn requests_share_connections_up_to_the_most_streams() {
         open.push(pool.clone().send(request()).await.expect("headers"));
     }
     assert_eq!(server.opened(), 3);
+}
+
+/// Goal: a server that allows few streams gets more connections, and no request waits behind a stream that does not end.
+/// Method: servers with each limit, 30 requests at once whose bodies stay open, then one more in place of another.
+#[tokio::test(start_paused = true)]
+async fn no_connection_is_used_beyond_what_its_server_allows() {
+    for (allowed, connections) in [(1, 30), (2, 15), (5, 6), (10, 3), (100, 1)] {
+        let server = PipeServer::default();
+        server.streams_max.store(allowed, Ordering::Relaxed);
+        let pool = server.pool();
+        let requests = futures::future::try_join_all((0..30).map(|_| pool.clone().send(request())));
+        let mut open = timeout(Duration::from_secs(5), requests).await.expect("no request waits").expect("headers");
+        assert_eq!(server.opened(), connections, "{allowed} streams");
+        open.truncate(29);
+        open.push(pool.clone().send(request()).await.expect("headers"));
+        assert_eq!(server.opened(), connections, "{allowed} streams");
+    }
+}
+
+/// Goal: a request that was given up while it waited takes no stream. Method: a server of one stream, three requests of
+/// which the first two are dropped before there is a connection.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_gives_up_takes_no_stream() {
+    let server = PipeServer::default();
+    server.streams_max.store(1, Ordering::Relaxed);
+    let pool = server.pool();
+    for _ in 0..2 {
+        timeout(Duration::from_millis(1), pool.clone().send(request())).await.expect_err("no connection yet");
+    }
+    let open = pool.clone().send(request()).await.expect("headers");
+    assert_eq!(server.opened(), 1);
+    drop(open);
+    pool.send(request()).await.expect("headers");
+    assert_eq!(server.opened(), 1);
 }
 
 /// Goal: a refused connection is one attempt for all that wait, and the next request tries again. Method: 30 requests at

@@ -6,7 +6,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -68,6 +71,8 @@ pub(crate) struct SecureServer {
     /// TLS of the connections to come.
     acceptor: Arc<Mutex<TlsAcceptor>>,
     alpn: Vec<Vec<u8>>,
+    /// Streams that connections to come allow; zero for the default.
+    streams_max: Arc<AtomicU32>,
     pub(crate) log: Arc<ConnectionLog>,
     network: watch::Sender<ConnectionOrder>,
 }
@@ -145,23 +150,25 @@ impl SecureServer {
             address: listener.local_addr()?,
             acceptor: Arc::new(Mutex::new(acceptor)),
             alpn,
+            streams_max: Arc::default(),
             log: Arc::default(),
             network: watch::Sender::default(),
             authority: Arc::clone(&authority),
         };
         let (log, network, fake) = (Arc::clone(&server.log), server.network.clone(), fake.clone());
-        let acceptor = Arc::clone(&server.acceptor);
+        let (acceptor, streams_max) = (Arc::clone(&server.acceptor), Arc::clone(&server.streams_max));
         tokio::spawn(async move {
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 let acceptor = acceptor.lock().unwrap().clone();
+                let streams_max = streams_max.load(Ordering::Relaxed);
                 let (log, fake) = (Arc::clone(&log), fake.clone());
                 let mut orders = network.subscribe();
                 tokio::spawn(async move {
                     let cuts = orders.borrow_and_update().cut;
                     let mut cut = orders.clone();
                     tokio::select! {
-                        () = serve(acceptor, socket, log, fake, orders) => {}
+                        () = serve((acceptor, streams_max), socket, log, fake, orders) => {}
                         _ = async { cut.wait_for(|order| order.cut != cuts).await.is_ok() } => {}
                     }
                 });
@@ -181,6 +188,11 @@ impl SecureServer {
     pub(crate) fn recertify(&self, authority: &Authority) {
         let tls = tls(authority, &self.address.ip().to_string(), self.alpn.clone());
         *self.acceptor.lock().unwrap() = TlsAcceptor::from(Arc::new(tls));
+    }
+
+    /// Sets how many streams later connections allow.
+    pub(crate) fn allow_streams(&self, count: u32) {
+        self.streams_max.store(count, Ordering::Relaxed);
     }
 
     /// Sends GOAWAY on all connections, and lets their streams go on.
@@ -211,7 +223,7 @@ fn tls(authority: &Authority, address: &str, alpn: Vec<Vec<u8>>) -> ServerConfig
 
 /// Serves one connection to its end.
 async fn serve(
-    acceptor: TlsAcceptor,
+    (acceptor, streams_max): (TlsAcceptor, u32),
     socket: TcpStream,
     log: Arc<ConnectionLog>,
     fake: FakeApiServer,
@@ -242,7 +254,10 @@ async fn serve(
         let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         return;
     }
-    let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    if streams_max > 0 {
+        http2.max_concurrent_streams(streams_max);
+    }
     let mut serving = pin!(http2.serve_connection(TokioIo::new(stream), service));
     let goaways = orders.borrow_and_update().goaway;
     tokio::select! {
