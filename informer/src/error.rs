@@ -95,7 +95,7 @@ impl Error {
         match self.class() {
             Class::TooMany | Class::Connection | Class::Malformed | Class::TooLarge => true,
             Class::Server => !self.is_forbidden(),
-            Class::Expired | Class::Refused | Class::Forbidden | _ => false,
+            Class::Expired | Class::Refused | Class::NotFound | Class::Forbidden | _ => false,
         }
     }
 
@@ -181,6 +181,7 @@ impl Error {
             Kind::Refused { .. } | Kind::InAnswer(_) => match self.code() {
                 Some(403 | 405) => Class::Forbidden,
                 Some(429) => Class::TooMany,
+                Some(404) => Class::NotFound,
                 Some(401 | 408) => Class::Server,
                 Some(code) if (400..500).contains(&code) => Class::Refused,
                 _ => Class::Server,

@@ -389,6 +389,10 @@ impl Answer {
         }
         let behind = api.memory_at(model, rng);
         match read {
+            // Some servers know no such request, and say so by 404. Not drawn, so that seeds keep their worlds.
+            Read::Stream { .. } if !api.streams && model.version().is_multiple_of(4) => {
+                Err(Failure::new(Class::NotFound))
+            }
             Read::Stream { .. } if !api.streams => Err(Failure::new(Class::Refused)),
             Read::Stream { semantic, marks: Marks::After(token), .. }
                 if let Some(marked) =

@@ -105,7 +105,9 @@ impl Endpoints {
                     self.leave_soon(now);
                 }
             }
-            Class::Refused | Class::Connection | Class::Server | Class::Malformed => self.leave_soon(now),
+            Class::Refused | Class::NotFound | Class::Connection | Class::Server | Class::Malformed => {
+                self.leave_soon(now);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod lateness;
 mod listing;
 mod marks;
 mod missing;
+mod pace;
 mod proving;
 mod stall;
 mod streaming;

@@ -34,6 +34,8 @@ pub(super) struct Faults {
     pub(super) bookmarks_every: Duration,
     /// Changes when watches are closed: watches opened before end.
     pub(super) closed: u64,
+    /// Changes when the connections of watches break: watches opened before end with an error.
+    pub(super) broken: u64,
     /// Changes when HTTP/2 connections get GOAWAY.
     pub(super) went_away: u64,
     /// Changes when watches are silenced: watches opened before send no further data.
@@ -60,6 +62,7 @@ impl Default for Faults {
             horizon: None,
             bookmarks_every: BOOKMARKS_EVERY,
             closed: 0,
+            broken: 0,
             went_away: 0,
             silenced: 0,
         }
@@ -69,8 +72,8 @@ impl Default for Faults {
 impl Faults {
     /// Removes the faults; keeps settings, and the counters of past actions, which cannot be undone.
     pub(super) fn recovered(&self) -> Self {
-        let Self { bookmarks_every, closed, went_away, silenced, marks_every, marks_forgotten, .. } = *self;
-        Self { bookmarks_every, closed, went_away, silenced, marks_every, marks_forgotten, ..Self::default() }
+        let Self { bookmarks_every, closed, broken, went_away, silenced, marks_every, marks_forgotten, .. } = *self;
+        Self { bookmarks_every, closed, broken, went_away, silenced, marks_every, marks_forgotten, ..Self::default() }
     }
 
     /// The injected error of the next request, of any kind.

@@ -297,6 +297,11 @@ impl FakeApiServer {
         self.fault(|faults| faults.closed += 1)
     }
 
+    /// Breaks the connections of the open watches, once.
+    pub fn break_watches(&self) -> Self {
+        self.fault(|faults| faults.broken += 1)
+    }
+
     /// Closes every future watch cleanly this long after it was accepted, as load balancers do. Zero closes it at once.
     pub fn close_watches_after(&self, time: Duration) -> Self {
         self.fault(|faults| faults.watch_lifetime = Some(time))

@@ -105,6 +105,7 @@ pub(super) async fn watch(
         deadline: arrived.checked_add(lifetime),
         epoch,
         closed: faults.closed,
+        broken: faults.broken,
         silenced: faults.silenced,
     };
     Ok(watch.into_body())
@@ -174,6 +175,7 @@ struct FakeWatch {
     /// Values of these counters when the watch was opened.
     epoch: u64,
     closed: u64,
+    broken: u64,
     silenced: u64,
 }
 
@@ -232,6 +234,9 @@ impl FakeWatch {
         let faults = self.server.faults();
         if faults.silenced != self.silenced {
             return StreamStep::Wait(None);
+        }
+        if faults.broken != self.broken {
+            return StreamStep::Break;
         }
         let closed = (self.server.history().epoch, faults.closed) != (self.epoch, self.closed);
         if closed || self.deadline.is_some_and(|deadline| now >= deadline) {

@@ -19,6 +19,7 @@ mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod odd;
+mod outages;
 mod overload;
 mod probes;
 mod proofs;

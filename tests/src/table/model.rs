@@ -378,6 +378,7 @@ fn failure_text(failure: Failure) -> String {
         Class::Expired => "410 Expired".to_owned(),
         Class::TooLarge => "504 Timeout".to_owned(),
         odd @ (Class::Refused
+        | Class::NotFound
         | Class::Forbidden
         | Class::TooMany
         | Class::Connection

@@ -7,10 +7,8 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{
     Action, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedKind, ObservedObject, RelistCause, Report,
-    State, Verdict, WatchSession,
-    memory::cause_after,
-    moved,
-    waiting::{BackoffWait, NextAction},
+    State, Verdict, WatchSession, moved,
+    waiting::{BackoffWait, NextAction, cause_after},
 };
 use crate::{
     limits::{LIST_OBJECTS_MAX, LIST_TIME_MAX},
@@ -18,6 +16,17 @@ use crate::{
     semantics::{ListSemantic, Read},
     time::Time,
 };
+
+/// Pages in a row without progress that follow each other at once. Progress is a key above all keys before: servers list
+/// objects in the order of their keys, and one that repeats its objects sends none.
+const IDLE_PAGES_FREE: u32 = 4;
+
+/// Pause before the next page after that; it doubles with every further page without progress, up to
+/// [`PAGE_PAUSE_MAX`].
+const PAGE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest pause between two pages.
+const PAGE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Pages in a row without an item. With a selector a server may send some; more mean that it repeats itself.
 const EMPTY_PAGES_MAX: u32 = 16;
@@ -42,6 +51,11 @@ pub(super) struct ListSession {
     /// True once the open page has sent an item.
     has_items: bool,
     empty_pages: u32,
+    /// The highest key so far, and true once the open page has sent a higher one.
+    highest: String,
+    has_progressed: bool,
+    /// Pages in a row without progress.
+    idle_pages: u32,
     /// Pages requested again.
     retries: u32,
     /// When the first page was requested.
@@ -105,6 +119,9 @@ impl ListSession {
             landmark: Landmark::default(),
             has_items: false,
             empty_pages: 0,
+            highest: String::new(),
+            has_progressed: false,
+            idle_pages: 0,
             retries: 0,
             began: now,
             objects: 0,
@@ -183,6 +200,11 @@ impl ListSession {
         match object.change {
             ObservedKind::Item => {
                 self.open(memory);
+                if *object.key > *self.highest {
+                    self.has_progressed = true;
+                    self.highest.clear();
+                    self.highest.push_str(object.key);
+                }
                 memory.received(object);
                 memory.push(Action::InitApply);
             }
@@ -212,17 +234,31 @@ impl ListSession {
         if self.landmark.is_met_by(token) || self.empty_pages > EMPTY_PAGES_MAX {
             return self.unusable(now, memory);
         }
+        self.idle_pages = if self.has_progressed { 0 } else { self.idle_pages.saturating_add(1) };
+        let next = Self { first: Some(position), token: Some(token.into()), ..self };
+        match next.pause() {
+            None => next.ask_for_page(now, memory),
+            Some(pause) => {
+                let until = now + memory.around(pause);
+                BackoffWait::until(until, NextAction::NextPage(Box::new(next)))
+            }
+        }
+    }
+
+    /// Returns the pause before the next page; `None` while the pages make progress.
+    fn pause(&self) -> Option<Duration> {
+        let idle = self.idle_pages.checked_sub(IDLE_PAGES_FREE + 1)?;
+        // At most 16, to bound the shift.
+        Some(PAGE_PAUSE.saturating_mul(1 << idle.min(16)).min(PAGE_PAUSE_MAX))
+    }
+
+    /// Requests the page of the token, from its beginning.
+    pub(super) fn ask_for_page(self, now: Time, memory: &mut Memory) -> State {
         // The server may page a list without a limit.
         let limit = self.limit.unwrap_or(memory.config.page_size);
+        let token = self.token.as_deref().expect("only pages after the first have a token");
         memory.send(Read::Page { limit, token: token.to_owned() });
-        State::Listing(Self {
-            first: Some(position),
-            token: Some(token.into()),
-            has_items: false,
-            last_item: now,
-            last_sign: now,
-            ..self
-        })
+        State::Listing(Self { has_items: false, has_progressed: false, last_item: now, last_sign: now, ..self })
     }
 
     fn complete(self, now: Time, position: ResourceVersion, memory: &mut Memory) -> State {
@@ -267,7 +303,7 @@ impl ListSession {
             Class::TooMany | Class::Connection | Class::Server => {
                 return self.broke_off(now, Ending::Failed(failure.class), failure.retry_after, memory);
             }
-            Class::Refused | Class::Forbidden | Class::Malformed => {}
+            Class::Refused | Class::NotFound | Class::Forbidden | Class::Malformed => {}
         }
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
     }
@@ -295,11 +331,8 @@ impl ListSession {
 
     /// Requests the page that broke off again, from its beginning.
     pub(super) fn ask_again(self, now: Time, memory: &mut Memory) -> State {
-        let limit = self.limit.unwrap_or(memory.config.page_size);
-        let token = self.token.as_deref().expect("only pages after the first are asked for again");
-        memory.send(Read::Page { limit, token: token.to_owned() });
         memory.stats.page_retries += 1;
-        State::Listing(Self { has_items: false, last_item: now, last_sign: now, ..self })
+        self.ask_for_page(now, memory)
     }
 
     /// Handles a move: tokens are useless at another endpoint.

@@ -9,6 +9,7 @@ use super::{
     Action, Class, Config, Ending, FallBack, ObservedObject, ProofBy, RelistCause, Report, State, Verdict,
     lateness::Lateness,
     missing::MissingObjects,
+    pace::Pace,
     proving::{Attempt, ProofReason},
     waiting::{BackoffWait, NextAction},
 };
@@ -26,14 +27,13 @@ const UNSATISFIED_MAX: u32 = 3;
 /// Streams in a row that may break after they were accepted, or violate the protocol, before one attempt with pages.
 const STREAM_FAILURES_MAX: u32 = 3;
 
-/// Pauses before retrying a watch that was refused right after a list, plus up to 20 % jitter. After the last one the
-/// reflector polls. The retries absorb a role that is being replaced, or one bad server behind a load balancer.
-const REFUSED_WATCH_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// Watches in a row that the server may refuse right after answering a list before the reflector polls. The retries
+/// absorb a role that is being replaced, or one bad server behind a load balancer.
+const REFUSED_WATCHES_MAX: u32 = 3;
 
-/// First pauses between polls if the server refuses watches with 400, 404 or 422; later ones are
-/// [`Config::poll_interval`]. The list may have returned a position that the server refuses, or one bad server behind a
-/// load balancer may have answered: both end within minutes. 403 and 405 are unambiguous, and polled at the interval
-/// from the start.
+/// First pauses between polls; later ones are [`Config::poll_interval`]. Most refusals of watches end within minutes: a
+/// role was being replaced, the position was refused, or one bad server behind a load balancer answered. In between the
+/// watch is requested again, which costs the server less than a list.
 const EARLY_POLLS: [Duration; 3] = [Duration::from_secs(20), Duration::from_secs(60), Duration::from_secs(120)];
 
 /// Sessions from one position that may deliver nothing, or only older events, before the position must be proved.
@@ -78,7 +78,7 @@ pub(super) struct Memory {
     /// Failed attempts in a row to resume.
     failed_resumes: u32,
     /// Watches in a row that the server refused right after answering a list.
-    refused_watches: usize,
+    refused_watches: u32,
     /// Entries of [`EARLY_POLLS`] used up since the server accepted a watch.
     early_polls: usize,
     /// Sessions closed for silence since this endpoint last sent a bookmark. Initial state does not reset it: a server
@@ -117,6 +117,9 @@ pub(super) struct Memory {
     pub(super) healthy_since_sync: bool,
     /// True if lists are allowed and watches are not.
     pub(super) polling: bool,
+    pub(super) pace: Pace,
+    /// When a refused watch is requested again, whatever polls come before.
+    watch_at: Option<Time>,
     /// When the next poll is due. Survives moves between endpoints, so that repeated moves do not postpone it.
     poll_at: Option<Time>,
     rng: fastrand::Rng,
@@ -167,6 +170,8 @@ impl Memory {
             get_is_refused: false,
             healthy_since_sync: false,
             polling: false,
+            pace: Pace::default(),
+            watch_at: None,
             poll_at: None,
             rng,
             config,
@@ -207,6 +212,12 @@ impl Memory {
     pub(super) fn draw_spread(&mut self) -> Option<Duration> {
         let spread = self.config.spread;
         (!spread.is_zero()).then(|| spread.mul_f64(self.rng.f64()))
+    }
+
+    /// Returns a delay in `[delay, delay * 1.2)`: jitter for periodic work, so that clients do not synchronize. Not drawn
+    /// from the delays, whose sequence it would disturb.
+    pub(super) fn around(&mut self, delay: Duration) -> Duration {
+        delay + delay.mul_f64(self.rng.f64() / 5.0)
     }
 
     /// Draws the lifetime of one watch, in seconds.
@@ -310,7 +321,7 @@ impl Memory {
             (Verdict::Pages(_), Some(_)) => false,
             // The verdict was passed in, so its time starts now.
             (Verdict::Pages(_), None) => {
-                self.verdict_until = Some(now + self.backoff.around(self.config.verdict_lasts));
+                self.verdict_until = Some(now + self.around(self.config.verdict_lasts));
                 false
             }
         }
@@ -331,7 +342,7 @@ impl Memory {
     /// Records a verdict against streams.
     pub(super) fn judge(&mut self, now: Time, cause: FallBack) {
         self.verdict = Verdict::Pages(cause);
-        self.verdict_until = Some(now + self.backoff.around(self.config.verdict_lasts));
+        self.verdict_until = Some(now + self.around(self.config.verdict_lasts));
         self.forgive_streams();
     }
 
@@ -341,6 +352,11 @@ impl Memory {
         self.forgive_streams();
         self.stats.count_fallback(cause);
         self.report(Report::FellBack { cause });
+    }
+
+    /// Makes the next initial read use pages, once, after a 404. Not reported as a fallback: the type may be missing.
+    pub(super) const fn ask_for_pages_once(&mut self) {
+        self.trial = Some(FallBack::Refused);
     }
 
     /// Notes that a stream started over although it should have resumed. Its marks may prove useless as well.
@@ -558,7 +574,7 @@ impl Memory {
     /// Notes that the server accepted a session that sends the events after the position.
     pub(super) fn is_live(&mut self) {
         self.polling = false;
-        self.poll_at = None;
+        (self.watch_at, self.poll_at) = (None, None);
         (self.refused_watches, self.early_polls) = (0, 0);
         if self.verdict == Verdict::Pages(FallBack::Forbidden) {
             // The server allows watches now, so streams may work again.
@@ -571,25 +587,32 @@ impl Memory {
         }
     }
 
-    /// Notes that the server refused a watch right after answering a list. Returns when to retry it; `None` after too
-    /// many refusals.
-    pub(super) fn next_refused_watch(&mut self, now: Time, retry_after: Option<Duration>) -> Option<Time> {
-        let pause = *REFUSED_WATCH_PAUSES.get(self.refused_watches)?;
-        self.refused_watches += 1;
-        self.stats.unhealthy_ends += 1;
-        // `Retry-After` may be longer than the pause.
-        Some(now + self.backoff.around(pause).max(self.backoff.after_healthy(retry_after)))
+    /// Notes that the server refused a watch right after answering a list. Returns true if the reflector polls from now
+    /// on.
+    pub(super) const fn refused_watch(&mut self) -> bool {
+        self.refused_watches = self.refused_watches.saturating_add(1);
+        self.refused_watches >= REFUSED_WATCHES_MAX
     }
 
-    /// Returns when to list next while the server answers lists and refuses watches with `class`: one interval after
-    /// that was first noticed.
-    pub(super) fn next_poll(&mut self, now: Time, class: Class) -> Time {
+    /// Returns when to request the refused watch again. A poll in between does not put that off.
+    pub(super) fn next_refused_watch(&mut self, now: Time, retry_after: Option<Duration>) -> Time {
+        let due = match self.watch_at.filter(|due| *due > now) {
+            Some(due) => due.max(now + retry_after.unwrap_or_default().min(self.config.backoff.retry_after_max)),
+            None => now + self.backoff.after_refused_watch(retry_after),
+        };
+        self.watch_at = Some(due);
+        due
+    }
+
+    /// Returns when to list next while the server answers lists and refuses watches: one interval after that was first
+    /// noticed.
+    pub(super) fn next_poll(&mut self, now: Time) -> Time {
         self.polling = true;
         let due = match self.poll_at {
             Some(due) => due,
             None => {
-                let interval = self.next_poll_interval(class);
-                now + self.backoff.around(interval)
+                let interval = self.next_poll_interval();
+                now + self.around(interval)
             }
         };
         self.poll_at = Some(due);
@@ -597,15 +620,11 @@ impl Memory {
         due.max(now)
     }
 
-    fn next_poll_interval(&mut self, class: Class) -> Duration {
+    fn next_poll_interval(&mut self) -> Duration {
         let interval = self.config.poll_interval;
-        match EARLY_POLLS.get(self.early_polls) {
-            Some(early) if class == Class::Refused => {
-                self.early_polls += 1;
-                interval.min(*early)
-            }
-            Some(_) | None => interval,
-        }
+        let Some(early) = EARLY_POLLS.get(self.early_polls) else { return interval };
+        self.early_polls += 1;
+        interval.min(*early)
     }
 
     /// Counts a request that follows the previous one without a pause, so that the next failure waits longer.
@@ -623,6 +642,13 @@ impl Memory {
             self.backoff.reset();
         }
         self.report(Report::Healthy);
+    }
+
+    /// Returns when the next request is due after a session that delivered something: at once, unless such sessions come
+    /// faster than the pace allows.
+    pub(super) fn after_delivery(&mut self, now: Time, retry_after: Option<Duration>) -> Time {
+        let spread = self.backoff.after_healthy(retry_after);
+        self.pace.due(now) + spread
     }
 
     /// Notes that the position has expired. Returns true if that happened more than [`EARLY_EXPIRIES_FREE`] times in a
@@ -647,26 +673,27 @@ impl Memory {
     /// Ends an unhealthy session. Returns when the next request is due.
     pub(super) fn unhealthy(&mut self, now: Time, cause: Ending, retry_after: Option<Duration>) -> Time {
         self.stats.unhealthy_ends += 1;
+        self.pace.charge(now);
         let until = now + self.backoff.after_unhealthy(retry_after);
         self.report(Report::Waiting { until, cause });
         until
     }
-}
 
-/// Returns the relist cause after an attempt at initial state ended with `ending`.
-pub(super) const fn cause_after(ending: Ending) -> RelistCause {
-    match ending {
-        Ending::Failed(Class::Expired) => RelistCause::Expired,
-        Ending::Failed(Class::TooLarge) => RelistCause::TooLarge,
-        Ending::Failed(
-            Class::Refused | Class::Forbidden | Class::TooMany | Class::Connection | Class::Server | Class::Malformed,
-        )
-        | Ending::Closed
-        | Ending::Unanswered
-        | Ending::WentBack
-        | Ending::Unusable
-        | Ending::Endless
-        | Ending::Unproven
-        | Ending::WatchForbidden => RelistCause::Interrupted,
+    /// Like [`Self::unhealthy`], after an attempt that cost the server next to nothing: no connection, or a watch that it
+    /// forbids. Requests of the first state do not come sooner: they cost the server most once it is back.
+    pub(super) fn failed_cheaply(&mut self, now: Time, cause: Ending, retry_after: Option<Duration>) -> Time {
+        if !self.synced {
+            return self.unhealthy(now, cause, retry_after);
+        }
+        self.stats.unhealthy_ends += 1;
+        let delay = if cause == Ending::Failed(Class::Connection) {
+            self.backoff.after_no_connection(retry_after)
+        } else {
+            self.pace.charge(now);
+            self.backoff.after_refused_watch(retry_after)
+        };
+        let until = now + delay;
+        self.report(Report::Waiting { until, cause });
+        until
     }
 }

@@ -122,6 +122,7 @@ impl ProofSession {
         let Testimony { proof, key, uid } = testimony;
         // Without an object no request was sent.
         if proof != Proof::Nothing {
+            memory.pace.charge(now);
             memory.count_proof();
             memory.get_is_refused |= self.attempt.get_refused;
         }
@@ -213,7 +214,7 @@ impl ProofSession {
         let ending = Ending::Failed(failure.class);
         match failure.class {
             Class::TooLarge => return self.behind(now, failure, memory),
-            Class::Forbidden | Class::Refused | Class::Malformed | Class::Expired => {
+            Class::Forbidden | Class::Refused | Class::NotFound | Class::Malformed | Class::Expired => {
                 return self.other_way(now, failure, memory);
             }
             Class::Server => {
@@ -222,7 +223,11 @@ impl ProofSession {
                     self.attempt.by = ProofBy::List;
                 }
             }
-            Class::TooMany | Class::Connection => {}
+            Class::Connection => {
+                let until = memory.failed_cheaply(now, ending, failure.retry_after);
+                return BackoffWait::until(until, NextAction::Prove(self.attempt));
+            }
+            Class::TooMany => {}
         }
         self.retry(now, ending, failure.retry_after, memory)
     }
@@ -247,15 +252,13 @@ impl ProofSession {
         match (self.attempt.by, self.attempt.why) {
             (ProofBy::Get, _) => {
                 self.attempt.by = ProofBy::List;
-                self.attempt.get_refused = matches!(failure.class, Class::Forbidden | Class::Refused);
+                self.attempt.get_refused = is_refusal(failure.class);
                 Self::ask(now, self.attempt, memory)
             }
             (ProofBy::List, ProofReason::Moved) => memory.refuse(now),
             (ProofBy::List, ProofReason::Resume) => Self::unproven(now, memory),
             // Invalid responses to both requests say nothing about permissions: the server is unhealthy.
-            (ProofBy::List, ProofReason::Outage | ProofReason::Doubt)
-                if !matches!(failure.class, Class::Forbidden | Class::Refused) =>
-            {
+            (ProofBy::List, ProofReason::Outage | ProofReason::Doubt) if !is_refusal(failure.class) => {
                 self.retry(now, Ending::Failed(failure.class), failure.retry_after, memory)
             }
             (ProofBy::List, ProofReason::Outage) => Self::take_for_granted(now, memory),
@@ -275,6 +278,11 @@ impl ProofSession {
         let until = memory.unhealthy(now, ending, retry_after);
         BackoffWait::until(until, NextAction::Prove(self.attempt))
     }
+}
+
+/// Returns true if the server understood the request and does not answer it.
+const fn is_refusal(class: Class) -> bool {
+    matches!(class, Class::Forbidden | Class::Refused | Class::NotFound)
 }
 
 /// Relists after a delay: all clients of a restored server notice it together.

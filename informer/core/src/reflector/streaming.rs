@@ -10,10 +10,9 @@ use super::{
     Action, Class, End, Ending, Failure, FallBack, Input, Memory, ObservedKind, ObservedObject, RelistCause, Report,
     State, WatchSession,
     marks::{MarkResult, ResumePoints},
-    memory::cause_after,
     moved, relist,
     stall::Stall,
-    waiting::{BackoffWait, NextAction},
+    waiting::{BackoffWait, NextAction, cause_after},
 };
 use crate::{
     resource_version::ResourceVersion,
@@ -194,6 +193,9 @@ impl StreamSession {
             Class::Refused if memory.may_fall_back() && is_about_streams => {
                 return self.give_up(now, FallBack::Refused, memory);
             }
+            // A type that does not exist has no streams either, and its definition may be installed at any time: one list
+            // shows whether this server only lacks streams, and no verdict outlasts it.
+            Class::NotFound if memory.may_fall_back() && is_about_streams => memory.ask_for_pages_once(),
             // Perhaps the server forbids lists too, which would not be the stream's fault. One list shows it.
             Class::Forbidden if memory.may_fall_back() && is_about_streams => memory.try_pages(FallBack::Forbidden),
             Class::Expired | Class::TooLarge => {
@@ -206,7 +208,7 @@ impl StreamSession {
                 return memory.position_refused(now, failure.retry_after);
             }
             // Retry from the beginning.
-            Class::Refused | Class::Forbidden => self.marks.forget(),
+            Class::Refused | Class::NotFound | Class::Forbidden => self.marks.forget(),
             Class::TooMany | Class::Connection | Class::Server | Class::Malformed => {}
         }
         self.fail(now, Ending::Failed(failure.class), failure.retry_after, memory)
@@ -267,7 +269,7 @@ impl StreamSession {
             Ending::Failed(Class::Malformed | Class::Refused | Class::Forbidden) | Ending::Unusable => true,
             // Proxies that limit the duration of a response end each stream before its state is complete, but no page.
             Ending::Failed(Class::Connection) | Ending::Closed | Ending::Unanswered => self.marks.is_answered(),
-            Ending::Failed(Class::TooMany | Class::Server | Class::Expired | Class::TooLarge)
+            Ending::Failed(Class::NotFound | Class::TooMany | Class::Server | Class::Expired | Class::TooLarge)
             | Ending::WentBack
             | Ending::Endless
             | Ending::Unproven

@@ -165,8 +165,10 @@ pub enum Class {
     Expired,
     /// The position is ahead of the server (504 with one of three messages).
     TooLarge,
-    /// 400, 404, 422: the server does not answer this request.
+    /// 400 and 422: the server does not answer this request.
     Refused,
+    /// 404: the type does not exist. Its definition may be installed at any time, so this is no verdict.
+    NotFound,
     /// 403 and 405: the verb is not allowed.
     Forbidden,
     /// 429.
@@ -181,10 +183,11 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of their declaration.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Expired,
         Self::TooLarge,
         Self::Refused,
+        Self::NotFound,
         Self::Forbidden,
         Self::TooMany,
         Self::Connection,
@@ -204,6 +207,7 @@ impl Class {
             Self::Expired => "expired",
             Self::TooLarge => "too_large",
             Self::Refused => "refused",
+            Self::NotFound => "not_found",
             Self::Forbidden => "forbidden",
             Self::TooMany => "too_many",
             Self::Connection => "connection",

@@ -2,8 +2,8 @@
 //! were closed are ignored.
 
 use super::{
-    End, Input, ListSession, Memory, RelistCause, State, StreamSession, WatchSession, begin, moved, proving,
-    proving::ProofSession, relist,
+    Class, End, Ending, Input, ListSession, Memory, RelistCause, State, StreamSession, WatchSession, begin, moved,
+    proving, proving::ProofSession, relist,
 };
 use crate::time::Time;
 
@@ -28,6 +28,8 @@ pub(super) enum NextAction {
     Relist(RelistCause),
     /// Retry the same page, with the stage still open.
     Page(Box<ListSession>),
+    /// Request the next page, with the stage still open.
+    NextPage(Box<ListSession>),
     /// Request the rest of a stream's initial state, with the stage still open.
     Stream(Box<StreamSession>),
     /// Continue a proof.
@@ -47,13 +49,14 @@ impl BackoffWait {
                 NextAction::WatchAfterList => WatchSession::after_list(now, memory),
                 NextAction::Relist(cause) => relist(now, cause, memory),
                 NextAction::Page(listing) => listing.ask_again(now, memory),
+                NextAction::NextPage(listing) => listing.ask_for_page(now, memory),
                 NextAction::Stream(streaming) => streaming.go_on(now, memory),
                 NextAction::Prove(attempt) => ProofSession::ask(now, attempt, memory),
             },
             Input::Moved { home } => match self.next {
                 // The spread of starts still applies.
                 NextAction::Begin => State::Waiting(self),
-                NextAction::Page(listing) => listing.moved(now, home, memory),
+                NextAction::Page(listing) | NextAction::NextPage(listing) => listing.moved(now, home, memory),
                 NextAction::Stream(streaming) => streaming.moved(now, home, memory),
                 NextAction::Watch | NextAction::WatchAfterList | NextAction::Relist(_) | NextAction::Prove(_) => {
                     moved(now, home, memory)
@@ -76,5 +79,29 @@ impl BackoffWait {
 
     pub(super) const fn deadline(&self) -> Time {
         self.until
+    }
+}
+
+/// Returns the relist cause after an attempt at initial state ended with `ending`.
+pub(super) const fn cause_after(ending: Ending) -> RelistCause {
+    match ending {
+        Ending::Failed(Class::Expired) => RelistCause::Expired,
+        Ending::Failed(Class::TooLarge) => RelistCause::TooLarge,
+        Ending::Failed(
+            Class::Refused
+            | Class::NotFound
+            | Class::Forbidden
+            | Class::TooMany
+            | Class::Connection
+            | Class::Server
+            | Class::Malformed,
+        )
+        | Ending::Closed
+        | Ending::Unanswered
+        | Ending::WentBack
+        | Ending::Unusable
+        | Ending::Endless
+        | Ending::Unproven
+        | Ending::WatchForbidden => RelistCause::Interrupted,
     }
 }

@@ -1,6 +1,7 @@
 //! State of a live watch: every change and bookmark moves the position.
 //!
-//! INVARIANT: the position never goes back here, and a session resets the backoff only once it has proved healthy.
+//! INVARIANT: the position never goes back here. A session resets the backoff once it has proved healthy: it delivered a
+//! change or a bookmark, lasted for a while, or used its whole lifetime.
 
 use std::time::Duration;
 
@@ -266,12 +267,12 @@ impl WatchSession {
             Class::TooLarge => NextAction::Relist(RelistCause::TooLarge),
             // The list was answered, so the watch itself is refused: 403 if the role lacks the verb, 405 if the server
             // has no watches.
-            Class::Forbidden | Class::Refused if self.after_list && self.live_since.is_none() => {
+            Class::Forbidden | Class::Refused | Class::NotFound if self.after_list && self.live_since.is_none() => {
                 return self.refused_after_list(now, failure, memory);
             }
             // A starting server may forbid everything; its clients must not all relist for that.
             Class::Forbidden => NextAction::Prove(Attempt::new(ProofReason::Forbidden)),
-            Class::Refused | Class::Malformed => self.resume_or_give_up(memory),
+            Class::Refused | Class::NotFound | Class::Malformed => self.resume_or_give_up(memory),
             // A 5xx in place of a response is an outage and does not concern the position. A 5xx in the stream may
             // concern the events after the position.
             Class::Server if self.live_since.is_some() => self.resume_or_give_up(memory),
@@ -313,29 +314,41 @@ impl WatchSession {
         }
     }
 
-    /// The server answers lists and refuses watches, perhaps only briefly: retries the watch, then polls.
+    /// The server answers lists and refuses watches, perhaps only briefly: requests the watch again with growing delays,
+    /// and polls meanwhile.
     fn refused_after_list(self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         let cause = Ending::Failed(failure.class);
-        if let Some(until) = memory.next_refused_watch(now, failure.retry_after) {
-            memory.report(Report::Waiting { until, cause });
-            return BackoffWait::until(until, NextAction::WatchAfterList);
+        let polls = memory.refused_watch();
+        if polls && !memory.synced {
+            // A restored state is not shown before a watch continues it, so it must be fetched first.
+            return self.pause(
+                now,
+                cause,
+                failure.retry_after,
+                NextAction::Relist(RelistCause::WatchForbidden),
+                memory,
+            );
         }
-        if memory.synced {
-            return Self::poll_later(now, failure.class, memory);
+        memory.stats.unhealthy_ends += 1;
+        memory.pace.charge(now);
+        let retry_at = memory.next_refused_watch(now, failure.retry_after);
+        if !polls {
+            memory.report(Report::Waiting { until: retry_at, cause });
+            return BackoffWait::until(retry_at, NextAction::WatchAfterList);
         }
-        // A restored state is not shown before a watch continues it, so it must be fetched first.
-        self.pause(now, cause, failure.retry_after, NextAction::Relist(RelistCause::WatchForbidden), memory)
-    }
-
-    /// Schedules the next poll of a server that answers lists and refuses watches.
-    fn poll_later(now: Time, class: Class, memory: &mut Memory) -> State {
         if memory.may_fall_back() {
             // A stream is a watch, so the server would refuse it too.
             memory.judge(now, FallBack::Forbidden);
         }
-        let until = memory.next_poll(now, class);
+        let poll_at = memory.next_poll(now);
+        let until = retry_at.min(poll_at);
         memory.report(Report::Waiting { until, cause: Ending::WatchForbidden });
-        BackoffWait::until(until, NextAction::Relist(RelistCause::WatchForbidden))
+        let next = if poll_at <= retry_at {
+            NextAction::Relist(RelistCause::WatchForbidden)
+        } else {
+            NextAction::WatchAfterList
+        };
+        BackoffWait::until(until, next)
     }
 
     fn pause(
@@ -355,15 +368,40 @@ impl WatchSession {
             | NextAction::Begin
             | NextAction::Relist(_)
             | NextAction::Page(_)
+            | NextAction::NextPage(_)
             | NextAction::Stream(_)
             | NextAction::Prove(_) => next,
         };
-        if !self.healthy {
-            return BackoffWait::until(memory.unhealthy(now, cause, retry_after), next);
-        }
-        memory.settle(now);
-        let until = now + memory.backoff.after_healthy(retry_after);
-        memory.report(Report::Waiting { until, cause });
+        let until = if self.healthy {
+            memory.settle(now);
+            let until = now + memory.backoff.after_healthy(retry_after);
+            memory.report(Report::Waiting { until, cause });
+            until
+        } else if self.moved && !is_fault(cause) {
+            memory.pace.charge(now);
+            memory.prove_healthy(now);
+            let until = memory.after_delivery(now, retry_after);
+            memory.report(Report::Waiting { until, cause });
+            until
+        } else if self.live_since.is_none() && matches!(cause, Ending::Failed(Class::Connection | Class::Forbidden)) {
+            memory.failed_cheaply(now, cause, retry_after)
+        } else {
+            memory.unhealthy(now, cause, retry_after)
+        };
         BackoffWait::until(until, next)
+    }
+}
+
+/// Returns true if a session that ended so is no proof of a healthy server, whatever it delivered before.
+const fn is_fault(cause: Ending) -> bool {
+    match cause {
+        Ending::Closed | Ending::Failed(Class::Connection | Class::Server | Class::TooMany | Class::Expired) => false,
+        Ending::Failed(Class::TooLarge | Class::Refused | Class::NotFound | Class::Forbidden | Class::Malformed)
+        | Ending::Unanswered
+        | Ending::WentBack
+        | Ending::Unusable
+        | Ending::Endless
+        | Ending::Unproven
+        | Ending::WatchForbidden => true,
     }
 }

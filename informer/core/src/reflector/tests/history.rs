@@ -23,7 +23,7 @@ fn a_saved_position_is_proved_and_resumed_from_without_a_list() {
     check_with(
         saved(),
         &[START, proof(Proof::Same), OK, modified("a", "8"), CLOSED, Timer],
-        "prove 7 by 0 · proved · watch 7 · restored · apply · wait Closed · watch 8",
+        "prove 7 by 0 · proved · watch 7 · restored · apply · healthy · wait Closed · watch 8",
     );
     let resumed = run(saved(), &[START, proof(Proof::Same)]);
     assert!(!resumed.reflector.is_synced(), "not before the watch is accepted");
@@ -233,7 +233,7 @@ fn a_watch_that_is_forbidden_is_given_up_for_polling_only_where_lists_are_allowe
                 Timer,
             ],
             "proved · watch 7 · wait Forbidden · watch 7 · wait Forbidden · watch 7 · wait WatchForbidden \
-             · [WatchForbidden] · list-all >=7",
+             · watch 7",
         ),
     ] {
         check_live(&[&forbidden[..], script].concat(), &format!("{shown} · {expected}"));

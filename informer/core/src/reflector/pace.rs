@@ -1,0 +1,34 @@
+//! Pace of the requests around sessions that delivered something and then broke.
+//!
+//! Such sessions reset the delays however short they were. INVARIANT: the pace alone bounds a server that sends one event
+//! and closes, whatever fails in between.
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// Average time between these requests. It allows a watch every five seconds with a proof for every second one.
+const REQUEST_PACE: Duration = Duration::from_millis(3_500);
+
+/// Time that they may be ahead of their pace: two requests.
+const REQUEST_BURST: Duration = REQUEST_PACE.saturating_mul(2);
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Pace {
+    /// When the requests so far are paid for.
+    paid_at: Time,
+}
+
+impl Pace {
+    /// Counts a request that the server answered.
+    pub(super) fn charge(&mut self, now: Time) {
+        let earliest = Time(now.0.saturating_sub(REQUEST_BURST));
+        self.paid_at = self.paid_at.max(earliest) + REQUEST_PACE;
+    }
+
+    /// Returns when the next request may follow a delivery.
+    pub(super) fn due(&self, now: Time) -> Time {
+        self.paid_at.max(now)
+    }
+}
