@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use informer::{Informer, Object, ObjectView, VersionTimeout, controller::Requeue};
+use informer::{Informer, Object, ObjectView, WaitError, controller::Requeue};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
@@ -46,7 +46,7 @@ pub(crate) enum Unfinished {
     #[error("a later leader, of term {0}, has written the status")]
     Deposed(i32),
     #[error("the store lags: {0}")]
-    Lag(#[from] VersionTimeout),
+    Lag(#[from] WaitError),
     #[error("{0}")]
     Copy(#[from] informer::DecodeError),
     #[error("the Bundle has no name")]
@@ -217,9 +217,7 @@ impl Context {
 
 /// Waits until the informer has a write: the next reconcile reads its own writes.
 async fn seen<K: kube::Resource>(informer: &Informer<K>, written: &K) -> Result<(), Unfinished> {
-    let version = written.resource_version().and_then(|version| version.parse().ok());
-    let Some(version) = version else { return Ok(()) };
-    Ok(informer.wait_for(&version, SEEN_WITHIN).await?)
+    Ok(informer.wait_for(written.resource_version(), SEEN_WITHIN).await?)
 }
 
 fn copy_of(bundle: &Bundle, source: &ConfigMap) -> ConfigMap {

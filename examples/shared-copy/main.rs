@@ -55,9 +55,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let writer: Api<Pod> = Api::namespaced(kube::Client::try_from(kube::Config::new(url.parse()?))?, pod.namespace());
     let label = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
     let written = writer.patch(pod.name(), &PatchParams::default(), &label).await?;
-    let version = written.metadata.resource_version.unwrap_or_default().parse()?;
-    inventory.wait_for(&version, PATIENCE).await?;
-    agent.wait_for(&version, PATIENCE).await?;
+    let version = written.metadata.resource_version.as_deref();
+    inventory.wait_for(version, PATIENCE).await?;
+    agent.wait_for(version, PATIENCE).await?;
     let audited = tokio::time::timeout(PATIENCE, async {
         while let Some(event) = changes.next().await {
             if matches!(&event, Event::Added(new) | Event::Updated { new, .. } if new.label("touched").is_some()) {

@@ -135,6 +135,9 @@ impl SavedState {
     /// relist can still report differences to those objects.
     pub(crate) fn restore(self, store: &mut Store) -> Result<(), IgnoreReason> {
         self.replay.each(&self.file, |object| {
+            if object.is_skipped {
+                return store.restore_skipped(&object.meta(), object.json);
+            }
             let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());
             store.restore_object(&object.meta(), object.json, labels);
         })?;

@@ -68,6 +68,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use self::{
+    metadata::Owners,
     queue::WorkQueue,
     runner::Runner,
     trigger::{PendingTriggers, Trigger, UpdatePredicate},
@@ -145,12 +146,36 @@ where
 
     /// Like [`owns`](Self::owns), but ignores updates of children for which `predicate` is false.
     pub fn owns_when<C: Send + Sync + 'static>(
+        self,
+        children: &Informer<C>,
+        predicate: impl Fn(&Object<C>, &Object<C>) -> bool + Send + 'static,
+    ) -> Self {
+        self.owns_by(Owners::Controller, children, predicate)
+    }
+
+    /// Like [`owns`](Self::owns), for every owner reference with the primary's group, kind and uid, whether it is marked
+    /// `controller: true` or not. kube's `Controller::owns` does this.
+    pub fn owns_any<C: Send + Sync + 'static>(self, children: &Informer<C>) -> Self {
+        self.owns_any_when(children, changed::resource_version)
+    }
+
+    /// Like [`owns_any`](Self::owns_any), but ignores updates of children for which `predicate` is false.
+    pub fn owns_any_when<C: Send + Sync + 'static>(
+        self,
+        children: &Informer<C>,
+        predicate: impl Fn(&Object<C>, &Object<C>) -> bool + Send + 'static,
+    ) -> Self {
+        self.owns_by(Owners::Any, children, predicate)
+    }
+
+    fn owns_by<C: Send + Sync + 'static>(
         mut self,
+        owners: Owners,
         children: &Informer<C>,
         predicate: impl Fn(&Object<C>, &Object<C>) -> bool + Send + 'static,
     ) -> Self {
         let (group, kind) = (self.group.clone(), self.kind.clone());
-        let map = move |child: &Object<C>| trigger::owner(child, &group, &kind);
+        let map = move |child: &Object<C>| trigger::owner(child, owners, &group, &kind);
         self.related.push(trigger::of_related(children.clone(), Box::new(predicate), map));
         self
     }

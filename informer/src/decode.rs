@@ -74,6 +74,9 @@ impl<K> DecodedObjects<K> {
         if let Some(kept) = kept(entry) {
             return Ok(kept);
         }
+        if entry.is_skipped() {
+            return Err(DecodeError::skipped(entry.key()));
+        }
         let address = Arc::as_ptr(entry).addr();
         if let Some(shared) = self.slots.lock().find(address) {
             return Ok(shared);
@@ -110,7 +113,7 @@ impl<K> DecodedObjects<K> {
 fn kept<K: Send + Sync + 'static>(entry: &Entry) -> Option<Arc<K>> {
     match entry.body() {
         Body::Value { value, .. } => typed(Arc::clone(value)),
-        Body::Json(_) | Body::Packed(_) => None,
+        Body::Json(_) | Body::Packed(_) | Body::Skipped(_) => None,
     }
 }
 
@@ -121,7 +124,7 @@ pub(crate) fn kept_value<K: 'static>(entry: &Entry) -> Option<&K> {
             let value: &dyn Any = &**value;
             value.downcast_ref()
         }
-        Body::Json(_) | Body::Packed(_) => None,
+        Body::Json(_) | Body::Packed(_) | Body::Skipped(_) => None,
     }
 }
 
@@ -198,13 +201,20 @@ pub struct DecodeError {
     /// Path to the failing value, as far as it was read: `spec.containers[0].ports`. Empty for the object itself.
     pub path: String,
     /// Expectation of the type there, if serde's message has it without quoting the object: ``missing field `name` ``,
-    /// `expected u16`.
+    /// `expected u16`. Of a [skipped](crate::Object::is_skipped) object, a text that says so.
     pub wanted: Option<String>,
 }
 
 impl DecodeError {
     pub(crate) fn new(key: &str, json: &[u8], error: &serde_json::Error) -> Self {
         Self { key: key.to_owned(), path: path_at(json, offset(json, error)), wanted: wanted(error) }
+    }
+}
+
+impl DecodeError {
+    fn skipped(key: &str) -> Self {
+        let wanted = Some("skipped when it was received, so only its names are known".to_owned());
+        Self { key: key.to_owned(), path: String::new(), wanted }
     }
 }
 

@@ -26,7 +26,7 @@ use informer_core::{object, wire::json};
 use crate::{decode::DecodedObjects, object::Object};
 
 /// Handle of an index over the [`Snapshot`](crate::Snapshot)s of one informer, for
-/// [`Snapshot::by`](crate::Snapshot::by). In snapshots of other informers it matches no objects.
+/// [`Snapshot::by`](crate::Snapshot::by). With snapshots of other informers that panics.
 pub struct Index<K> {
     position: usize,
     // Identifies the informer it was declared for: all snapshots of one informer, and no others, share this `Arc`.
@@ -38,9 +38,14 @@ impl<K> Index<K> {
         Self { position, of }
     }
 
-    /// Position of the index in the store, if the store belongs to this informer.
-    pub(crate) fn position_in(&self, informer: &Arc<DecodedObjects<K>>) -> Option<usize> {
-        Arc::ptr_eq(&self.of, informer).then_some(self.position)
+    /// Position of the index in the store of this informer.
+    #[track_caller]
+    pub(crate) fn position_in(&self, informer: &Arc<DecodedObjects<K>>) -> usize {
+        assert!(
+            Arc::ptr_eq(&self.of, informer),
+            "the index was declared for another informer: each one, and each user of a shared copy, has its own"
+        );
+        self.position
     }
 }
 

@@ -6,7 +6,7 @@ mod lifecycle;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
-use informer_core::ResourceVersion;
+use informer_core::{ResourceVersion, resource_version::InvalidResourceVersion};
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -29,8 +29,8 @@ use crate::{
 
 /// A live copy of the objects of one resource type. Cheap to clone.
 ///
-/// Runs as long as a clone of this handle or a subscription exists, unless [`shutdown`](Self::shutdown),
-/// [`stop`](Self::stop) or a [signal](Self::shutdown_on) ends it for all of them. A [`Store`] does not keep it running.
+/// Runs as long as a clone of this handle, a [`Store`] or a subscription exists, unless [`shutdown`](Self::shutdown),
+/// [`stop`](Self::stop) or a [signal](Self::shutdown_on) ends it for all of them.
 #[must_use = "an informer stops with its last handle"]
 pub struct Informer<K> {
     store: Store<K>,
@@ -58,8 +58,9 @@ impl<K> Informer<K> {
     }
 
     fn with_keep_alive(source: Source, decoded: Arc<DecodedObjects<K>>, keep_alive: KeepAlive) -> Self {
-        let store = Store::new(source.now.clone(), Arc::clone(&decoded), keep_alive.life().clone());
-        Self { store, decoded, source, keep_alive: Arc::new(keep_alive) }
+        let keep_alive = Arc::new(keep_alive);
+        let store = Store::new(source.now.clone(), Arc::clone(&decoded), Arc::clone(&keep_alive));
+        Self { store, decoded, source, keep_alive }
     }
 
     fn life(&self) -> &Lifetime {
@@ -77,7 +78,7 @@ impl<K> Informer<K> {
 
     /// Waits until initial state is complete. From then on this returns at once as long as the informer runs;
     /// [`age`](Self::age) shows how old the state is. A readiness probe may call it with a deadline of zero; liveness
-    /// probes call [`is_alive`](Self::is_alive).
+    /// probes call [`is_running`](Self::is_running).
     ///
     /// Cancel safe. Cost: one wake-up of the caller.
     ///
@@ -100,30 +101,35 @@ impl<K> Informer<K> {
         self.store.wait_until(condition).await
     }
 
-    /// Waits until the store has reached `version`, such as the version of an object just written: read your writes.
+    /// Waits until the store has reached `version`: read your writes. Takes the version of an object just written as kube
+    /// has it, `Option<String>`, and also a text, a number or a [`ResourceVersion`].
     ///
     /// Only versions of the same resource type compare. With selectors, the store reaches the version of a write that
     /// does not match them only with the next bookmark, which may take a minute.
     ///
     /// ```no_run
     /// # use std::{error::Error, time::Duration};
-    /// # use informer::{Informer, ResourceVersion};
+    /// # use informer::Informer;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # use kube::{Api, ResourceExt, api::PostParams};
     /// # async fn doc(api: Api<ConfigMap>, map: ConfigMap, maps: Informer<ConfigMap>) -> Result<(), Box<dyn Error>> {
     /// let written = api.replace(&map.name_any(), &PostParams::default(), &map).await?;
-    /// let version: ResourceVersion = written.resource_version().unwrap_or_default().parse()?;
-    /// maps.wait_for(&version, Duration::from_secs(5)).await?;
+    /// maps.wait_for(written.resource_version(), Duration::from_secs(5)).await?;
     /// // A snapshot taken from here on has it, or what came after it.
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`VersionTimeout`] at the deadline, or if the informer has ended.
-    pub async fn wait_for(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), VersionTimeout> {
+    /// [`WaitError::Invalid`] if it is no version, [`WaitError::NotReached`] at the deadline or if the informer has ended.
+    pub async fn wait_for<V>(&self, version: V, deadline: Duration) -> Result<(), WaitError>
+    where
+        V: TryInto<ResourceVersion>,
+        V::Error: Into<InvalidResourceVersion>,
+    {
+        let version = version.try_into().map_err(|invalid| WaitError::Invalid(invalid.into()))?;
         let has_reached =
-            |reached: &ResourceVersion| matches!(reached.compare(version), Some(Ordering::Equal | Ordering::Greater));
+            |reached: &ResourceVersion| matches!(reached.compare(&version), Some(Ordering::Equal | Ordering::Greater));
         let mut now = self.source.now.clone();
         let arrived = async {
             tokio::select! { biased;
@@ -133,7 +139,10 @@ impl<K> Informer<K> {
         };
         match timeout(deadline, arrived).await {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(VersionTimeout { asked: version.clone(), reached: self.resource_version() }),
+            Ok(false) | Err(_) => {
+                let reached = self.resource_version();
+                Err(WaitError::NotReached(VersionTimeout { asked: version, reached }))
+            }
         }
     }
 
@@ -200,6 +209,18 @@ impl<K> fmt::Debug for Informer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Informer").field("request", &self.explain()).field("store", &self.store).finish()
     }
+}
+
+/// Why [`Informer::wait_for`] did not wait, or waited in vain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The text is no version, or the object has none. Returned at once.
+    #[error("there is no version to wait for")]
+    Invalid(#[source] InvalidResourceVersion),
+    /// The store did not reach the version in time.
+    #[error(transparent)]
+    NotReached(VersionTimeout),
 }
 
 /// A version the store did not reach in time.

@@ -87,7 +87,7 @@
 //! assert_eq!(pods.store().snapshot().len(), 1, "the copy stays readable");
 //!
 //! server.recover();
-//! pods.wait_for(&server.resource_version().into(), Duration::from_secs(60)).await?;
+//! pods.wait_for(server.resource_version(), Duration::from_secs(60)).await?;
 //! assert_eq!((pods.store().snapshot().len(), server.initial_reads()), (2, 1), "resumed, without a relist");
 //! # Ok(())
 //! # }
@@ -212,7 +212,7 @@ pub use crate::{
     ended::{EndReason, ShutdownTimeout},
     error::{Cause, ConfigError, Error, NotReady, Ready},
     index::Index,
-    informer::{Informer, InformerBuilder, Representation, VersionTimeout},
+    informer::{Informer, InformerBuilder, Representation, VersionTimeout, WaitError},
     object::{Object, ObjectView},
     object_ref::ObjectRef,
     selectors::IntoLabelSelector,

@@ -71,6 +71,12 @@ impl<'a, K> ObjectView<'a, K> {
         self.entry.resource_version()
     }
 
+    /// True if the object exists and only its names are known; see [`Object::is_skipped`].
+    #[must_use]
+    pub fn is_skipped(self) -> bool {
+        self.entry.is_skipped()
+    }
+
     /// All labels; see [`Object::labels`].
     #[must_use]
     pub fn labels(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
@@ -161,6 +167,14 @@ impl<K> Object<K> {
     #[must_use]
     pub fn resource_version(&self) -> &str {
         self.view().resource_version()
+    }
+
+    /// True if the object exists and only its names are known: its newest version is larger than
+    /// [`Config::object_bytes_max`](crate::Config::object_bytes_max), nested too deep, or no JSON object. It has neither
+    /// labels nor fields here, and does not decode.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.view().is_skipped()
     }
 
     /// All labels, in the order the server sent them. Cost: parses the labels, and copies only text with escapes.

@@ -298,7 +298,7 @@ impl Sink for EventQueue {
                 None => return Ok(()),
             },
             // A skipped object arrives as an error.
-            Order::Skip(_) => return Ok(()),
+            Order::Skip(..) => return Ok(()),
         }));
         Ok(())
     }

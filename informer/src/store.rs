@@ -10,26 +10,36 @@ use crate::{
     decode::DecodedObjects,
     ended::EndReason,
     index::Index,
+    informer::KeepAlive,
     lifetime::Lifetime,
     object::{Object, ObjectView},
     object_ref::{ObjectRef, key_of},
 };
 
-/// The read side of an informer's store. Cheap to clone. Does not keep the informer running: after the informer has
-/// ended, its last state stays readable, and [`end_reason`](Self::end_reason) says why it ended.
+/// The read side of an informer's store. Cheap to clone. Keeps the informer running, as a handle and a subscription do,
+/// unless it is [`detached`](Self::detached). After the informer has ended, its last state stays readable, and
+/// [`end_reason`](Self::end_reason) says why it ended.
 pub struct Store<K> {
     now: watch::Receiver<store::Snapshot>,
     decoded: Arc<DecodedObjects<K>>,
     life: Lifetime,
+    /// `None` if it is detached.
+    informer: Option<Arc<KeepAlive>>,
 }
 
 impl<K> Store<K> {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         now: watch::Receiver<store::Snapshot>,
         decoded: Arc<DecodedObjects<K>>,
-        life: Lifetime,
+        informer: Arc<KeepAlive>,
     ) -> Self {
-        Self { now, decoded, life }
+        Self { now, decoded, life: informer.life().clone(), informer: Some(informer) }
+    }
+
+    /// Returns a handle that does not keep the informer running: for readers that only observe, such as a debug page.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { informer: None, ..self.clone() }
     }
 
     /// Returns the current state. Empty before the first sync. Cost: three reference counts; holds no lock afterwards.
@@ -56,13 +66,14 @@ impl<K> Store<K> {
         self.life.progress().age()
     }
 
-    /// For a liveness probe; see [`Informer::is_alive`](crate::Informer::is_alive).
+    /// True if the server was heard within `max_age`; see [`Informer::is_alive`](crate::Informer::is_alive).
     #[must_use]
     pub fn is_alive(&self, max_age: Duration) -> bool {
         self.life.is_alive(max_age)
     }
 
-    /// Waits until the informer has ended, and returns the reason. Cancel safe.
+    /// Waits until the informer has ended, and returns the reason. Does not end it; a handle that is not
+    /// [`detached`](Self::detached) keeps it running. Cancel safe.
     pub async fn join(&self) -> EndReason {
         self.life.ended().await
     }
@@ -108,7 +119,8 @@ impl<K> Store<K> {
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { now: self.now.clone(), decoded: Arc::clone(&self.decoded), life: self.life.clone() }
+        let (decoded, informer) = (Arc::clone(&self.decoded), self.informer.clone());
+        Self { now: self.now.clone(), decoded, life: self.life.clone(), informer }
     }
 }
 
@@ -185,17 +197,27 @@ impl<K> Snapshot<K> {
     }
 
     /// Iterates over the objects whose labels match, in byte order of their keys. Cost: a scan over the labels of all
-    /// objects.
+    /// objects. [Skipped](Object::is_skipped) objects have no labels.
     pub fn select(&self, labels: &label::Selector) -> impl Iterator<Item = ObjectView<'_, K>> {
         let matching = self.state.objects.iter().filter(|entry| labels.matches(|key| entry.label(key)));
         matching.map(|entry| self.view(entry))
     }
 
-    /// Iterates over the objects that `index` maps to `value`, in byte order of their keys. Empty for an index of
-    /// another informer. Cost: O(log n + result).
+    /// Iterates over the objects that `index` maps to `value`, in byte order of their keys. Cost: O(log n + result).
+    ///
+    /// # Panics
+    /// If the index was declared for another informer, also for another user of a shared copy: an empty result would read
+    /// as if there were no such objects.
+    #[track_caller]
     pub fn by<'a>(&'a self, index: &Index<K>, value: &'a str) -> impl Iterator<Item = ObjectView<'a, K>> + use<'a, K> {
-        let found = index.position_in(&self.decoded).map(|position| self.state.by(position, value));
-        found.into_iter().flatten().map(|entry| self.view(entry))
+        let position = index.position_in(&self.decoded);
+        self.state.by(position, value).map(|entry| self.view(entry))
+    }
+
+    /// Iterates over the last states of all deleted objects that [`linger`](crate::InformerBuilder::linger) keeps, most
+    /// recently deleted first. An object that was deleted and created again several times comes once for each deletion.
+    pub fn lingering_objects(&self) -> impl Iterator<Item = ObjectView<'_, K>> {
+        self.state.lingering_objects().map(|entry| self.view(entry))
     }
 
     /// Iterates over the last states of deleted objects with this key or uid, most recently deleted first, as long as
@@ -206,15 +228,19 @@ impl<K> Snapshot<K> {
     }
 
     /// Iterates over the last states of deleted objects that `index` mapped to `value`, most recently deleted first, as
-    /// long as [`linger`](crate::InformerBuilder::linger) keeps them: for example the pod of an exited container. Empty
-    /// for an index of another informer. Cost: O(log n + result).
+    /// long as [`linger`](crate::InformerBuilder::linger) keeps them: for example the pod of an exited container. Cost:
+    /// O(log n + result).
+    ///
+    /// # Panics
+    /// Like [`by`](Self::by).
+    #[track_caller]
     pub fn lingering_by<'a>(
         &'a self,
         index: &Index<K>,
         value: &str,
     ) -> impl Iterator<Item = ObjectView<'a, K>> + use<'a, K> {
-        let found = index.position_in(&self.decoded).map(|position| self.state.lingering_by(position, value));
-        found.into_iter().flatten().map(|entry| self.view(entry))
+        let position = index.position_in(&self.decoded);
+        self.state.lingering_by(position, value).map(|entry| self.view(entry))
     }
 
     /// Number of objects.

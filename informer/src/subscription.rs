@@ -42,9 +42,8 @@ pub enum Event<K> {
         /// The last version this subscriber received.
         last_known: Object<K>,
         /// True if the object's last versions and its deletion may have been missed: its absence was noticed after a
-        /// relist. False if the server sent the deletion, or a version that was skipped
-        /// ([`Stats::skipped`](crate::Stats::skipped)); a skipped object still exists, but its current state is unknown
-        /// here. From a [`SubscriptionAll`] without a reset, true means that a relist no longer contained the object;
+        /// relist. False if the server sent the deletion. An object that was skipped is not deleted: it is an
+        /// [`Event::Updated`] whose new version [is skipped](Object::is_skipped). From a [`SubscriptionAll`] without a reset, true means that a relist no longer contained the object;
         /// otherwise it means that a relist lies between the two states compared.
         missed: bool,
     },

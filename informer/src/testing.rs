@@ -35,7 +35,7 @@
 //! tokio::time::sleep(Duration::from_secs(600)).await;
 //! assert_eq!(cordoned(&nodes), 1, "what was known stays readable");
 //! server.recover();
-//! nodes.wait_for(&server.resource_version().into(), Duration::from_secs(60)).await?;
+//! nodes.wait_for(server.resource_version(), Duration::from_secs(60)).await?;
 //! assert_eq!(cordoned(&nodes), 2);
 //! assert_eq!(server.initial_reads(), 1, "it resumed, and did not list again");
 //! # Ok(())

@@ -80,7 +80,7 @@ async fn relist(initial: InitialList) -> (f64, f64) {
     let (reads, relists) = (server.initial_reads(), pods.stats().reflector.requests);
     LIVE.reset_peak_usage();
     server.recover().expire_at(server.resource_version() - 1).close_watches();
-    pods.wait_for(&server.resource_version().into(), Duration::from_secs(60)).await.unwrap();
+    pods.wait_for(server.resource_version(), Duration::from_secs(60)).await.unwrap();
     let peak = LIVE.peak_usage() - before - written;
 
     assert!(server.initial_reads() > reads && pods.stats().reflector.requests > relists, "{:?}", server.requests());

@@ -1,6 +1,6 @@
 //! A position in one history. Opaque except for equality and the order that KEP-5504 defines.
 
-use std::{cmp::Ordering, fmt, io::Write as _, str::FromStr};
+use std::{cmp::Ordering, convert::Infallible, fmt, io::Write as _, str::FromStr};
 
 /// The resourceVersion of an object, a list or a bookmark.
 ///
@@ -120,6 +120,54 @@ impl FromStr for ResourceVersion {
 
     fn from_str(text: &str) -> Result<Self, InvalidResourceVersion> {
         Self::parse(text)
+    }
+}
+
+impl From<&Self> for ResourceVersion {
+    fn from(version: &Self) -> Self {
+        version.clone()
+    }
+}
+
+/// See [`ResourceVersion::parse`].
+impl TryFrom<&str> for ResourceVersion {
+    type Error = InvalidResourceVersion;
+
+    fn try_from(text: &str) -> Result<Self, InvalidResourceVersion> {
+        Self::parse(text)
+    }
+}
+
+/// See [`ResourceVersion::parse`].
+impl TryFrom<String> for ResourceVersion {
+    type Error = InvalidResourceVersion;
+
+    fn try_from(text: String) -> Result<Self, InvalidResourceVersion> {
+        Self::parse(&text)
+    }
+}
+
+/// Like a text; `None`, as in the metadata of an object that was never written, is no version.
+impl TryFrom<Option<&str>> for ResourceVersion {
+    type Error = InvalidResourceVersion;
+
+    fn try_from(text: Option<&str>) -> Result<Self, InvalidResourceVersion> {
+        Self::parse(text.unwrap_or_default())
+    }
+}
+
+/// Like a text; `None`, as in the metadata of an object that was never written, is no version.
+impl TryFrom<Option<String>> for ResourceVersion {
+    type Error = InvalidResourceVersion;
+
+    fn try_from(text: Option<String>) -> Result<Self, InvalidResourceVersion> {
+        Self::try_from(text.as_deref())
+    }
+}
+
+impl From<Infallible> for InvalidResourceVersion {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -50,6 +50,9 @@ pub enum Event<'a> {
     InitDone(ResourceVersion),
     /// An object was added or changed.
     Apply(&'a [u8], &'a Meta<'a>),
+    /// An object exists, and only its names are known: JSON of them, and the metadata. While initial state is staged, it
+    /// belongs to that.
+    Skip(&'a [u8], &'a Meta<'a>),
     /// An object was deleted; while initial state is staged, from the stage.
     Delete(&'a Meta<'a>),
     /// No event at or below this position follows.
@@ -135,6 +138,13 @@ pub enum StoreChange {
     },
 }
 
+/// Part of a received object that is available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Availability {
+    Whole,
+    Names,
+}
+
 impl Store {
     /// Creates an empty store.
     #[must_use]
@@ -154,9 +164,19 @@ impl Store {
     pub fn handle(&mut self, now: Time, event: Event<'_>) -> Result<(), StoreError> {
         match event {
             Event::Init { trusts_versions } => self.stage = Some(Stage::open(&self.now.objects, trusts_versions)),
-            Event::InitApply(json, meta) => return self.by_key(meta, |store, key| store.stage_object(key, json, meta)),
+            Event::InitApply(json, meta) => {
+                return self.by_key(meta, |store, key| store.stage_object(key, json, meta, Availability::Whole));
+            }
             Event::InitDone(position) => self.swap(now, position),
-            Event::Apply(json, meta) => return self.by_key(meta, |store, key| store.apply(now, key, json, meta)),
+            Event::Apply(json, meta) => {
+                return self.by_key(meta, |store, key| store.apply(now, key, json, meta, Availability::Whole));
+            }
+            Event::Skip(json, meta) => {
+                return self.by_key(meta, |store, key| match &store.stage {
+                    Some(_) => store.stage_object(key, json, meta, Availability::Names),
+                    None => store.apply(now, key, json, meta, Availability::Names),
+                });
+            }
             Event::Delete(meta) => self.by_key(meta, |store, key| store.delete(now, key, meta)),
             Event::Bookmark(position) => self.now.resource_version = Some(position),
             Event::Abandon => self.stage = None,
@@ -187,8 +207,18 @@ impl Store {
     /// Inserts one object, before the call of [`restore`](Self::restore) that sets the position. `labels`, in the form
     /// of [`Entry::labels`], are for JSON without labels, from a type that does not decode them.
     pub fn restore_object(&mut self, meta: &Meta<'_>, json: &[u8], labels: Option<&[u8]>) {
-        let parts = Parts { key: &meta.key(), meta, json, labels_at: labels_in(json), labels };
-        let Ok(entry) = self.keep(&parts, None) else { return };
+        let body = self.keeping.represent.keep(json, None);
+        self.restore_body(&Parts { key: &meta.key(), meta, json, labels_at: labels_in(json), labels }, body);
+    }
+
+    /// Like [`restore_object`](Self::restore_object), for an object of which only the names are known.
+    pub fn restore_skipped(&mut self, meta: &Meta<'_>, json: &[u8]) {
+        let parts = Parts { key: &meta.key(), meta, json, labels_at: 0..0, labels: None };
+        self.restore_body(&parts, Body::Skipped(json.into()));
+    }
+
+    fn restore_body(&mut self, parts: &Parts<'_>, body: Body) {
+        let Ok(entry) = self.tagged(parts, body) else { return };
         let old = self.now.objects.insert(Arc::clone(&entry));
         self.now.indexes.replace(old.as_ref(), Some(&entry));
         weigh(&mut self.now.kept_bytes, old.as_ref(), Some(&entry));
@@ -250,7 +280,7 @@ impl Store {
         taken
     }
 
-    fn stage_object(&mut self, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
+    fn stage_object(&mut self, key: &str, json: &[u8], meta: &Meta<'_>, has: Availability) -> Result<(), StoreError> {
         let is_same_version =
             |known: &&Arc<Entry>| known.uid() == meta.uid && known.resource_version() == meta.resource_version;
         let known = self.now.objects.get(key).filter(is_same_version).cloned();
@@ -259,7 +289,7 @@ impl Store {
         let trusts_versions = has_version && self.stage.as_ref().is_none_or(|stage| stage.trusts_versions);
         let made = match &known {
             Some(_) if trusts_versions => None,
-            Some(_) | None => Some(self.make(key, json, meta)),
+            Some(_) | None => Some(self.make(key, json, meta, has)),
         };
         let stage = self.stage.get_or_insert_with(|| Stage::open(&self.now.objects, true));
         match made {
@@ -319,14 +349,21 @@ impl Store {
         }
     }
 
-    fn apply(&mut self, now: Time, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<(), StoreError> {
+    fn apply(
+        &mut self,
+        now: Time,
+        key: &str,
+        json: &[u8],
+        meta: &Meta<'_>,
+        has: Availability,
+    ) -> Result<(), StoreError> {
         let old = self.now.objects.get(key).cloned();
         // A repeated change is dropped: subscribers would see an update from an object to itself.
         let is_known = old.as_ref().is_some_and(|known| known.is(&meta.uid, &meta.resource_version));
         let kept = if is_known {
             Ok(())
         } else {
-            let made = self.make(key, json, meta);
+            let made = self.make(key, json, meta, has);
             match &made {
                 Ok(new) => self.now.objects.put(Arc::clone(new)),
                 // The old version does not belong to the position that the store moves to.
@@ -351,8 +388,13 @@ impl Store {
         }
     }
 
-    /// Creates the entry of a received object: applies the transforms and the representation.
-    fn make(&mut self, key: &str, json: &[u8], meta: &Meta<'_>) -> Result<Arc<Entry>, StoreError> {
+    /// Creates the entry of a received object: applies the transforms and the representation, unless only the names are
+    /// known.
+    fn make(&mut self, key: &str, json: &[u8], meta: &Meta<'_>, has: Availability) -> Result<Arc<Entry>, StoreError> {
+        if has == Availability::Names {
+            let parts = Parts { key, meta, json, labels_at: 0..0, labels: None };
+            return self.tagged(&parts, Body::Skipped(json.into()));
+        }
         let mut changed: Option<Vec<u8>> = None;
         let mut value = None;
         for transform in &mut self.keeping.transforms {
@@ -373,6 +415,11 @@ impl Store {
 
     fn keep(&mut self, parts: &Parts<'_>, value: Option<Arc<dyn Value>>) -> Result<Arc<Entry>, StoreError> {
         let body = self.keeping.represent.keep(parts.json, value);
+        self.tagged(parts, body)
+    }
+
+    /// Creates an entry with its index values.
+    fn tagged(&mut self, parts: &Parts<'_>, body: Body) -> Result<Arc<Entry>, StoreError> {
         if self.keeping.indexes.is_empty() {
             return Entry::new(parts, body).map(Arc::new);
         }
@@ -381,7 +428,9 @@ impl Store {
             body @ Body::Json(_) => (body, None),
             // Restored labels that the JSON lacks: the draft must read them from the entry's text.
             body @ (Body::Packed(_) | Body::Value { .. }) if parts.labels.is_some() => (body, None),
-            body @ (Body::Packed(_) | Body::Value { .. }) => (Body::Json(parts.json.into()), Some(body)),
+            body @ (Body::Packed(_) | Body::Value { .. } | Body::Skipped(_)) => {
+                (Body::Json(parts.json.into()), Some(body))
+            }
         };
         let draft = Arc::new(Entry::new(parts, draft)?);
         self.values.clear();
@@ -492,6 +541,11 @@ impl Snapshot {
     /// there is no such index. Cost: O(log n + result).
     pub fn by<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.indexes.by(index, value).chain(self.postings.by(index, value))
+    }
+
+    /// Returns all deleted objects that are still readable, in their last versions, the last deleted first.
+    pub fn lingering_objects(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.lingering.iter()
     }
 
     /// Returns the deleted objects with this key or uid that are still readable, in their last versions, the last

@@ -35,6 +35,8 @@ pub(super) struct RecordedObject<'a> {
     /// The labels as a JSON object; empty if they are in the JSON, or there are none.
     pub(super) labels: &'a str,
     pub(super) json: &'a [u8],
+    /// True if only the names are known.
+    pub(super) is_skipped: bool,
 }
 
 impl<'a> RecordedObject<'a> {
@@ -63,7 +65,7 @@ impl<'a> RecordedObject<'a> {
     }
 
     /// Decodes the fields after the kind byte.
-    fn read(bytes: &'a [u8]) -> Option<Self> {
+    fn read(bytes: &'a [u8], is_skipped: bool) -> Option<Self> {
         let (lengths, mut rest) = bytes.split_first_chunk::<LENGTHS_BYTES>()?;
         let mut texts = [""; 5];
         for (into, length) in texts.iter_mut().zip(lengths.as_chunks().0) {
@@ -73,7 +75,7 @@ impl<'a> RecordedObject<'a> {
             *into = text(found)?;
         }
         let [namespace, name, uid, resource_version, labels] = texts;
-        Some(Self { namespace, name, uid, resource_version, labels, json: rest })
+        Some(Self { namespace, name, uid, resource_version, labels, json: rest, is_skipped })
     }
 }
 
@@ -90,6 +92,7 @@ const IDENTITY: u8 = 1;
 const PUT: u8 = 2;
 const DELETE: u8 = 3;
 const COMMIT: u8 = 4;
+const PUT_SKIPPED: u8 = 5;
 
 /// Running checksum of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +142,8 @@ impl LogRecord<'_> {
             Self::Identity(text) => put(out, IDENTITY, &[text.as_bytes()]),
             Self::Put(object) => {
                 let [namespace, name, uid, version, labels] = object.texts().map(str::as_bytes);
-                put(out, PUT, &[&lengths, namespace, name, uid, version, labels, object.json]);
+                let kind = if object.is_skipped { PUT_SKIPPED } else { PUT };
+                put(out, kind, &[&lengths, namespace, name, uid, version, labels, object.json]);
             }
             Self::Delete { key } => put(out, DELETE, &[key.as_bytes()]),
             Self::Commit { position, confirmed_unix_ms } => {
@@ -166,7 +170,7 @@ impl LogRecord<'_> {
         let (&kind, rest) = payload.split_first()?;
         match kind {
             IDENTITY => text(rest).map(LogRecord::Identity),
-            PUT => RecordedObject::read(rest).map(LogRecord::Put),
+            PUT | PUT_SKIPPED => RecordedObject::read(rest, kind == PUT_SKIPPED).map(LogRecord::Put),
             DELETE => text(rest).map(|key| LogRecord::Delete { key }),
             COMMIT => {
                 let (time, position) = rest.split_first_chunk()?;
@@ -274,12 +278,14 @@ mod tests {
             resource_version: "7",
             labels: "",
             json: b"{\"kept\":1}",
+            is_skipped: false,
         };
         let written = [
             LogRecord::Identity("server x\n"),
             LogRecord::Put(pod),
             LogRecord::Put(RecordedObject { namespace: "", uid: "", json: b"", ..pod }),
             LogRecord::Put(RecordedObject { labels: "{\"app\":\"web\"}", ..pod }),
+            LogRecord::Put(RecordedObject { is_skipped: true, ..pod }),
             LogRecord::Delete { key: "d/b" },
             LogRecord::Commit { position: "9", confirmed_unix_ms: 1_700_000_000_000 },
         ];
@@ -309,8 +315,15 @@ mod tests {
         // Zeroed pages that are never touched.
         let json = vec![0; PAYLOAD_BYTES_MAX];
         let (mut chain, mut out) = (LogChecksum::begin(b""), b"before".to_vec());
-        let object =
-            RecordedObject { namespace: "", name: "a", uid: "", resource_version: "1", labels: "", json: &json };
+        let object = RecordedObject {
+            namespace: "",
+            name: "a",
+            uid: "",
+            resource_version: "1",
+            labels: "",
+            json: &json,
+            is_skipped: false,
+        };
         assert!(LogRecord::Put(object).write(&mut chain, &mut out).is_err());
         assert_eq!((chain, &out[..]), (LogChecksum::begin(b""), &b"before"[..]));
     }

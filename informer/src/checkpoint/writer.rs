@@ -265,7 +265,7 @@ fn put_bytes(entry: &Entry) -> u64 {
 
 fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> RecordedObject<'a> {
     let labels = match entry.body() {
-        Body::Json(_) | Body::Packed(_) => "",
+        Body::Json(_) | Body::Packed(_) | Body::Skipped(_) => "",
         // The decoded type may not contain the labels.
         Body::Value { .. } => str::from_utf8(entry.labels()).unwrap_or_default(),
     };
@@ -276,6 +276,7 @@ fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> RecordedObject<'a> {
         resource_version: entry.resource_version(),
         labels,
         json,
+        is_skipped: entry.is_skipped(),
     }
 }
 

@@ -94,7 +94,7 @@ impl Readiness {
         self.life.ready(deadline).await
     }
 
-    /// For a liveness probe; see [`Informer::is_alive`](crate::Informer::is_alive).
+    /// True if the server was heard within `max_age`; see [`Informer::is_alive`](crate::Informer::is_alive).
     #[must_use]
     pub fn is_alive(&self, max_age: Duration) -> bool {
         self.life.is_alive(max_age)

@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use crate::index;
 
-/// The owner reference of the controller that manages an object.
+/// An owner reference.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ControllerReference<'a> {
+pub(super) struct OwnerReference<'a> {
     #[serde(borrow)]
     api_version: Cow<'a, str>,
     #[serde(borrow)]
@@ -22,7 +22,7 @@ pub(super) struct ControllerReference<'a> {
     controller: Option<bool>,
 }
 
-impl ControllerReference<'_> {
+impl OwnerReference<'_> {
     /// True if the owner is of this type. Versions are not compared: an object keeps the one its owner had at the time.
     pub(super) fn is_of(&self, group: &str, kind: &str) -> bool {
         let own_group = self.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -35,10 +35,21 @@ pub(super) fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     index::member(index::member(object, "metadata")?, name)
 }
 
-/// The owner that controls this object; Kubernetes allows one. `None` if there is none, or if it is malformed.
-pub(super) fn controller_of(object: &[u8]) -> Option<ControllerReference<'_>> {
-    let owners: Vec<ControllerReference<'_>> = serde_json::from_slice(member(object, "ownerReferences")?).ok()?;
-    owners.into_iter().find(|owner| owner.controller == Some(true))
+/// Owners of an object that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owners {
+    /// The one that controls it; Kubernetes allows one.
+    Controller,
+    /// All of them.
+    Any,
+}
+
+/// The owners of this object. None if one of them is malformed.
+pub(super) fn owners_of(object: &[u8], owners: Owners) -> Vec<OwnerReference<'_>> {
+    let references = member(object, "ownerReferences").and_then(|json| serde_json::from_slice(json).ok());
+    let mut found: Vec<OwnerReference<'_>> = references.unwrap_or_default();
+    found.retain(|owner| owners == Owners::Any || owner.controller == Some(true));
+    found
 }
 
 #[cfg(test)]
@@ -51,8 +62,11 @@ mod tests {
             {"apiVersion":"v1","kind":"Node","name":"n","uid":"1"},
             {"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r\u0041","uid":"2","controller":true,
              "blockOwnerDeletion":true}]},"spec":{"not":read}}"#;
-        let owner = controller_of(object).expect("an owner");
+        let [owner] = &owners_of(object, Owners::Controller)[..] else { panic!("one owner") };
         assert_eq!((&*owner.name, &*owner.uid), ("rA", "2"));
+        let any: Vec<String> =
+            owners_of(object, Owners::Any).into_iter().map(|owner| owner.name.into_owned()).collect();
+        assert_eq!(any, ["n", "rA"]);
         assert!(owner.is_of("apps", "ReplicaSet") && !owner.is_of("", "ReplicaSet") && !owner.is_of("apps", "Node"));
     }
 
@@ -66,7 +80,7 @@ mod tests {
             r#"{"metadata":{"ownerReferences":[{"controller":true}]}}"#,
             r#"{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"1"}]}}"#,
         ] {
-            assert_eq!(controller_of(object.as_bytes()), None, "{object}");
+            assert_eq!(owners_of(object.as_bytes(), Owners::Controller), [], "{object}");
         }
     }
 }

@@ -12,7 +12,10 @@ use futures::{
 };
 
 use crate::{
-    controller::{changed, metadata},
+    controller::{
+        changed,
+        metadata::{self, OwnerReference, Owners},
+    },
     ended::EndReason,
     error::NotReady,
     informer::Informer,
@@ -25,7 +28,7 @@ use crate::{
 pub(super) enum Trigger {
     /// The object with this key.
     Object(String),
-    /// The object that controls a changed one: of that name, in the namespace of the changed one or in none.
+    /// An owner of a changed object: of that name, in the namespace of the changed one or in none.
     Owner { namespace: String, name: String, uid: String },
     /// Every object.
     All,
@@ -94,16 +97,16 @@ where
     .boxed()
 }
 
-/// Triggers for the controlling owners of an object, if they are of this type.
-pub(super) fn owner<C>(object: &Object<C>, group: &str, kind: &str) -> Vec<Trigger> {
+/// Triggers for the owners of an object that are of this type.
+pub(super) fn owner<C>(object: &Object<C>, owners: Owners, group: &str, kind: &str) -> Vec<Trigger> {
     let json = object.json();
-    let owner = metadata::controller_of(&json).filter(|owner| owner.is_of(group, kind));
-    let trigger = owner.map(|owner| Trigger::Owner {
+    let owners = metadata::owners_of(&json, owners).into_iter().filter(|owner| owner.is_of(group, kind));
+    let trigger = |owner: OwnerReference<'_>| Trigger::Owner {
         namespace: object.namespace().to_owned(),
         name: owner.name.into_owned(),
         uid: owner.uid.into_owned(),
-    });
-    trigger.into_iter().collect()
+    };
+    owners.map(trigger).collect()
 }
 
 /// Triggers of a stream of the program. Its end is no failure.

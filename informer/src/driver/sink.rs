@@ -56,7 +56,7 @@ impl Sink for StoreSink {
         // A staged state is invisible until it is complete; the state behind it may be a saved one that is not proven.
         self.changed |= match order {
             Order::Init { .. } | Order::InitApply(..) | Order::Abandon => false,
-            Order::Delete(..) | Order::Skip(_) => !self.store.is_staging(),
+            Order::Delete(..) | Order::Skip(..) => !self.store.is_staging(),
             Order::Restored | Order::InitDone(_) | Order::Apply(..) | Order::Bookmark(_) => true,
         };
         let event = match order {
@@ -71,7 +71,8 @@ impl Sink for StoreSink {
             Order::InitApply(json, meta) => store::Event::InitApply(json, meta),
             Order::InitDone(position) => store::Event::InitDone(position),
             Order::Apply(json, meta) => store::Event::Apply(json, meta),
-            Order::Delete(_, meta) | Order::Skip(meta) => store::Event::Delete(meta),
+            Order::Delete(_, meta) => store::Event::Delete(meta),
+            Order::Skip(json, meta) => store::Event::Skip(json, meta),
             Order::Bookmark(position) => store::Event::Bookmark(position),
             Order::Abandon => store::Event::Abandon,
         };

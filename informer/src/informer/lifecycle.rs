@@ -123,7 +123,8 @@ impl<K> Informer<K> {
     }
 
     /// True while the informer keeps its copy in step. False once it has ended; [`end_reason`](Self::end_reason) has
-    /// the reason. It is never restarted. Its last state stays readable.
+    /// the reason. It is never restarted. Its last state stays readable. For a liveness probe: a restart of the program
+    /// cures that end, and nothing else makes this false.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.end_reason().is_none()
@@ -141,13 +142,16 @@ impl<K> Informer<K> {
         Readiness::new(Arc::clone(&self.keep_alive.objects), self.life().clone())
     }
 
-    /// For a liveness probe: true if the informer runs and heard from the server within `max_age`, counted from the
-    /// start until it first does. See [`age`](Self::age) for the signs of the server that count.
+    /// For alerts, and for the readiness of programs that must not act on an old state: true if the informer runs and heard
+    /// from the server within `max_age`, counted from the start until it first does. See [`age`](Self::age) for the signs
+    /// of the server that count.
+    ///
+    /// Not for liveness probes: an outage of the server that lasts longer makes the result false, and a restart of every
+    /// client would end in as many lists. Those call [`is_running`](Self::is_running).
     ///
     /// Choose `max_age` well above [`Config::idle_timeout`](crate::Config::idle_timeout): five minutes where the server
     /// sends a bookmark each minute, as kube-apiserver does; fifteen where it sends none, because a quiet watch may
-    /// then last ten, and where the informer polls. An outage of the server that lasts longer makes the result false; a
-    /// probe that must not restart the program then uses [`is_running`](Self::is_running).
+    /// then last ten, and where the informer polls.
     #[must_use]
     pub fn is_alive(&self, max_age: Duration) -> bool {
         self.life().is_alive(max_age)

@@ -1,6 +1,7 @@
 //! Declarations compared by what they store: equal ones share a copy, and a wider copy can answer a narrower one.
 //!
-//! INVARIANT: a filter passes exactly the objects that the server would send for the narrower declaration.
+//! INVARIANT: a filter passes exactly the objects that the server would send for the narrower declaration, and skipped
+//! objects that may be among them, so that no reader takes those for deleted.
 
 use std::{any::TypeId, borrow::Cow, collections::BTreeSet, fmt, time::Duration};
 
@@ -91,7 +92,7 @@ impl CopyQuestion {
             let (namespaces, labels) = (self.namespaces.clone(), self.labels.clone());
             Box::new(move |entry: &Entry| {
                 (namespaces.is_empty() || namespaces.contains(entry.namespace()))
-                    && labels.matches(|key| entry.label(key))
+                    && (entry.is_skipped() || labels.matches(|key| entry.label(key)))
                     && fields.iter().all(|term| has_value(entry, term))
             }) as EntryFilter
         })
@@ -124,6 +125,7 @@ fn has_value(entry: &Entry, term: &field::Term) -> bool {
     let found: Option<Cow<'_, str>> = match term.field.as_str() {
         "metadata.name" => Some(Cow::Borrowed(entry.name())),
         "metadata.namespace" => Some(Cow::Borrowed(entry.namespace())),
+        _ if entry.is_skipped() => return true,
         field => entry.field(field),
     };
     let is_equal = found.unwrap_or_default() == term.value;

@@ -221,6 +221,32 @@ async fn children_trigger_the_owner_that_controls_them() {
     reconciles.are(&[("x", 1)]).await;
 }
 
+/// Goal: a controller ported from kube sees the children that it saw there. Method: owner references without a
+/// controller, several of them, and one to another type.
+#[tokio::test(start_paused = true)]
+async fn children_trigger_every_owner_if_that_is_requested() {
+    let world = World::new(&["x", "y"]).await;
+    let sets = world.informer::<ReplicaSet>().await;
+    let (reconciles, _running) = counted(Controller::new(&world.deployments).owns_any(&sets));
+    reconciles.are(&[("x", 1), ("y", 1)]).await;
+    let owned = |name: &str, count: u64| {
+        let mut owner = world.owner(name);
+        owner["controller"] = json!(false);
+        let mut set = replica_set("shared", &owner, count);
+        let unmarked =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "y", "uid": world.owner("y")["uid"]});
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "y", "uid": "u"});
+        set["metadata"]["ownerReferences"].as_array_mut().unwrap().extend([unmarked, other]);
+        set
+    };
+    world.server.put(owned("x", 0));
+    reconciles.are(&[("x", 1), ("y", 1)]).await;
+    world.server.put(owned("x", 1));
+    reconciles.are(&[("x", 1), ("y", 1)]).await;
+    world.server.delete(owned("x", 1));
+    reconciles.are(&[("x", 1), ("y", 1)]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn related_objects_and_streams_trigger_what_they_map_to() {
     let world = World::new(&["x", "y"]).await;
@@ -423,7 +449,7 @@ async fn a_controller_ends_with_its_informers_and_keeps_them_running() {
     let sets = world.informer::<ReplicaSet>().await;
     let (reconciles, running) = counted(Controller::new(&world.deployments).owns(&sets));
     reconciles.are(&[("x", 1)]).await;
-    let (World { server, deployments, .. }, store) = (world, sets.store().clone());
+    let (World { server, deployments, .. }, store) = (world, sets.store().detached());
     drop(deployments);
     server.put(deployment("x", 2, 0));
     reconciles.are(&[("x", 1)]).await;

@@ -260,17 +260,27 @@ pub(crate) fn is_watch(uri: &str) -> bool {
 /// Long enough for every expected event, and far below the test runner's timeout.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// `key@version` of every object in the store.
+/// `key@version` of every object in the store, followed by `!` if it was skipped.
 pub(crate) fn contents(informer: &Informer<Pod>) -> String {
-    let all: Vec<String> =
-        informer.store().snapshot().iter().map(|pod| format!("{}@{}", pod.key(), pod.resource_version())).collect();
+    let snapshot = informer.store().snapshot();
+    let all: Vec<String> = snapshot
+        .iter()
+        .map(|pod| format!("{}@{}{}", pod.key(), pod.resource_version(), mark(pod.is_skipped())))
+        .collect();
     all.join(" ")
+}
+
+const fn mark(is_skipped: bool) -> &'static str {
+    if is_skipped { "!" } else { "" }
 }
 
 pub(crate) fn told(event: &Event<Pod>) -> String {
     match event {
-        Event::Added(pod) => format!("+{}@{}", pod.key(), pod.resource_version()),
-        Event::Updated { old, new } => format!("{}@{}>{}", new.key(), old.resource_version(), new.resource_version()),
+        Event::Added(pod) => format!("+{}@{}{}", pod.key(), pod.resource_version(), mark(pod.is_skipped())),
+        Event::Updated { old, new } => {
+            let (from, to) = (old.resource_version(), new.resource_version());
+            format!("{}@{from}>{to}{}", new.key(), mark(new.is_skipped()))
+        }
         Event::Deleted { last_known, missed } => {
             format!("-{}@{}{}", last_known.key(), last_known.resource_version(), if *missed { "?" } else { "" })
         }

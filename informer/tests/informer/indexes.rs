@@ -125,10 +125,11 @@ async fn objects_are_found_by_uid_managing_owner_and_any_field() {
     }
 }
 
-/// Goal: a foreign index handle finds no objects. Method: a handle of another informer of the same type; one of another
-/// type does not compile, because of the handle's type parameter.
+/// Goal: a foreign index handle never reads as if there were no objects. Method: a handle of another informer of the same
+/// type, and of another user of a shared copy; one of another type does not compile, because of the handle's type
+/// parameter.
 #[tokio::test(start_paused = true)]
-async fn an_index_of_another_informer_finds_nothing() {
+async fn an_index_of_another_informer_panics() {
     let mut of_other = None;
     let _other = start(three(), &Live::default(), |mut pods| {
         of_other = Some(pods.index(index::node));
@@ -142,7 +143,24 @@ async fn an_index_of_another_informer_finds_nothing() {
     })
     .await;
     let now = pods.store().snapshot();
-    assert_eq!((now.by(&of_other.unwrap(), "node-1").count(), now.by(&own.clone().unwrap(), "node-1").count()), (0, 2));
+    let panics = |find: &dyn Fn() -> usize| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(find)).expect_err("it panics");
+        panic.downcast_ref::<&str>().is_some_and(|text| text.contains("declared for another informer"))
+    };
+    let of_other = of_other.unwrap();
+    assert!(panics(&|| now.by(&of_other, "node-1").count()));
+    assert!(panics(&|| now.lingering_by(&of_other, "node-1").count()));
+    assert_eq!(now.by(&own.clone().unwrap(), "node-1").count(), 2);
+
+    let cluster = informer::Cluster::new(informer::testing::FakeApiServer::new().client());
+    let [(first, by_first), (second, by_second)] = [0, 1].map(|_| {
+        let mut declared = cluster.shared::<Pod>();
+        let by_node = declared.index(index::node);
+        (declared.start().unwrap(), by_node)
+    });
+    let (first, second) = (first.store().snapshot(), second.store().snapshot());
+    assert_eq!((first.by(&by_first, "n").count(), second.by(&by_second, "n").count()), (0, 0));
+    assert!(panics(&|| first.by(&by_second, "n").count()) && panics(&|| second.by(&by_first, "n").count()));
     assert_eq!(pods.clone().store().snapshot().by(&own.unwrap(), "node-1").count(), 2, "clones are one informer");
 }
 
@@ -185,6 +203,7 @@ async fn deleted_objects_linger_by_key_and_uid_and_go_by_themselves() {
     live.send(event("DELETED", &pod("a/y", 12, "node-7", "new", &[])));
     let now = reached(&pods, 12).await;
     assert_eq!(keys(now.lingering("a/y")), "a/y@11 a/y@2", "the last deleted first");
+    assert_eq!(keys(now.lingering_objects()), "a/y@11 a/y@2", "all of them");
     tokio::time::sleep(Duration::from_secs(31)).await;
     assert_eq!(keys(pods.store().snapshot().lingering("a/y")), "a/y@11");
     tokio::time::sleep(Duration::from_secs(30)).await;

@@ -122,7 +122,7 @@ async fn a_signal_to_come_does_not_keep_the_informer_running() {
     let server = FakeApiServer::new().at(41).put(pod("x"));
     let pods = started(&server).await;
     pods.shutdown_on(pending::<()>());
-    let store = pods.store().clone();
+    let store = pods.store().detached();
     drop(pods);
     assert_eq!(timeout(Duration::from_secs(1), store.join()).await, Ok(EndReason::Dropped));
 }
@@ -139,6 +139,32 @@ async fn a_subscription_keeps_its_informer_running() {
     server.put(pod("y"));
     assert_eq!((next(&mut latest, 1).await, next(&mut all, 1).await), (vec!["+a/y@43".into()], vec!["+a/y@43".into()]));
     assert_eq!((latest.end_reason(), all.end_reason()), (None, None));
+}
+
+/// Goal: a store never goes empty or stale silently because its handle was a temporary. Method: take only the store of an
+/// own and of a shared informer; then only detached ones.
+#[tokio::test(start_paused = true)]
+async fn a_store_keeps_its_informer_running_unless_it_is_detached() {
+    let server = FakeApiServer::new().at(41).put(pod("x"));
+    let cluster = Cluster::new(server.client());
+    let own = cluster.informer::<Pod>().start().unwrap().store().clone();
+    let shared = cluster.shared::<Pod>().start().unwrap().store().clone();
+    let has = |name: &'static str| move |pods: &informer::Snapshot<Pod>| pods.get_named("a", name).is_some();
+    for store in [&own, &shared] {
+        timeout(SOON, store.wait_until(has("x"))).await.unwrap().unwrap();
+    }
+    tokio::time::sleep(DAY).await;
+    server.put(pod("y"));
+    for store in [&own, &shared] {
+        timeout(SOON, store.wait_until(has("y"))).await.unwrap().unwrap();
+        assert!(store.is_live());
+    }
+    let observers = [own.detached(), shared.detached()];
+    drop((own, shared));
+    for store in observers {
+        assert_eq!(timeout(DAY, store.join()).await, Ok(EndReason::Dropped));
+        assert_eq!(store.snapshot().len(), 2, "its last state stays readable");
+    }
 }
 
 /// Goal: one call answers a liveness probe. Method: an hour of bookmarks, then an outage that lasts longer than the

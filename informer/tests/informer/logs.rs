@@ -133,7 +133,7 @@ async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body
     });
     let declared = cluster.informer::<Secret>().initial_list(InitialList::Unpaged).object_bytes_max(1_000);
     let secrets = declared.start().unwrap();
-    secrets.wait_for(&11.into(), SOON).await.unwrap();
+    secrets.wait_for("11", SOON).await.unwrap();
     let lines = said.lines("object skipped");
     assert_eq!((lines.len(), secrets.stats().skipped), (2, 4), "each is told once, and counted: {lines:#?}");
     let expected = ["key=\"a/large\" offset=", "reason=larger than 1000 bytes", "reason=no JSON object"];

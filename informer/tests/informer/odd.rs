@@ -52,7 +52,7 @@ async fn what_is_odd_in_a_stream_keeps_nothing_else_from_anybody() {
             in_memory(move |_, uri| if is_stream(uri) { ok(pieces.clone()) } else { ok([Step::Hang]) });
         let pods = cluster.informer::<Pod>().initial_list(InitialList::Stream).store(form).start().unwrap();
         pods.ready(SOON).await.unwrap();
-        pods.wait_for(&"10".parse().unwrap(), SOON).await.unwrap();
+        pods.wait_for("10", SOON).await.unwrap();
         assert_eq!(contents(&pods), "a/first@1 a/large@4 a/last@6 a/live@10 a/poison@2", "in pieces of {piece}");
         let now = pods.store().snapshot();
         let error = now.get("a/poison").unwrap().decode().expect_err("it is poison");

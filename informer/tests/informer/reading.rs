@@ -170,6 +170,15 @@ async fn a_snapshot_stays_while_the_store_moves_on_and_writes_can_be_waited_for(
     assert_eq!(behind.to_string(), "version 12 was not reached; the store is at 9");
     live.send(added("a/c", 10) + &modified("a/a", 11) + &deleted("a/b", 12));
     informer.wait_for(&at, SOON).await.unwrap();
+    // As kube has it in an object that was written, and in one that was not.
+    let written = kube::core::ObjectMeta { resource_version: Some("12".into()), ..Default::default() };
+    informer.wait_for(written.resource_version.as_deref(), SOON).await.unwrap();
+    informer.wait_for(written.resource_version, SOON).await.unwrap();
+    informer.wait_for("12", SOON).await.unwrap();
+    informer.wait_for("12".to_owned(), SOON).await.unwrap();
+    informer.wait_for(12_u64, SOON).await.unwrap();
+    let unwritten = informer.wait_for(kube::core::ObjectMeta::default().resource_version, SOON).await.unwrap_err();
+    assert!(matches!(&unwritten, informer::WaitError::Invalid(_)), "{unwritten}");
     let keys = |snapshot: informer::Snapshot<Pod>| snapshot.iter().map(|pod| pod.key().to_owned()).collect::<Vec<_>>();
     assert_eq!(keys(informer.store().snapshot()), ["a/a", "a/c"]);
     assert_eq!(keys(before), ["a/a", "a/b"]);
@@ -194,7 +203,7 @@ async fn age_counts_from_the_last_word_of_the_server() {
 async fn the_last_clone_or_subscription_stops_the_informer_and_reads_remain() {
     let live = Live::default();
     let informer = informer_of(&["a/a"], &live).await;
-    let (clone, store, mut changes) = (informer.clone(), informer.store().clone(), informer.subscribe());
+    let (clone, store, mut changes) = (informer.clone(), informer.store().detached(), informer.subscribe());
     drop(informer);
     live.send(added("a/b", 10));
     clone.wait_for(&ResourceVersion::from(10), SOON).await.unwrap();

@@ -70,7 +70,7 @@ async fn a_slow_subscription_ends_with_the_state_at_the_shutdown() {
         server.put(pod("c", &format!("n{number:03}"), "web"));
     }
     ready(&first).await;
-    other.wait_for(&server.resource_version().into(), SOON).await.unwrap();
+    other.wait_for(server.resource_version(), SOON).await.unwrap();
     let mut subscriptions = [first.subscribe(), first.subscribe()];
     let mut each = first.subscribe_all(1_000);
     next(&mut subscriptions[0], 70).await;
@@ -83,7 +83,7 @@ async fn a_slow_subscription_ends_with_the_state_at_the_shutdown() {
     for number in 0..200 {
         server.delete(pod("c", &format!("n{number:03}"), "web"));
     }
-    other.wait_for(&server.resource_version().into(), SOON).await.unwrap();
+    other.wait_for(server.resource_version(), SOON).await.unwrap();
     let [mut seen, mut unseen] = subscriptions;
     let (mut rest, mut all, mut rest_of_each) = (0, 0, 0);
     timeout(SOON, async {

@@ -107,7 +107,7 @@ async fn an_object_above_the_limit_is_skipped() {
     let declared = cluster.informer::<Pod>().initial_list(InitialList::Stream).object_bytes_max(256 << 10);
     let pods = declared.start().unwrap();
     pods.ready(SOON).await.unwrap();
-    assert_eq!((contents(&pods).as_str(), pods.stats().skipped), ("a/1@1", 1));
+    assert_eq!((contents(&pods).as_str(), pods.stats().skipped), ("a/1@1 huge@!", 1));
 }
 
 /// Goal: a response that breaks in the middle does not change what readers see. Method: a relist that breaks, then one

@@ -54,7 +54,8 @@ impl Sink for Replica {
             }
             Order::InitApply(json, meta) => self.take_object(now, store::Event::InitApply(json, meta))?,
             Order::Apply(json, meta) => self.take_object(now, store::Event::Apply(json, meta))?,
-            Order::Delete(_, meta) | Order::Skip(meta) => self.take_object(now, store::Event::Delete(meta))?,
+            Order::Skip(json, meta) => self.take_object(now, store::Event::Skip(json, meta))?,
+            Order::Delete(_, meta) => self.take_object(now, store::Event::Delete(meta))?,
         }
         Ok(())
     }

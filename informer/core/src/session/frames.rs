@@ -30,11 +30,11 @@ pub(super) const fn given(object: Option<ReceivedObject<'_>>) -> ReceivedObject<
 
 impl<'a> ReceivedObject<'a> {
     pub(super) const fn init_apply(self) -> Order<'a> {
-        if self.is_skipped { Order::Skip(self.meta) } else { Order::InitApply(self.json, self.meta) }
+        if self.is_skipped { Order::Skip(self.json, self.meta) } else { Order::InitApply(self.json, self.meta) }
     }
 
     pub(super) const fn apply(self) -> Order<'a> {
-        if self.is_skipped { Order::Skip(self.meta) } else { Order::Apply(self.json, self.meta) }
+        if self.is_skipped { Order::Skip(self.json, self.meta) } else { Order::Apply(self.json, self.meta) }
     }
 
     pub(super) const fn delete(self) -> Order<'a> {
@@ -119,7 +119,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
     }
 
     /// Handles an object the framer skipped. If its position is readable, the reflector advances to it as with any
-    /// other object; an older stored state of the object is removed, because it is stale.
+    /// other object; only the names of the object stay, because its stored state is stale.
     fn on_skipped(&mut self, now: Time, skipped: &SkippedObject) -> Result<(), BadFrame> {
         let change = match skipped.kind {
             None => ObservedKind::Item,
@@ -161,7 +161,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
 
     /// Returns true if a stored object is stale now.
     pub(super) fn give_object(&mut self, now: Time, order: Order<'_>) -> bool {
-        let is_stale = matches!(order, Order::Skip(_));
+        let is_stale = matches!(order, Order::Skip(..));
         self.give(now, order);
         is_stale
     }

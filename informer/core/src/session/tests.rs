@@ -26,7 +26,7 @@ impl Sink for Copy {
             Order::InitDone(position) => ("InitDone", store::Event::InitDone(position)),
             Order::Apply(json, meta) => ("Apply", store::Event::Apply(json, meta)),
             Order::Delete(_, meta) => ("Delete", store::Event::Delete(meta)),
-            Order::Skip(meta) => ("Skip", store::Event::Delete(meta)),
+            Order::Skip(json, meta) => ("Skip", store::Event::Skip(json, meta)),
             Order::Bookmark(position) => ("Bookmark", store::Event::Bookmark(position)),
             Order::Abandon => ("Abandon", store::Event::Abandon),
         };

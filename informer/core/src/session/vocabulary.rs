@@ -178,8 +178,9 @@ pub enum Order<'a> {
     Apply(&'a [u8], &'a Meta<'a>),
     /// An object was deleted; while initial state is gathered, from that.
     Delete(&'a [u8], &'a Meta<'a>),
-    /// A new, changed or initial object whose newest version is unavailable: its stored state is stale.
-    Skip(&'a Meta<'a>),
+    /// A new, changed or initial object of whose newest version only the names are known: JSON of them. Its stored state
+    /// is stale.
+    Skip(&'a [u8], &'a Meta<'a>),
     /// No event at or below this position follows.
     Bookmark(ResourceVersion),
     /// Initial state broke off: discard what arrived of it.
@@ -191,7 +192,9 @@ impl<'a> Order<'a> {
     #[must_use]
     pub const fn meta(&self) -> Option<&'a Meta<'a>> {
         match self {
-            Self::InitApply(_, meta) | Self::Apply(_, meta) | Self::Delete(_, meta) | Self::Skip(meta) => Some(*meta),
+            Self::InitApply(_, meta) | Self::Apply(_, meta) | Self::Delete(_, meta) | Self::Skip(_, meta) => {
+                Some(*meta)
+            }
             Self::Restored | Self::Init { .. } | Self::InitDone(_) | Self::Bookmark(_) | Self::Abandon => None,
         }
     }

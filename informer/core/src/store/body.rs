@@ -17,6 +17,9 @@ pub enum Body {
         /// Length of the JSON that it was decoded from, in bytes.
         json_bytes: u32,
     },
+    /// JSON of the names only: the object exists, and its current contents are not available here. It is larger than one
+    /// object may be, nested too deep, or no JSON object.
+    Skipped(Box<[u8]>),
 }
 
 /// Packed JSON.
@@ -48,7 +51,7 @@ impl Body {
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
         match self {
-            Self::Json(json) => Cow::Borrowed(json),
+            Self::Json(json) | Self::Skipped(json) => Cow::Borrowed(json),
             Self::Packed(packed) => Cow::Owned(packed.unpack()),
             Self::Value { value, .. } => Cow::Owned(value.to_json()),
         }
@@ -58,7 +61,7 @@ impl Body {
     #[must_use]
     pub fn json_bytes(&self) -> usize {
         match self {
-            Self::Json(json) => json.len(),
+            Self::Json(json) | Self::Skipped(json) => json.len(),
             Self::Packed(packed) => packed.json_bytes(),
             Self::Value { json_bytes, .. } => *json_bytes as usize,
         }
@@ -68,7 +71,7 @@ impl Body {
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         match self {
-            Self::Json(json) => json.len(),
+            Self::Json(json) | Self::Skipped(json) => json.len(),
             Self::Packed(packed) => packed.packed_bytes(),
             Self::Value { json_bytes, .. } => *json_bytes as usize,
         }
@@ -82,6 +85,7 @@ impl fmt::Debug for Body {
             Self::Json(_) => "Json",
             Self::Packed(_) => "Packed",
             Self::Value { .. } => "Value",
+            Self::Skipped(_) => "Skipped",
         };
         write!(f, "{form}({} bytes)", self.kept_bytes())
     }

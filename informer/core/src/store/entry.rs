@@ -66,7 +66,7 @@ impl Entry {
                 let at = key.len() + meta.uid.len() + meta.resource_version.len();
                 (body, labels, at..at + labels.len())
             }
-            (body @ Body::Json(_), _) => (body, "", labels_at.clone()),
+            (body @ (Body::Json(_) | Body::Skipped(_)), _) => (body, "", labels_at.clone()),
             // Labels that are not UTF-8 do not fit the text. Such an object is undecodable, so keep its JSON.
             (Body::Packed(_) | Body::Value { .. }, Err(_)) => (Body::Json((*json).into()), "", labels_at.clone()),
         };
@@ -97,7 +97,7 @@ impl Entry {
     pub(super) fn again(&self, body: Body) -> Option<Self> {
         let labels = match &self.body {
             Body::Json(json) => str::from_utf8(json.get(self.labels_range()).unwrap_or_default()).ok()?,
-            Body::Packed(_) | Body::Value { .. } => return None,
+            Body::Packed(_) | Body::Value { .. } | Body::Skipped(_) => return None,
         };
         let at = u32::try_from(self.text.len()).ok()?;
         let text = [&*self.text, labels].concat().into_boxed_str();
@@ -156,6 +156,12 @@ impl Entry {
         &self.body
     }
 
+    /// Returns true if the object exists and only its names are known; see [`Body::Skipped`].
+    #[must_use]
+    pub const fn is_skipped(&self) -> bool {
+        matches!(self.body, Body::Skipped(_))
+    }
+
     /// Returns the object as JSON. Borrowed if stored as JSON, otherwise built by this call; see [`Body::json`].
     #[must_use]
     pub fn json(&self) -> Cow<'_, [u8]> {
@@ -172,7 +178,7 @@ impl Entry {
     #[must_use]
     pub fn labels(&self) -> &[u8] {
         match &self.body {
-            Body::Json(json) => json.get(self.labels_range()).unwrap_or_default(),
+            Body::Json(json) | Body::Skipped(json) => json.get(self.labels_range()).unwrap_or_default(),
             Body::Packed(_) | Body::Value { .. } => self.text.as_bytes().get(self.labels_range()).unwrap_or_default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Deleted objects that stay readable for a while.
 //!
-//! INVARIANT: each is found by its key, its uid and each of its index values, and is in the queue once; the queue is
-//! ordered by expiry.
+//! INVARIANT: each is found by its number, its key, its uid and each of its index values, and is in the queue once; the
+//! queue is ordered by expiry.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -15,6 +15,8 @@ use crate::{limits::LINGERING_OBJECTS_MAX, time::Time};
 /// Memory: for each object its last version, its key and uid twice, and its index values twice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LingeringObjects {
+    // In order of deletion.
+    by_number: OrdMap<u64, Arc<Entry>>,
     // By key and by uid, in order of deletion.
     by_name: OrdMap<(Arc<str>, u64), Arc<Entry>>,
     // By index and value, in order of deletion as well: several objects with one key may share a value.
@@ -41,6 +43,11 @@ struct LingerExpiry {
 const SLACK_MAX: Duration = Duration::from_millis(500);
 
 impl LingeringObjects {
+    /// Returns all objects, the last deleted first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.by_number.values().rev()
+    }
+
     /// Returns the objects with this key or uid, the last deleted first. Cost: O(log n + result).
     pub(super) fn of<'a>(&'a self, key_or_uid: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let name: Arc<str> = key_or_uid.into();
@@ -58,6 +65,7 @@ impl LingeringObjects {
     }
 
     fn add(&mut self, number: u64, entry: &Arc<Entry>) {
+        self.by_number.insert(number, Arc::clone(entry));
         for name in names(entry) {
             self.by_name.insert((name.into(), number), Arc::clone(entry));
         }
@@ -67,6 +75,7 @@ impl LingeringObjects {
     }
 
     fn remove(&mut self, number: u64, entry: &Entry) {
+        self.by_number.remove(&number);
         for name in names(entry) {
             self.by_name.remove(&(name.into(), number));
         }

@@ -97,10 +97,10 @@ pub(super) fn keep_again(objects: &mut Objects<Entry>, represent: &mut dyn Repre
     let again = objects.iter().map(|entry| {
         let again = match entry.body() {
             Body::Json(json) => match represent.keep(json, None) {
-                Body::Json(_) => None,
+                Body::Json(_) | Body::Skipped(_) => None,
                 body @ (Body::Packed(_) | Body::Value { .. }) => entry.again(body),
             },
-            Body::Packed(_) | Body::Value { .. } => None,
+            Body::Packed(_) | Body::Value { .. } | Body::Skipped(_) => None,
         };
         again.map_or_else(|| Arc::clone(entry), Arc::new)
     });
