@@ -113,22 +113,19 @@ async fn a_quiet_type_is_read_though_its_position_is_not_told() {
     assert_eq!(cached(&caches.fresh(&maps()).await.expect("a consistent read")), listed(&api).await);
 }
 
-/// Goal: after a long outage caches are up to date soon, though no client reads consistently. Method: an API server that
-/// is away until the delays of the stream are long; then a change, and an answer to another request.
+/// Goal: after a long outage caches are up to date soon, though no client reads. Method: an API server that is away until the
+/// delays of the stream are half a minute and more; then a change. The comparison of the doubtful history gets an answer.
 #[tokio::test(start_paused = true)]
-async fn any_answer_of_the_api_server_brings_a_cache_up_to_date() {
+async fn after_a_long_outage_a_cache_is_up_to_date_soon() {
     let api = FakeApiServer::new().put(map("a", 0));
     let source = Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()));
-    let last_answer = source.last_answer();
     let caches = Caches::new(CoalescedSource::new(source), Limits::default());
     let reader = filled(&caches).await;
     api.refuse_connections().close_watches();
     sleep(Duration::from_secs(600)).await;
     api.recover().put(map("b", 0));
-    let caught_up = || reader.reached(api.resource_version());
-    assert!(timeout(Duration::from_secs(1), caught_up()).await.is_err(), "the delay is half a minute at least");
-    last_answer.note();
-    timeout(Duration::from_secs(1), caught_up()).await.expect("the delay was ended").expect("an open cache");
+    let caught_up = reader.reached(api.resource_version());
+    timeout(Duration::from_secs(6), caught_up).await.expect("the delay was ended").expect("an open cache");
     assert_eq!(cached(&reader), listed(&api).await);
 }
 
