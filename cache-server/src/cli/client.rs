@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 
-use super::{FAILED, StopSignals, fail, fail_input};
+use super::{FAILED, StopSignals, fail, fail_input, log};
 use crate::{
     config::PopulateSpec,
     workload::{
@@ -85,7 +85,7 @@ pub(super) async fn churn(churn: &Churn) -> ExitCode {
 
 /// Prints the result. The command succeeded even if stdout is closed.
 fn say(line: &str) -> ExitCode {
-    let _ = writeln!(io::stdout(), "{line}");
+    let _ = writeln!(io::stdout(), "{}", log::one_line(line));
     ExitCode::SUCCESS
 }
 
