@@ -34,7 +34,7 @@ use crate::{
         embedded::EmbeddedStorage,
         folder::FolderError,
     },
-    stored::removal::DeleteContext,
+    supervised::SupervisedTasks,
     upstream::{
         connect::{NO_SUCH_TYPE, UpstreamAddresses, UpstreamError},
         gateway::Upstream,
@@ -57,6 +57,8 @@ pub struct App {
     pub config: Config,
     /// The current resource types.
     pub registry: Arc<Live>,
+    /// Tasks that are started again after a panic.
+    pub(crate) tasks: Arc<SupervisedTasks>,
     /// Follows the CustomResourceDefinitions and updates the registry.
     pub(crate) definitions: DefinitionsHandle,
     /// Destination of writes.
@@ -187,12 +189,11 @@ impl App {
     }
 
     fn local_with(config: Config, store: Arc<dyn Store>, caches: Caches, duty: ControllerDuty) -> Self {
-        Self::assemble(config, caches, |caches, registry| {
+        Self::assemble(config, caches, |caches, registry, tasks| {
+            let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry), Arc::clone(tasks));
             let namespaces = match duty {
-                ControllerDuty::None => Namespaces::idle(Arc::clone(&store), caches, Arc::clone(registry)),
-                ControllerDuty::Alone { .. } | ControllerDuty::Shared => {
-                    Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry))
-                }
+                ControllerDuty::None => namespaces.idle(),
+                ControllerDuty::Alone { .. } | ControllerDuty::Shared => namespaces,
             };
             Writes::Local(LocalWrites { store, namespaces, duty })
         })
@@ -218,21 +219,27 @@ impl App {
             Some(folder) => caches.saved_in(folder.awaiting_cluster()),
             None => caches,
         };
-        Ok(Self::assemble(config, caches, |_, _| Writes::Forward(Arc::new(upstream))))
+        Ok(Self::assemble(config, caches, |_, _, _| Writes::Forward(Arc::new(upstream))))
     }
 
-    fn assemble(config: Config, caches: Caches, writes: impl FnOnce(&Arc<Caches>, &Arc<Live>) -> Writes) -> Self {
+    fn assemble(
+        config: Config,
+        caches: Caches,
+        writes: impl FnOnce(&Arc<Caches>, &Arc<Live>, &Arc<SupervisedTasks>) -> Writes,
+    ) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
         let caches = Arc::new(caches);
         let registry = Arc::new(Live::new(Registry::builtin()));
-        let writes = writes(&caches, &registry);
+        let tasks = Arc::<SupervisedTasks>::default();
+        let writes = writes(&caches, &registry, &tasks);
         let store = match &writes {
             Writes::Local(LocalWrites { duty: ControllerDuty::None, .. }) | Writes::Forward(_) => None,
             Writes::Local(LocalWrites { store, .. }) => Some(Arc::clone(store)),
         };
-        let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry));
+        let definitions = DefinitionsHandle::new(store, Arc::clone(&caches), Arc::clone(&registry), Arc::clone(&tasks));
         let flow = FlowControl::new(config.flow.seats);
-        let metrics = Metrics::new(Arc::clone(&registry)).with(|registry| flow.register(registry));
+        let metrics = Metrics::new(Arc::clone(&registry));
+        let metrics = metrics.with(|registry| flow.register(registry)).with(|registry| tasks.register(registry));
         let (room, work) = (Room::of_server(), Work::default());
         let mut authorizer =
             Authorizer::new(&config.authorization, config.upstream.is_some(), metrics.authorization.clone());
@@ -243,7 +250,7 @@ impl App {
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow);
         let files = FileWatcher::default();
-        Self { config, registry, definitions, writes, caches, room, work, metrics, access, files }
+        Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files }
     }
 
     /// Returns the app with its store; `None` if writes are not local.
@@ -314,7 +321,10 @@ impl App {
         let flow = Arc::downgrade(&self.access.flow);
         tokio::spawn(flow::keep_checking(Weak::clone(&flow)));
         if self.config.flow.source == FlowSource::Stored {
-            tokio::spawn(flow::follow(flow, Arc::downgrade(&self.caches), Arc::clone(&self.registry)));
+            let (caches, registry) = (Arc::downgrade(&self.caches), Arc::clone(&self.registry));
+            self.tasks.spawn("flow-control", move || {
+                flow::follow(Weak::clone(&flow), Weak::clone(&caches), Arc::clone(&registry))
+            });
         }
     }
 
@@ -342,13 +352,15 @@ impl App {
         if let Writes::Local(LocalWrites { store, namespaces, duty }) = &self.writes {
             match duty {
                 ControllerDuty::Alone { terminating } => {
-                    let stored = DeleteContext { caches: &self.caches, storage: &**store };
-                    leftovers::finish(stored, namespaces, &self.registry.now(), terminating).await;
+                    leftovers::finish(&**store, namespaces, &self.registry.now(), terminating).await;
                 }
                 ControllerDuty::Shared => {
                     namespaces.settle().await;
                     let (caches, registry) = (Arc::downgrade(&self.caches), Arc::clone(&self.registry));
-                    tokio::spawn(leftovers::keep_finishing(caches, Arc::clone(store), registry));
+                    let store = Arc::clone(store);
+                    self.tasks.spawn("leftovers", move || {
+                        leftovers::keep_finishing(Weak::clone(&caches), Arc::clone(&store), Arc::clone(&registry))
+                    });
                 }
                 ControllerDuty::None => {}
             }
@@ -386,7 +398,7 @@ impl App {
         {
             bootstrap::store_objects(&self.caches, &**store, &self.registry).await;
         }
-        authorizer.follow(&self.caches, &self.registry).await;
+        authorizer.follow(&self.caches, &self.registry, &self.tasks).await;
     }
 }
 

@@ -249,6 +249,11 @@ impl Caches {
         }
     }
 
+    /// See [`Source::counts_while_away`].
+    pub(crate) fn counts_while_away(&self) -> bool {
+        self.source.counts_while_away()
+    }
+
     /// Returns false if a position is known to belong to another history. See [`Source::is_known`].
     pub(crate) fn knows(&self, position: u64) -> bool {
         self.source.is_known(position)

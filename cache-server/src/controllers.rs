@@ -5,3 +5,6 @@ pub(crate) mod leftovers;
 pub(crate) mod namespaces;
 pub(crate) mod passes;
 pub(crate) mod settled;
+
+#[cfg(test)]
+mod tests;

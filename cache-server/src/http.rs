@@ -397,6 +397,8 @@ where
             Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
         }
         Route::Connect(_) => Err(status::runs_no_pods()),
+        // The path may be that of a type whose definition is not known yet: a 404 would say that it is deleted.
+        Route::NotFound | Route::Unknown if !app.definitions.are_known() => Err(status::definitions_unknown()),
         Route::NotFound => Err(Status::generic_not_found()),
         Route::Unknown => Ok(page_not_found()),
     }

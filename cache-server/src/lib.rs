@@ -27,6 +27,7 @@ mod route;
 mod serve;
 mod status;
 mod stored;
+mod supervised;
 mod upstream;
 mod watched;
 mod workload;

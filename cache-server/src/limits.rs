@@ -8,6 +8,12 @@ pub use api_rules::limits::*;
 /// server its initial state again.
 pub const CACHE_IDLE: Duration = Duration::from_secs(600);
 
+/// Pause before a task that panicked is started again: doubled for each panic, up to [`RESTART_PAUSE_MAX`].
+pub const RESTART_PAUSE: Duration = Duration::from_millis(50);
+
+/// Longest pause before a restart, and the time after which a task that runs counts as well again.
+pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
+
 /// Connections open at once. More wait in the listen queue. Memory: about 15 KiB per idle connection, and 2 KiB per
 /// idle watch of HTTP/1.1.
 pub const CONNECTIONS_MAX: usize = 16_384;

@@ -33,6 +33,7 @@ use crate::{
     registry::{GroupVersion, Registry},
     request::RequestHead,
     route::OpenApiPath,
+    status,
 };
 
 /// Cache of documents. Memory: requested documents until their types change, up to [`OPENAPI_BYTES_MAX`].
@@ -144,7 +145,7 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
         OpenApiPath::Document(name) => name,
     };
     let Some(document) = documents(app).of(&registry, |state| state.documents.get(name).cloned()) else {
-        return Ok(page_not_found());
+        return if app.definitions.are_known() { Ok(page_not_found()) } else { Err(status::definitions_unknown()) };
     };
     if !accepts_json(&head.accept) {
         return Ok(body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into()));

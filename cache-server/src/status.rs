@@ -97,6 +97,17 @@ pub(crate) fn runs_no_pods() -> Status {
     Status { message, ..Status::generic_method_not_allowed() }
 }
 
+/// Error for a path that may be that of a custom resource, while the definitions are not known. Clients take 404 for the
+/// deletion of the type, and repeat the request after this one.
+///
+/// # Source
+/// apiserver `pkg/util/notfoundhandler`.
+pub(crate) fn definitions_unknown() -> Status {
+    let text = "the request has been made before all known HTTP paths have been installed, please try again";
+    let details = Some(Details { retry_after_seconds: DEFINITIONS_RETRY_SECONDS, ..Details::default() });
+    Status { details, ..Status::unavailable(text) }
+}
+
 fn forbidden(text: &'static str) -> Status {
     Status { status: "Failure".into(), message: text.into(), reason: Reason::Forbidden, code: 403, ..Status::default() }
 }
@@ -135,6 +146,9 @@ impl From<FreshnessError> for Status {
     }
 }
 
+/// Seconds after which a client may repeat a request for a path that is not known yet, as in kube-apiserver.
+const DEFINITIONS_RETRY_SECONDS: u32 = 5;
+
 /// Seconds after which a client may repeat a request that the storage could not answer.
 const SOURCE_RETRY_SECONDS: u32 = 1;
 
@@ -165,7 +179,9 @@ impl From<WriteError> for Status {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::Source(error) => error.into(),
-            WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } => Self::internal("a write raced"),
+            WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } | WriteError::CauseChanged => {
+                Self::internal("a write raced")
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ use futures::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
-use informer_core::Objects;
+use informer_core::{KeyedObject as _, Objects};
 use tokio::time::Instant;
 use watch_cache::{Change, Draft, Entry, Filter, Reader};
 
@@ -86,6 +86,12 @@ pub trait Source: Send + Sync + 'static {
         std::future::ready(Err(SourceError::Compacted { after: read.position })).boxed()
     }
 
+    /// Returns true if the last known state goes on deciding while the source is away, also that of an earlier process. If
+    /// false, a controller works only on states that the source has confirmed: a stream may begin with an old one.
+    fn counts_while_away(&self) -> bool {
+        false
+    }
+
     /// Returns false if the position lies below the newest one of this history and was never part of it: it belongs to
     /// another history.
     fn is_known(&self, position: u64) -> bool {
@@ -118,7 +124,7 @@ pub trait Store: Source {
     /// Writes one object. Cancel safe: a committed write reaches the streams even if the future is not polled again.
     ///
     /// # Errors
-    /// [`WriteError`] if the expectation does not hold; no object is written then.
+    /// [`WriteError`] if the expectation does not hold, or the cause has changed; no object is written then.
     fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>>;
 
     /// Returns the answer to writes while the store refuses them; `None` otherwise. [`SourceError::Full`]: removals are
@@ -295,6 +301,34 @@ pub struct Txn {
     pub expect: Expect,
     /// The new object; `None` deletes.
     pub put: Option<Draft>,
+    /// The object for whose sake this one is written; `None` if it is written for its own.
+    pub cause: Option<WriteCause>,
+}
+
+/// Another object that must still be at a version when a write is committed: a terminating namespace, for the deletion of
+/// an object in it.
+#[derive(Clone, Debug)]
+pub struct WriteCause {
+    /// Its type.
+    pub ty: Arc<ResourceType>,
+    /// `namespace/name` or `name`.
+    pub key: String,
+    /// Its resourceVersion.
+    pub revision: u64,
+}
+
+impl WriteCause {
+    /// The object at the version that was read.
+    #[must_use]
+    pub fn new(ty: &Arc<ResourceType>, read: &Entry) -> Self {
+        Self { ty: Arc::clone(ty), key: read.key().to_owned(), revision: read.resource_version() }
+    }
+
+    /// Checks the cause against its current version.
+    fn check(&self, current: Option<&Arc<Entry>>) -> Result<(), WriteError> {
+        let stands = current.is_some_and(|entry| entry.resource_version() == self.revision);
+        if stands { Ok(()) } else { Err(WriteError::CauseChanged) }
+    }
 }
 
 /// Result of a write.
@@ -321,6 +355,9 @@ pub enum WriteError {
         /// Current resourceVersion of the object.
         current: u64,
     },
+    /// The object that caused the write is not at the expected version any more.
+    #[error("the cause of the write has changed")]
+    CauseChanged,
     /// The storage failed.
     #[error(transparent)]
     Source(#[from] SourceError),

@@ -9,7 +9,7 @@ use api_rules::registry::ResourceType;
 use informer_core::KeyedObject as _;
 use watch_cache::{Draft, Entry};
 
-use crate::storage::{Expect, SourceError, Store, Txn, WriteError, WriteResult};
+use crate::storage::{Expect, SourceError, Store, Txn, WriteCause, WriteError, WriteResult};
 
 /// Outcome of a write at the version that was read.
 pub(crate) enum ReplaceOutcome {
@@ -19,6 +19,17 @@ pub(crate) enum ReplaceOutcome {
     Late,
     /// The object does not exist any more.
     Gone,
+}
+
+/// Reason why an object was not replaced for the sake of another one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CausedWriteError {
+    /// The object that caused the write is at another version, or deleted.
+    #[error("the object that caused the write has changed")]
+    CauseChanged,
+    /// The storage failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }
 
 /// Replaces an object at the version that was read, or removes it if `put` is `None`.
@@ -31,11 +42,30 @@ pub(crate) async fn replace(
     read: &Entry,
     put: Option<Draft>,
 ) -> Result<ReplaceOutcome, SourceError> {
+    match replace_for(storage, ty, read, put, None).await {
+        Ok(outcome) => Ok(outcome),
+        Err(CausedWriteError::Source(error)) => Err(error),
+        Err(CausedWriteError::CauseChanged) => unreachable!("a write without a cause"),
+    }
+}
+
+/// Like [`replace`], if `cause` is still at its version.
+///
+/// # Errors
+/// [`CausedWriteError`].
+pub(crate) async fn replace_for(
+    storage: &dyn Store,
+    ty: &Arc<ResourceType>,
+    read: &Entry,
+    put: Option<Draft>,
+    cause: Option<&WriteCause>,
+) -> Result<ReplaceOutcome, CausedWriteError> {
     let (key, expect) = (read.key().to_owned(), Expect::At(read.resource_version()));
-    match storage.write(Txn { ty: Arc::clone(ty), key, expect, put }).await {
+    match storage.write(Txn { ty: Arc::clone(ty), key, expect, put, cause: cause.cloned() }).await {
         Ok(written) => Ok(ReplaceOutcome::Done(written)),
         Err(WriteError::Conflict { .. } | WriteError::Exists) => Ok(ReplaceOutcome::Late),
         Err(WriteError::NotFound) => Ok(ReplaceOutcome::Gone),
-        Err(WriteError::Source(error)) => Err(error),
+        Err(WriteError::CauseChanged) => Err(CausedWriteError::CauseChanged),
+        Err(WriteError::Source(error)) => Err(error.into()),
     }
 }

@@ -33,6 +33,8 @@ struct RelayState {
     broken: AtomicUsize,
     /// Number of connections that are open.
     open: AtomicUsize,
+    /// Text of clients that begins a silence.
+    silenced_by: Mutex<Option<&'static str>>,
 }
 
 /// State of the network between the clients and the server.
@@ -54,6 +56,7 @@ impl Relay {
             network: watch::Sender::default(),
             broken: 0.into(),
             open: 0.into(),
+            silenced_by: Mutex::default(),
         });
         let relay = Self { address, shared: Arc::clone(&shared) };
         tokio::spawn(async move {
@@ -95,6 +98,16 @@ impl Relay {
         self.shared.network.send_modify(|network| network.is_silent = true);
     }
 
+    /// Begins a [`silence`](Self::silence) when a client sends this text, which does not pass before the end of it.
+    pub fn silence_at(&self, text: &'static str) {
+        *self.shared.silenced_by.lock().unwrap() = Some(text);
+    }
+
+    /// Waits until there is a silence.
+    pub async fn silenced(&self) {
+        self.shared.network.subscribe().wait_for(|network| network.is_silent).await.unwrap();
+    }
+
     /// Lets connections and bytes pass again, those of a silence first.
     pub fn rejoin(&self) {
         self.shared.network.send_modify(|network| (network.is_refusing, network.is_silent) = (false, false));
@@ -108,6 +121,18 @@ impl Relay {
     /// Number of open connections that were cut.
     pub fn broken(&self) -> usize {
         self.shared.broken.load(Ordering::SeqCst)
+    }
+}
+
+impl RelayState {
+    /// Begins the silence that a client's bytes ask for.
+    fn notice(&self, sent: &[u8]) {
+        let silenced_by = &mut *self.silenced_by.lock().unwrap();
+        let is_it = |text: &&str| sent.windows(text.len()).any(|part| part == text.as_bytes());
+        if silenced_by.as_ref().is_some_and(is_it) {
+            *silenced_by = None;
+            self.network.send_modify(|network| network.is_silent = true);
+        }
     }
 }
 
@@ -128,7 +153,7 @@ async fn serve(shared: Arc<RelayState>, mut client: TcpStream, mut network: watc
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     shared.open.fetch_add(1, Ordering::SeqCst);
     let is_cut = tokio::select! {
-        _ = pass(&mut client, &mut server, &passing, is_passing) => false,
+        _ = pass_watched(&mut client, &mut server, &passing, is_passing, |sent| shared.notice(sent)) => false,
         is_cut = async { network.wait_for(|network| network.cuts != cuts).await.is_ok() } => is_cut,
     };
     shared.open.fetch_sub(1, Ordering::SeqCst);
@@ -147,10 +172,21 @@ pub(crate) async fn pass<N>(
     network: &watch::Receiver<N>,
     is_passing: impl Fn(&N) -> bool + Copy,
 ) -> io::Result<()> {
+    pass_watched(client, server, network, is_passing, |_| {}).await
+}
+
+/// Like [`pass`], and shows the client's bytes to `notice` before they pass.
+async fn pass_watched<N>(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    network: &watch::Receiver<N>,
+    is_passing: impl Fn(&N) -> bool + Copy,
+    notice: impl Fn(&[u8]),
+) -> io::Result<()> {
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let up = copy(from_client, to_server, network.clone(), is_passing);
-    let down = copy(from_server, to_client, network.clone(), is_passing);
+    let up = copy(from_client, to_server, network.clone(), is_passing, notice);
+    let down = copy(from_server, to_client, network.clone(), is_passing, |_| {});
     tokio::try_join!(up, down).map(drop)
 }
 
@@ -160,10 +196,14 @@ async fn copy<N>(
     mut to: impl AsyncWrite + Unpin,
     mut network: watch::Receiver<N>,
     is_passing: impl Fn(&N) -> bool + Copy,
+    notice: impl Fn(&[u8]),
 ) -> io::Result<()> {
     let mut chunk = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut chunk).await;
+        if let Ok(bytes) = read {
+            notice(&chunk[..bytes]);
+        }
         network.wait_for(is_passing).await.map_err(io::Error::other)?;
         match read? {
             0 => return to.shutdown().await,

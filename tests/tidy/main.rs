@@ -154,6 +154,7 @@ const LAYERS: &[&str] = &[
     "clock",
     "ids",
     "limits",
+    "supervised",
     "watched",
     "config",
     "registry",

@@ -32,6 +32,7 @@ use crate::{
     config::{AuthorizationConfig, AuthorizationMode},
     metrics::AuthorizationMetrics,
     registry::Live,
+    supervised::SupervisedTasks,
     upstream::{own_requests::QuestionOrigin, rights::SubjectRights},
     watched::{AccessFileError, FileWatcher, WatchedFile},
 };
@@ -96,8 +97,8 @@ impl Authorizer {
 
     /// Follows the objects that the authorizers decide by, until the caches are dropped. Waits until they are known, at most
     /// 3 s ([`FRESH_WAIT`](crate::limits::FRESH_WAIT)).
-    pub(crate) async fn follow(&self, caches: &Arc<Caches>, registry: &Live) {
-        self.followed.follow(caches, registry).await;
+    pub(crate) async fn follow(&self, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
+        self.followed.follow(caches, registry, tasks).await;
     }
 
     /// Returns `Ok` if `user` may send the request.

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     registry::ResourceType,
     storage::{FollowFrom, Source, SourceChange, SourceError, SourceRecord, Update},
+    supervised::{RestartBackoff, has_panicked},
 };
 
 /// The inputs of one type's tasks.
@@ -54,7 +55,7 @@ impl Tasks {
     /// Runs the tasks until they are stopped. If one of them panics, both are restarted with a new cache, so that a
     /// half-applied event stays in none.
     async fn supervise(mut self, mut writer: Writer, mut waking: BucketWaker, readers: watch::Sender<Reader>) {
-        let mut pause = RELIST_PAUSE;
+        let mut backoff = RestartBackoff::default();
         let (mut saver, mut complete) = (None, None);
         let mut stop = self.stop.clone();
         tokio::select! {
@@ -77,7 +78,7 @@ impl Tasks {
                 // The waking task returns on its own only after the cacher has closed the cache.
                 ended = &mut waker => if ended.is_ok() { (&mut cacher).await } else { ended },
             };
-            if !ended.is_err_and(|error| error.is_panic()) {
+            if !has_panicked(ended) {
                 return;
             }
             tracing::error!(resource = self.ty.id(), "cache panicked");
@@ -88,11 +89,10 @@ impl Tasks {
             // Closes the old cache if the panic did not. The old waking task ends after that, once it has woken all
             // watchers.
             cacher.abort();
-            pause = if RELIST_PAUSE_MAX < began.elapsed() { RELIST_PAUSE } else { (pause * 2).min(RELIST_PAUSE_MAX) };
             tokio::select! {
                 biased;
                 () = stopped(&mut self.stop) => return,
-                () = sleep(pause) => {}
+                () = sleep(backoff.pause_after(began.elapsed())) => {}
             }
             // The saved state stays unused: it may be the cause.
             saver = match &self.saved {

@@ -34,7 +34,8 @@ fn draft(ty: &ResourceType, name: &str) -> Draft {
 
 async fn create(storage: &dyn Store, ty: &Arc<ResourceType>, name: &str) -> u64 {
     let draft = draft(ty, name);
-    let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
+    let txn =
+        Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft), cause: None };
     storage.write(txn).await.expect("absent").resource_version
 }
 
@@ -309,7 +310,13 @@ async fn a_type_whose_task_panicked_starts_again() {
         caches.fresh(&maps).await.expect("another type is not concerned");
         let snapshot = caches.reader(&pods).await.expect("within three seconds").snapshot();
         assert_eq!((snapshot.objects.len(), snapshot.resource_version), (round + 1, defect));
-        let gone = Txn { ty: Arc::clone(&pods), key: "a/defect".to_owned(), expect: Expect::At(defect), put: None };
+        let gone = Txn {
+            ty: Arc::clone(&pods),
+            key: "a/defect".to_owned(),
+            expect: Expect::At(defect),
+            put: None,
+            cause: None,
+        };
         storage.write(gone).await.expect("as expected");
     }
     caches.shut_down();

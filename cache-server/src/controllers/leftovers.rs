@@ -1,7 +1,7 @@
 //! Finishes the deletions that another process began: it may have ended between the mark of an object and its removal.
 //! A store of this process alone is finished at the start; one that servers share, again and again.
 //!
-//! INVARIANT: an object is removed only if it has a deletion mark and no finalizers. While its server runs, no such object
+//! INVARIANT: an object is removed only at a current version that has a deletion mark and no finalizers. While its server runs, no such object
 //! stays: the request that wrote the mark, or that removed the last finalizer, removes it.
 
 use std::{
@@ -11,41 +11,61 @@ use std::{
 };
 
 use futures::TryStreamExt as _;
+use informer_core::KeyedObject as _;
 use memchr::memmem;
 use tokio::{task::yield_now, time::sleep};
 use watch_cache::{CacheSnapshot, Entry};
 
 use super::namespaces::{DeletionMark, Namespaces};
 use crate::{
-    cacher::Caches,
+    cacher::{Caches, FreshnessError},
     registry::{Live, Registry, ResourceType},
-    storage::Store,
-    stored::removal::{DeleteContext, DeleteError, delete_listed},
+    storage::{SourceError, Store},
+    stored,
 };
 
 /// Finishes the deletions of objects of the types with these ids. Failures are logged: the objects stay until a client
 /// deletes them again, or until the next start.
-pub(crate) async fn finish(stored: DeleteContext<'_>, namespaces: &Namespaces, registry: &Registry, types: &[String]) {
+pub(crate) async fn finish(storage: &dyn Store, namespaces: &Namespaces, registry: &Registry, types: &[String]) {
     // Types that are gone have no objects that a client could see.
     for ty in types.iter().filter_map(|id| registry.by_id(id)) {
         if ty.holds_objects {
             namespaces.settle().await;
         } else if !ty.defines_types
-            && let Err(error) = finish_type(stored, &ty).await
+            && let Err(error) = finish_type(storage, &ty).await
         {
             tracing::warn!(resource = ty.id(), %error, "interrupted deletion failed");
         }
     }
 }
 
-async fn finish_type(stored: DeleteContext<'_>, ty: &Arc<ResourceType>) -> Result<(), DeleteError> {
-    let mut entries = stored.storage.list(ty).await?.entries;
+async fn finish_type(storage: &dyn Store, ty: &Arc<ResourceType>) -> Result<(), SourceError> {
+    let mut entries = storage.list(ty).await?.entries;
     while let Some(entry) = entries.try_next().await? {
-        if DeletionMark::of(&entry).is_some_and(|mark| !mark.is_held) {
-            delete_listed(stored, ty, &entry).await?;
+        if is_left(&entry) {
+            stored::replace(storage, ty, &entry, None).await?;
         }
     }
     Ok(())
+}
+
+/// Removes an object that was seen with its mark, unless it is another one by now: what was seen may be old.
+async fn finish_one(
+    caches: &Caches,
+    storage: &dyn Store,
+    ty: &Arc<ResourceType>,
+    seen: &Entry,
+) -> Result<(), FreshnessError> {
+    let current = caches.fresh(ty).await?.get(seen.key());
+    if let Some(entry) = current.filter(|entry| entry.uid() == seen.uid() && is_left(entry)) {
+        stored::replace(storage, ty, &entry, None).await?;
+    }
+    Ok(())
+}
+
+/// True if an object has a deletion mark, and no finalizer holds it.
+fn is_left(entry: &Entry) -> bool {
+    DeletionMark::of(entry).is_some_and(|mark| !mark.is_held)
 }
 
 /// Finishes the deletions of all servers of a store, in the types whose caches are started, until the caches are dropped.
@@ -54,15 +74,14 @@ pub(crate) async fn keep_finishing(caches: Weak<Caches>, storage: Arc<dyn Store>
     loop {
         sleep(CHECK_INTERVAL).await;
         let Some(caches) = caches.upgrade() else { return };
-        let stored = DeleteContext { caches: &caches, storage: &*storage };
         for (ty, reader) in caches.filled(&registry.now()) {
             if ty.holds_objects || ty.defines_types {
                 continue;
             }
             let marked = seen.entry(ty.id().to_owned()).or_insert_with(MarkedObjects::default);
             for entry in marked.left(&reader.snapshot()).await {
-                match delete_listed(stored, &ty, &entry).await {
-                    Ok(_) => tracing::info!(resource = ty.id(), "interrupted deletion finished"),
+                match finish_one(&caches, &*storage, &ty, &entry).await {
+                    Ok(()) => tracing::info!(resource = ty.id(), "interrupted deletion finished"),
                     Err(error) => tracing::warn!(resource = ty.id(), %error, "interrupted deletion failed"),
                 }
             }
@@ -91,7 +110,7 @@ impl MarkedObjects {
                 yield_now().await;
             }
             let may_be_marked = memmem::find(&entry.metadata(), b"\"deletionTimestamp\"").is_some();
-            if may_be_marked && DeletionMark::of(entry).is_some_and(|mark| !mark.is_held) {
+            if may_be_marked && is_left(entry) {
                 marked.push(Arc::clone(entry));
             }
         }
@@ -136,7 +155,13 @@ mod tests {
             metadata.as_object_mut().expect("a map").extend(mark.as_object().expect("a map").clone());
             let text = json!({"metadata": metadata}).to_string();
             let draft = Draft::new(&ty.schema, text.as_bytes()).expect("a pod");
-            let txn = Txn { ty: ty.clone(), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
+            let txn = Txn {
+                ty: ty.clone(),
+                key: draft.key().to_owned(),
+                expect: Expect::Absent,
+                put: Some(draft),
+                cause: None,
+            };
             store.write(txn).await.expect("absent");
         }
         drop(store);

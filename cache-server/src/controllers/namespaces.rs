@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: no task runs and no storage is read before the first namespace is deleted, and no cache is started for a
 //! type without objects in terminating namespaces.
+//! INVARIANT: an object is deleted in a write that fails unless its namespace is still at the version that terminates.
 //! INVARIANT: a pass costs as much as the changed namespaces, and the objects in terminating namespaces that
 //! it has not deleted or marked before.
 //!
@@ -31,11 +32,12 @@ use crate::{
     cacher::{Caches, FreshnessError},
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
-    storage::{SourceError, Store},
+    storage::{SourceError, Store, WriteCause},
     stored::{
         self, ReplaceOutcome,
         removal::{DeleteContext, DeleteError, delete_listed},
     },
+    supervised::SupervisedTasks,
 };
 
 /// Delay before a retry, and between passes while objects change in a namespace with held objects.
@@ -46,6 +48,7 @@ pub(crate) struct Namespaces {
     storage: Arc<dyn Store>,
     caches: Weak<Caches>,
     registry: Arc<Live>,
+    tasks: Arc<SupervisedTasks>,
     is_idle: bool,
     started: OnceLock<()>,
     known: Arc<NamespaceStates>,
@@ -62,14 +65,20 @@ struct NamespaceStates {
 
 impl Namespaces {
     /// Does not start the task yet.
-    pub(crate) fn new(storage: Arc<dyn Store>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
+    pub(crate) fn new(
+        storage: Arc<dyn Store>,
+        caches: &Arc<Caches>,
+        registry: Arc<Live>,
+        tasks: Arc<SupervisedTasks>,
+    ) -> Self {
         let (caches, started, known) = (Arc::downgrade(caches), OnceLock::new(), Arc::default());
-        Self { storage, caches, registry, is_idle: false, started, known }
+        Self { storage, caches, registry, tasks, is_idle: false, started, known }
     }
 
-    /// Like [`Self::new`], but another program deletes terminating namespaces: there is never a task.
-    pub(crate) fn idle(storage: Arc<dyn Store>, caches: &Arc<Caches>, registry: Arc<Live>) -> Self {
-        Self { is_idle: true, ..Self::new(storage, caches, registry) }
+    /// Another program deletes terminating namespaces: there is never a task.
+    #[must_use]
+    pub(crate) fn idle(self) -> Self {
+        Self { is_idle: true, ..self }
     }
 
     /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock, and a look into the
@@ -91,14 +100,16 @@ impl Namespaces {
         }
         let (Some(caches), Some(ty)) = (self.caches.upgrade(), namespaces(&self.registry)) else { return };
         self.started.get_or_init(|| {
-            let ender = Ender {
-                storage: Arc::clone(&self.storage),
-                registry: Arc::clone(&self.registry),
-                known: Arc::clone(&self.known),
-                ty: Arc::clone(&ty),
+            let (storage, registry, known, of) =
+                (Arc::clone(&self.storage), Arc::clone(&self.registry), Arc::clone(&self.known), Arc::clone(&ty));
+            let ender = move || Ender {
+                storage: Arc::clone(&storage),
+                registry: Arc::clone(&registry),
+                known: Arc::clone(&known),
+                ty: Arc::clone(&of),
                 ending: BTreeMap::new(),
             };
-            tokio::spawn(passes::run(ender, Weak::clone(&self.caches), Arc::clone(&ty)));
+            self.tasks.spawn("namespaces", passes::restartable(ender, Weak::clone(&self.caches), Arc::clone(&ty)));
         });
         if self.known.settled.wait(&caches, &ty).await.is_err() {
             tracing::debug!(timeout = ?FRESH_WAIT, "namespace deletion wait timed out");
@@ -158,17 +169,25 @@ impl Controller for Ender {
     }
 
     fn forget(&mut self, entry: &Entry) {
-        if self.ending.remove(entry.name()).is_some() {
+        self.ending.remove(entry.name());
+        if self.known.ending.read().contains(entry.name()) {
             self.known.ending.write().remove(entry.name());
         }
     }
 
-    async fn pass(&mut self, caches: &Caches, _: &CacheSnapshot) -> Result<PassOutcome, NamespaceError> {
+    async fn pass(&mut self, caches: &Caches, snapshot: &CacheSnapshot) -> Result<PassOutcome, NamespaceError> {
         let (mut wrote, mut blocking, mut stuck) = (None, Vec::new(), None);
         let (readers, unknown) = self.readers(caches).await;
         for (name, ending) in &mut self.ending {
-            let held = match ending.clear(caches, &*self.storage, name, &readers).await {
+            let cause = WriteCause::new(&self.ty, &ending.entry);
+            let stored = DeleteContext { caches, storage: &*self.storage, cause: Some(&cause) };
+            let held = match ending.clear(stored, name, &readers).await {
                 Ok(held) => held,
+                // The namespace is deleted or created again by now, which shows at a later position.
+                Err(NamespaceError::Undeleted(DeleteError::CauseChanged)) => {
+                    wrote = wrote.max(Some(snapshot.resource_version + 1));
+                    continue;
+                }
                 Err(error) => {
                     stuck = stuck.or(Some(error));
                     continue;
@@ -176,7 +195,7 @@ impl Controller for Ender {
             };
             if held.is_empty() && !ending.is_held && unknown.is_none() {
                 match remove(&*self.storage, &self.ty, &ending.entry).await {
-                    Ok(at) => wrote = Some(at),
+                    Ok(at) => wrote = wrote.max(Some(at)),
                     Err(error) => stuck = stuck.or(Some(error)),
                 }
             }
@@ -261,8 +280,7 @@ impl EndingNamespace {
     /// that finalizers or grace periods still hold.
     async fn clear(
         &mut self,
-        caches: &Caches,
-        storage: &dyn Store,
+        stored: DeleteContext<'_>,
         namespace: &str,
         readers: &[(Arc<ResourceType>, Reader)],
     ) -> Result<Vec<(Reader, u64)>, NamespaceError> {
@@ -272,8 +290,7 @@ impl EndingNamespace {
             let told = self.told.get(ty.id()).copied().unwrap_or_default();
             let mut is_held = false;
             for entry in snapshot.objects.namespace(namespace) {
-                is_held |= entry.resource_version() <= told
-                    || !delete_listed(DeleteContext { caches, storage }, ty, entry).await?;
+                is_held |= entry.resource_version() <= told || !delete_listed(stored, ty, entry).await?;
             }
             if is_held {
                 // All objects up to this position are handled: the next pass skips them.
@@ -296,7 +313,6 @@ async fn remove(storage: &dyn Store, ty: &Arc<ResourceType>, entry: &Entry) -> R
     })
 }
 
-/// The deletion mark of a namespace.
 /// The deletion mark of an object.
 pub(super) struct DeletionMark {
     /// True if the object has finalizers in its metadata.

@@ -22,6 +22,7 @@ use crate::{
     registry::ResourceType,
     request::RequestHead,
     route::{DiscoveryPath, Health, Route},
+    status,
     upstream::gateway::Upstream,
 };
 
@@ -36,7 +37,7 @@ pub(crate) fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result
         return Err(Status::generic_method_not_allowed());
     }
     match route {
-        Route::Discovery(path) => Ok(discovery(app, head, path)),
+        Route::Discovery(path) => discovery(app, head, path),
         Route::Health(endpoint, check) => Ok(health(app, head, *endpoint, check.as_deref())),
         Route::Version => Ok(body::json(StatusCode::OK, version().into())),
         Route::Metrics => {
@@ -50,17 +51,17 @@ pub(crate) fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result
     }
 }
 
-fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Response {
+fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Result<Response, Status> {
     let listening = app.config.listen.to_string();
     let address = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or(&listening);
     let Some(document) = document(&app.registry.now(), path, Some(&head.accept), address) else {
-        return page_not_found();
+        return if app.definitions.are_known() { Ok(page_not_found()) } else { Err(status::definitions_unknown()) };
     };
     let content_type = HeaderValue::from_static(document.content_type);
     let Some(etag) = document.etag.and_then(|etag| HeaderValue::from_str(&etag).ok()) else {
         let indent = head.indent && *path != DiscoveryPath::Root;
         let body = if indent { pretty::indent(&document.body).into() } else { document.body.into() };
-        return body::typed(StatusCode::OK, content_type, body);
+        return Ok(body::typed(StatusCode::OK, content_type, body));
     };
     let known = head.headers.get(header::IF_NONE_MATCH) == Some(&etag);
     let (code, body) = if known { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, document.body) };
@@ -68,7 +69,7 @@ fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Respons
     response.headers_mut().insert(header::ETAG, etag);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
-    response
+    Ok(response)
 }
 
 fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&str>) -> Response {
@@ -93,6 +94,10 @@ fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&st
         let check = |(ty, passes): (Arc<ResourceType>, bool)| Check { name: cache_check(ty.id()), passes, note: None };
         checks.extend(named.map(check));
         checks.extend(down.iter().map(|down| down_check(app, down)));
+        checks.extend(app.tasks.failing().into_iter().map(|(name, since)| {
+            let note = Some(format!("panics since {}", clock::before(since)));
+            Check { name: format!("task/{name}").into(), passes: false, note }
+        }));
     }
     let Some((code, text)) = health::health(endpoint, check, head.query.pairs(), &checks) else {
         return page_not_found();

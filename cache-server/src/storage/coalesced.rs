@@ -166,6 +166,10 @@ impl<S: Source> Source for CoalescedSource<S> {
     fn history(&self) -> Option<u64> {
         self.inner.history()
     }
+
+    fn counts_while_away(&self) -> bool {
+        self.inner.counts_while_away()
+    }
 }
 
 #[cfg(test)]

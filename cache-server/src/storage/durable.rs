@@ -249,6 +249,9 @@ impl Store for DurableStorage {
         async move {
             let stopped = || SourceError::Unavailable("the writing thread has ended".to_owned());
             self.load(&txn.ty).await?;
+            if let Some(cause) = &txn.cause {
+                self.load(&cause.ty).await?;
+            }
             let room = self.store.reserve(txn.ty.id()).await;
             let (reply, written) = oneshot::channel();
             let writes = self.writes.as_ref().ok_or_else(stopped)?;

@@ -98,6 +98,12 @@ impl EmbeddedStorage {
 
     fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<WriteResult, WriteError>, Retry> {
         let StoreState { revision, types, .. } = &mut *self.store.lock();
+        if let Some(cause) = &txn.cause {
+            let found = types.get(cause.ty.id()).and_then(|kept| kept.objects.get(&cause.key));
+            if let Err(error) = cause.check(found) {
+                return Ok(Err(error));
+            }
+        }
         // Not the entry API alone: it needs an owned id.
         if !types.contains_key(txn.ty.id()) {
             types.insert(txn.ty.id().to_owned(), TypeStore::default());

@@ -171,16 +171,25 @@ impl EtcdStorage {
             }
             None => RequestStep::Delete(DeleteRangeRequest { key: key.clone(), prev_kv: true }),
         };
-        let request = TxnRequest {
+        let cause = txn.cause.as_ref().map(|cause| (self.keys(&cause.ty).key(&cause.key), signed(cause.revision)));
+        let found = |key| RequestStep::Range(RangeRequest { key, limit: 1, ..RangeRequest::default() }).into();
+        let mut request = TxnRequest {
             compare: vec![Compare::mod_revision(key.clone(), expected)],
             success: vec![step.into()],
-            failure: vec![RequestStep::Range(RangeRequest { key, limit: 1, ..RangeRequest::default() }).into()],
+            failure: vec![found(key)],
         };
+        if let Some((key, revision)) = &cause {
+            request.compare.push(Compare::mod_revision(key.clone(), *revision));
+            request.failure.push(found(key.clone()));
+        }
         let answer = self.client.write(request).await.map_err(EtcdFailure::of_write)?;
         let revision = unsigned(answer.header.unwrap_or_default().revision);
-        let step = answer.responses.into_iter().next().and_then(|op| op.response);
+        let mut steps = answer.responses.into_iter().map(|op| op.response);
+        let step = steps.next().flatten();
         if !answer.succeeded {
-            return Err(refusal(txn.expect, step));
+            let found = steps.next().flatten().and_then(found_key);
+            let stands = cause.is_none_or(|(_, expected)| found.is_some_and(|kv| kv.mod_revision == expected));
+            return Err(if stands { refusal(txn.expect, step) } else { WriteError::CauseChanged });
         }
         let entry = match (txn.put, txn.expect) {
             (Some(draft), Expect::Absent) => draft.commit(revision),
@@ -199,14 +208,18 @@ impl Drop for EtcdStorage {
 
 /// Returns the reason why a write was refused, from the object that etcd has.
 fn refusal(expect: Expect, found: Option<ResponseStep>) -> WriteError {
-    let found = match found {
-        Some(ResponseStep::Range(range)) => range.kvs.into_iter().next(),
-        Some(ResponseStep::Delete(_)) | None => None,
-    };
-    match (expect, found) {
+    match (expect, found.and_then(found_key)) {
         (Expect::Absent, _) => WriteError::Exists,
         (Expect::At(_), None) => WriteError::NotFound,
         (Expect::At(_), Some(kv)) => WriteError::Conflict { current: unsigned(kv.mod_revision) },
+    }
+}
+
+/// Returns the key that a range of one key found.
+fn found_key(step: ResponseStep) -> Option<KeyValue> {
+    match step {
+        ResponseStep::Range(range) => range.kvs.into_iter().next(),
+        ResponseStep::Delete(_) => None,
     }
 }
 

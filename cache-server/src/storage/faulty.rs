@@ -1,6 +1,8 @@
-//! For tests: a store that fails or stalls by a rule, and any source with one fault at its n-th step.
+//! For tests: a store that fails or stalls by a rule, one that replays its history, and any source with one fault at its
+//! n-th step.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::{sync::Semaphore, time::sleep};
 
 use super::{
-    FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Update, Updates, WriteError, WriteResult,
+    FollowFrom, ListSnapshot, Source, SourceError, SourceRecord, Store, Txn, Update, Updates, WriteError, WriteResult,
     embedded::EmbeddedStorage,
 };
 use crate::registry::ResourceType;
@@ -118,6 +120,105 @@ impl Store for Faulty {
         .boxed()
     }
 }
+
+/// The embedded store, whose streams begin with the empty state and replay every change since, as those of a new process
+/// over etcd may. Changes of one type wait for the test.
+pub(crate) struct ReplayedStore {
+    inner: EmbeddedStorage,
+    /// Id of the type whose changes wait.
+    held: &'static str,
+    /// Changes that may be sent.
+    permits: Arc<Semaphore>,
+    /// By type id.
+    changes: Mutex<HashMap<String, Vec<Update>>>,
+}
+
+impl ReplayedStore {
+    /// Creates a store that can hold up changes of the type with this id.
+    pub(crate) fn new(held: &'static str) -> Arc<Self> {
+        let (inner, permits) = (EmbeddedStorage::new(Some(REPLAYED_FROM)), Arc::new(Semaphore::new(0)));
+        let store = Self { inner, held, permits, changes: Mutex::default() };
+        store.flow();
+        Arc::new(store)
+    }
+
+    /// Lets all changes pass.
+    pub(crate) fn flow(&self) {
+        self.permits.add_permits(CHANGES_MAX);
+    }
+
+    /// Holds up all later changes but the next ones.
+    pub(crate) fn hold_after(&self, changes: usize) {
+        self.permits.forget_permits(Semaphore::MAX_PERMITS);
+        self.permits.add_permits(changes);
+    }
+
+    /// Returns an update once it may be sent.
+    async fn released(permits: Option<Arc<Semaphore>>, update: Update) -> Update {
+        if let (Some(permits), Update::Put(_) | Update::Deleted { .. }) = (permits, &update) {
+            permits.acquire().await.expect("is never closed").forget();
+        }
+        update
+    }
+}
+
+impl Source for ReplayedStore {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: watch_cache::Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let ty = Arc::clone(ty);
+        async move {
+            let live = self.inner.follow(&ty, from, cache).await?;
+            let replayed = self.changes.lock().get(ty.id()).cloned().unwrap_or_default();
+            let live = live.filter_map(async |update| match update {
+                Ok(Update::StateBegins | Update::Object(_)) => None,
+                Ok(Update::StateComplete(revision)) => Some(Ok(Update::Progress(revision))),
+                other => Some(other),
+            });
+            let empty = [Update::StateBegins, Update::StateComplete(REPLAYED_FROM)];
+            let all = stream::iter(empty.into_iter().chain(replayed).map(Ok)).chain(live);
+            let permits = (ty.id() == self.held).then(|| Arc::clone(&self.permits));
+            let released = all.and_then(move |update| Self::released(permits.clone(), update).map(Ok));
+            Ok(released.boxed())
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.inner.current(ty)
+    }
+}
+
+impl Store for ReplayedStore {
+    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+        self.inner.list(ty)
+    }
+
+    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+        async move {
+            let (id, key, deletes) = (txn.ty.id().to_owned(), txn.key.clone(), txn.put.is_none());
+            let written = self.inner.write(txn).await?;
+            let revision = written.resource_version;
+            let update = if deletes {
+                Update::Deleted { key, revision }
+            } else {
+                Update::Put(SourceRecord::Json { json: written.entry.object(), revision })
+            };
+            self.changes.lock().entry(id).or_default().push(update);
+            Ok(written)
+        }
+        .boxed()
+    }
+}
+
+/// Revision of the empty state with which a replay begins.
+const REPLAYED_FROM: u64 = 100;
+
+/// More changes than a test makes.
+const CHANGES_MAX: usize = 1 << 20;
 
 /// A fault of a [`Source`].
 #[derive(Clone, Debug)]

@@ -23,15 +23,15 @@ use informer_serving::status::Status;
 use watch_cache::Entry;
 
 use super::{
-    ReplaceOutcome,
+    CausedWriteError, ReplaceOutcome,
     current::{Current, ReadFailure},
-    replace,
+    replace_for,
 };
 use crate::{
     cacher::{Caches, FreshnessError},
     clock,
     limits::WRITE_ATTEMPTS_MAX,
-    storage::{SourceError, Store},
+    storage::{SourceError, Store, WriteCause},
 };
 
 /// Namespaces that cannot be deleted.
@@ -45,6 +45,8 @@ const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 pub(crate) struct DeleteContext<'a> {
     pub(crate) caches: &'a Caches,
     pub(crate) storage: &'a dyn Store,
+    /// The object for whose sake others are deleted; `None` for the deletions of clients.
+    pub(crate) cause: Option<&'a WriteCause>,
 }
 
 /// Outcome of a delete.
@@ -93,12 +95,24 @@ pub(crate) enum DeleteError {
     /// Its writer may not delete the object, or the object with its mark cannot be stored.
     #[error("{}", .0.message)]
     Refused(Box<Status>),
+    /// The object for whose sake it was to be deleted is at another version now, or deleted.
+    #[error("the cause of the deletion has changed")]
+    CauseChanged,
     /// The cache is not ready.
     #[error(transparent)]
     Unfresh(#[from] FreshnessError),
     /// The storage failed.
     #[error(transparent)]
     Source(#[from] SourceError),
+}
+
+impl From<CausedWriteError> for DeleteError {
+    fn from(error: CausedWriteError) -> Self {
+        match error {
+            CausedWriteError::CauseChanged => Self::CauseChanged,
+            CausedWriteError::Source(error) => Self::Source(error),
+        }
+    }
 }
 
 impl From<ReadFailure> for DeleteError {
@@ -234,7 +248,7 @@ async fn put(
 ) -> Result<ReplaceOutcome, DeleteError> {
     let put = object.map(|object| draft(place.ty, object)).transpose();
     let put = put.map_err(|status| DeleteError::Refused(Box::new(status)))?;
-    Ok(replace(stored.storage, place.ty, read, put).await?)
+    Ok(replace_for(stored.storage, place.ty, read, put, stored.cause).await?)
 }
 
 /// Checks the preconditions. These messages and their details name the kind instead of the plural.
@@ -307,10 +321,12 @@ mod tests {
         let map =
             json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "ns", "name": "a", "uid": "u"}});
         let put = draft(&ty, map.as_object().expect("an object")).expect("a config map");
-        let txn = Txn { ty: Arc::clone(&ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
+        let txn =
+            Txn { ty: Arc::clone(&ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put), cause: None };
         storage.write(txn).await.expect("is created");
         let entry = caches.fresh(&ty).await.expect("a cache").get("ns/a").expect("the config map");
-        let deleted = delete_listed(DeleteContext { caches: &caches, storage: &*storage }, &ty, &entry).await;
+        let deleted =
+            delete_listed(DeleteContext { caches: &caches, storage: &*storage, cause: None }, &ty, &entry).await;
         assert!(matches!(deleted, Err(DeleteError::Modified)), "{deleted:?}");
     }
 }

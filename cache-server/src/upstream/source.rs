@@ -256,6 +256,11 @@ impl Source for UpstreamSource {
         let reads = self.reads(ty);
         async move { self.confirm(&reads).await }.boxed()
     }
+
+    /// Controllers only read what the API server stores.
+    fn counts_while_away(&self) -> bool {
+        true
+    }
 }
 
 fn started(raw: informer::raw::Builder) -> Result<Events, SourceError> {

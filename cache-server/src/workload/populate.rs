@@ -168,7 +168,7 @@ pub async fn into_storage(app: &App, spec: &PopulateSpec) -> Result<usize, Popul
                 return Err(EntryError::TooLarge { bytes: draft.len() }.into());
             }
             let key = draft.key().to_owned();
-            let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft) };
+            let txn = Txn { ty, key: key.clone(), expect: Expect::Absent, put: Some(draft), cause: None };
             writes.push(store.write(txn).map(|written| match written {
                 // Another process has stored it in the same folder.
                 Err(WriteError::Exists) if app.config.objects_last() => Ok(0),

@@ -220,11 +220,11 @@ async fn store(
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
         return Ok(if taken { None } else { created(AnswerDocument::Unstored(object.clone())) });
     }
-    let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect, put: Some(put) };
+    let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect, put: Some(put), cause: None };
     match app.store.write(txn).await {
         Ok(written) => Ok(created(AnswerDocument::Stored(written.entry))),
         Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(None),
-        Err(error @ (WriteError::NotFound | WriteError::Source(_))) => Err(error.into()),
+        Err(error @ (WriteError::NotFound | WriteError::CauseChanged | WriteError::Source(_))) => Err(error.into()),
     }
 }
 

@@ -66,7 +66,8 @@ pub(super) async fn remove(
 ) -> Result<DeleteOutcome, DeleteError> {
     if place.ty.grace.is_none() {
         let admit = |old: &Object| node.map_or(Ok(()), |node| nodes::check_delete(node, place, old));
-        return removal::delete(DeleteContext { caches, storage: &**storage }, place, options, &admit).await;
+        return removal::delete(DeleteContext { caches, storage: &**storage, cause: None }, place, options, &admit)
+            .await;
     }
     let (caches, storage, ty) = (Arc::clone(caches), Arc::clone(storage), Arc::clone(place.ty));
     let (namespace, name, part) = (place.namespace.to_owned(), place.name.to_owned(), place.part);
@@ -75,7 +76,8 @@ pub(super) async fn remove(
         let place = WriteTarget { ty: &ty, namespace: &namespace, name: &name, part };
         let node = node.as_deref().map(NodeWriter::named);
         let admit = |old: &Object| node.map_or(Ok(()), |node| nodes::check_delete(node, &place, old));
-        removal::delete(DeleteContext { caches: &caches, storage: &*storage }, &place, &options, &admit).await
+        removal::delete(DeleteContext { caches: &caches, storage: &*storage, cause: None }, &place, &options, &admit)
+            .await
     });
     deletion.await.unwrap_or(Err(DeleteError::Unfinished))
 }
@@ -85,7 +87,7 @@ pub(super) fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
     let (group, name) = (&place.ty.group, place.name);
     match error {
         DeleteError::NotFound => place.not_found(),
-        DeleteError::Modified => place.modified(),
+        DeleteError::Modified | DeleteError::CauseChanged => place.modified(),
         DeleteError::Precondition(text) => Status::conflict(group, &place.ty.kind, name, &text),
         DeleteError::Protected => Status::forbidden(group, &place.ty.plural, name, "this namespace may not be deleted"),
         DeleteError::Malformed => Status::internal("a stored object cannot be read"),
@@ -175,7 +177,8 @@ mod tests {
             let pod = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"nodeName": "n"}, "metadata": {"namespace": "ns",
                 "name": "a", "uid": format!("u{polls}")}});
             let put = draft(&ty, pod.as_object().expect("an object")).expect("a pod");
-            let txn = Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put) };
+            let txn =
+                Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put), cause: None };
             storage.write(txn).await.expect("is created");
             let options = DeleteOptions::default();
             let mut deletion = Box::pin(delete_one(&caches, &storage, &place, &options, None));

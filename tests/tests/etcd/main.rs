@@ -18,7 +18,9 @@ mod neighbour;
 mod pages;
 mod quota;
 mod replicas;
+mod restarts;
 mod restore;
+mod silent;
 mod writers;
 
 use std::{

@@ -37,6 +37,7 @@ enum Fault {
     // In its writes.
     AcknowledgesUnwritten,
     IgnoresExpectations,
+    IgnoresCauses,
     WrongConflict,
     WrongRefusal,
     DeletionReturnsOther,
@@ -95,6 +96,7 @@ const NOTICED: &[(&str, &[Fault])] = &[
         "writes_have_the_outcomes_of_their_expectations",
         &[Fault::WrongConflict, Fault::WrongRefusal, Fault::DeletionReturnsOther],
     ),
+    ("a_write_depends_on_its_cause", &[Fault::IgnoresCauses]),
     ("one_of_many_equal_writes_is_done", &[Fault::IgnoresExpectations]),
     ("a_list_under_writes_is_the_state_of_its_revision", &[Fault::ListIsOld, Fault::ListMixesRevisions]),
     (

@@ -140,7 +140,7 @@ impl ObjectWrite {
     pub(crate) fn txn(&self) -> Txn {
         let ty = self.kind.ty();
         let put = self.content.map(|_| Draft::new(&ty.schema, self.json("").as_bytes()).expect("an object"));
-        Txn { ty, key: format!("{}/{}", self.namespace, self.name), expect: self.expect, put }
+        Txn { ty, key: format!("{}/{}", self.namespace, self.name), expect: self.expect, put, cause: None }
     }
 }
 

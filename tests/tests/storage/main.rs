@@ -48,6 +48,7 @@ macro_rules! source_rows {
 macro_rules! store_rows {
     ($then:ident!($($first:tt)*)) => { $then! { $($first)*
         writes_have_the_outcomes_of_their_expectations,
+        a_write_depends_on_its_cause,
         one_of_many_equal_writes_is_done,
         a_list_under_writes_is_the_state_of_its_revision,
         a_cancelled_write_happens_once_or_never,

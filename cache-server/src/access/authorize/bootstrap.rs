@@ -64,11 +64,12 @@ async fn create(store: &dyn Store, ty: &Arc<ResourceType>, wanted: &BootstrapObj
     let uid = ids::uuid().to_string();
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     let put = bounded_draft(ty, &object, limits::OBJECT_BYTES_MAX)?;
-    let txn = Txn { ty: Arc::clone(ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put) };
+    let txn =
+        Txn { ty: Arc::clone(ty), key: put.key().to_owned(), expect: Expect::Absent, put: Some(put), cause: None };
     match store.write(txn).await {
         Ok(_) => Ok(true),
         Err(WriteError::Exists | WriteError::Conflict { .. }) => Ok(false),
-        Err(error @ (WriteError::NotFound | WriteError::Source(_))) => Err(error.into()),
+        Err(error @ (WriteError::NotFound | WriteError::CauseChanged | WriteError::Source(_))) => Err(error.into()),
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
     },
     limits::FRESH_WAIT,
     registry::{Live, ResourceType},
+    supervised::SupervisedTasks,
 };
 
 /// Seconds after which a client may repeat a request that could not be decided.
@@ -85,11 +86,15 @@ impl FollowedPolicies {
     }
 
     /// Starts a task for each kind, and waits until all are read, at most [`FRESH_WAIT`].
-    pub(super) async fn follow(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live) {
+    pub(super) async fn follow(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
         for (kind, settled) in &self.kinds {
-            let policies = Arc::downgrade(self);
-            let follower = PolicyFollower { kind: *kind, policies, settled: Arc::clone(settled), has_changed: false };
-            tokio::spawn(passes::run(follower, Arc::downgrade(caches), kind.ty(registry)));
+            let (kind, policies, settled) = (*kind, Arc::downgrade(self), Arc::clone(settled));
+            let (ty, name) = (kind.ty(registry), format!("authorization/{}", kind.resource().1));
+            let follower = move || {
+                let (policies, settled) = (Weak::clone(&policies), Arc::clone(&settled));
+                PolicyFollower { kind, policies, settled, has_changed: false }
+            };
+            tasks.spawn(name, passes::restartable(follower, Arc::downgrade(caches), ty));
         }
         let known = join_all(self.kinds.iter().map(|(_, settled)| settled.known()));
         if timeout(FRESH_WAIT, known).await.is_err() {

@@ -9,7 +9,6 @@ mod known;
 use std::{sync::Arc, time::Duration};
 
 use api_rules::object::metadata;
-use futures::TryStreamExt as _;
 use informer_core::KeyedObject as _;
 use tokio::task::yield_now;
 use watch_cache::{CacheSnapshot, Draft, Entry, Reader};
@@ -23,8 +22,8 @@ use crate::{
         settled::SettledPosition,
     },
     registry::{CLEANUP, Definition, Live, Object, ResourceType},
-    storage::{SourceError, Store, WriteResult},
-    stored::{self, ReplaceOutcome},
+    storage::{SourceError, Store, WriteCause, WriteResult},
+    stored::{self, CausedWriteError, ReplaceOutcome},
 };
 
 pub(super) struct Follower {
@@ -54,6 +53,17 @@ pub(super) enum FollowError {
     Source(#[from] SourceError),
     #[error("a stored object cannot be read")]
     Unreadable,
+    #[error("the definition has changed")]
+    Changed,
+}
+
+impl From<CausedWriteError> for FollowError {
+    fn from(error: CausedWriteError) -> Self {
+        match error {
+            CausedWriteError::CauseChanged => Self::Changed,
+            CausedWriteError::Source(error) => Self::Source(error),
+        }
+    }
 }
 
 impl Controller for Follower {
@@ -100,6 +110,8 @@ impl Controller for Follower {
                     wrote = written.or(wrote);
                     blocking.extend(held);
                 }
+                // Its later version shows at a later position.
+                Err(FollowError::Changed) => wrote = wrote.max(Some(snapshot.resource_version + 1)),
                 Err(error) => stuck = stuck.or(Some(error)),
             }
         }
@@ -127,7 +139,9 @@ impl Follower {
         settled: Arc<SettledPosition>,
         ty: Arc<ResourceType>,
     ) -> Self {
-        Self { store, registry, settled, ty, known: KnownDefinitions::default() }
+        // A predecessor that panicked may have published types.
+        let known = KnownDefinitions::serving(&registry.now());
+        Self { store, registry, settled, ty, known }
     }
 
     /// Reads the current version of a definition.
@@ -154,14 +168,9 @@ impl Follower {
         // Deleted meanwhile. Below, `None` means that the status is up to date or the definition is terminating.
         let Some(entry) = snapshot.objects.get(name) else { return Ok(None) };
         let Some(accepted) = self.known.accept(name, &clock::now()) else { return Ok(None) };
-        let was_established = self.known.get(name).is_some_and(|known| known.definition.is_established());
         let mut object = decode(entry)?;
         accepted.write(&mut object);
-        if !was_established {
-            // Before the write: a process that ends in between leaves the definition as it was, and sweeps again.
-            sweep(store, &object, snapshot.resource_version).await?;
-        }
-        match replace(store, &self.ty, entry, Some(&object)).await? {
+        match replace(store, &self.ty, entry, Some(&object), None).await? {
             Some(written) => {
                 self.read(&written.entry, written.resource_version);
                 Ok(Some(written.resource_version))
@@ -192,7 +201,9 @@ impl Follower {
     ) -> Result<CleanedUp, FollowError> {
         let none = CleanedUp { wrote: None, held: None };
         let Some(known) = self.known.get(name) else { return Ok(none) };
-        let held = clear(store, caches, known).await?;
+        let (key, revision) = (name.to_owned(), known.resource_version);
+        let cause = WriteCause { ty: Arc::clone(&self.ty), key, revision };
+        let held = clear(store, caches, known, &cause).await?;
         match (held, snapshot.objects.get(name)) {
             (Some(held), _) => Ok(CleanedUp { held: Some(held), ..none }),
             (None, Some(entry)) => Ok(CleanedUp { wrote: self.release(store, caches, entry).await?, ..none }),
@@ -216,7 +227,7 @@ impl Follower {
             self.known.forget(entry.key());
             self.publish(caches);
         }
-        let written = replace(store, &self.ty, entry, put).await;
+        let written = replace(store, &self.ty, entry, put, None).await;
         if put.is_none() && !matches!(written, Ok(Some(_))) {
             // The write failed or conflicted, so the definition is still stored: serve it again.
             self.read(entry, entry.resource_version());
@@ -227,25 +238,13 @@ impl Follower {
     }
 }
 
-/// Deletes objects that an earlier definition of this name left behind: writes that were in flight when it was removed.
-/// `definition` is about to be established.
-async fn sweep(store: &dyn Store, definition: &Object, position: u64) -> Result<(), FollowError> {
-    let definition = Definition::read(definition).ok_or(FollowError::Unreadable)?;
-    let Some(ty) = definition.stored_type(&Arc::new(definition.schema()), position) else { return Ok(()) };
-    let listed = store.list(&ty).await.map_err(FreshnessError::from)?;
-    let left: Vec<_> = listed.entries.try_collect().await.map_err(FreshnessError::from)?;
-    for entry in &left {
-        replace(store, &ty, entry, None).await?;
-    }
-    Ok(())
-}
-
-/// Deletes the objects of a type. If finalizers hold some of them, returns the cache and the position of its
-/// snapshot.
+/// Deletes the objects of a type for the sake of its terminating definition. If finalizers hold some of them, returns the
+/// cache and the position of its snapshot.
 async fn clear(
     store: &dyn Store,
     caches: &Caches,
     known: &KnownDefinition,
+    cause: &WriteCause,
 ) -> Result<Option<(Reader, u64)>, FollowError> {
     let Some(ty) = known.definition.stored_type(&known.schema, known.defined_at) else { return Ok(None) };
     loop {
@@ -255,11 +254,11 @@ async fn clear(
         for entry in snapshot.objects.iter() {
             let mut object = decode(entry)?;
             if metadata::finalizers(&object).is_empty() {
-                replace(store, &ty, entry, None).await?;
+                replace(store, &ty, entry, None, Some(cause)).await?;
                 deleted = true;
             } else if !metadata::is_terminating(&object) {
                 metadata::mark_terminating(&mut object, &clock::now(), 0);
-                replace(store, &ty, entry, Some(&object)).await?;
+                replace(store, &ty, entry, Some(&object), Some(cause)).await?;
                 deleted = true;
             }
         }
@@ -276,12 +275,13 @@ async fn replace(
     ty: &Arc<ResourceType>,
     entry: &Arc<Entry>,
     put: Option<&Object>,
+    cause: Option<&WriteCause>,
 ) -> Result<Option<WriteResult>, FollowError> {
     let put = put.map(|object| {
         let text = serde_json::to_vec(object).expect("a JSON object has a text");
         Draft::new(&ty.schema, &text).map_err(|_| FollowError::Unreadable)
     });
-    match stored::replace(store, ty, entry, put.transpose()?).await? {
+    match stored::replace_for(store, ty, entry, put.transpose()?, cause).await? {
         ReplaceOutcome::Done(written) => Ok(Some(written)),
         ReplaceOutcome::Late | ReplaceOutcome::Gone => Ok(None),
     }

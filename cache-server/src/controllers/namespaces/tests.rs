@@ -18,7 +18,7 @@ use crate::{
 
 async fn put(storage: &dyn Store, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
     let draft = Draft::new(&ty.schema, object.to_string().as_bytes()).expect("an object");
-    let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) };
+    let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft), cause: None };
     storage.write(txn).await.expect("is written").resource_version
 }
 
@@ -208,7 +208,12 @@ async fn what_is_held_is_told_once_and_let_go_with_its_finalizer() {
     assert_eq!(reader.get("n/held").map(|entry| entry.resource_version()), Some(marked.resource_version()));
     assert!(reader.get("n/late").is_none(), "what came late goes all the same");
     let (ty, key, expect) = (configmaps, "n/held".to_owned(), Expect::At(marked.resource_version()));
-    app.local().expect("writes are local").store.write(Txn { ty, key, expect, put: None }).await.expect("goes");
+    app.local()
+        .expect("writes are local")
+        .store
+        .write(Txn { ty, key, expect, put: None, cause: None })
+        .await
+        .expect("goes");
     let gone = async {
         while names(&**app.local().expect("writes are local").store, &namespaces).await != ["other"] {
             sleep(PAUSE).await;

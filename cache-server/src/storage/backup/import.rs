@@ -170,7 +170,7 @@ impl SnapshotImport<'_> {
             }
             let expect = known.map_or(Expect::Absent, Expect::At);
             let name = format!("{} {key}", ty.id());
-            batch.push(ImportWrite { name, txn: Txn { ty, key, expect, put: Some(draft) } });
+            batch.push(ImportWrite { name, txn: Txn { ty, key, expect, put: Some(draft), cause: None } });
         }
         self.write(batch).await
     }

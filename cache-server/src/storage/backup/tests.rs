@@ -22,7 +22,8 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 async fn put(store: &dyn Store, ty: &Arc<ResourceType>, object: &Value) {
     let draft = Draft::new(&ty.schema, object.to_string().as_bytes()).expect("an object");
-    let txn = Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft) };
+    let txn =
+        Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect: Expect::Absent, put: Some(draft), cause: None };
     store.write(txn).await.expect("absent");
 }
 

@@ -26,11 +26,11 @@ fn ty(plural: &str) -> Arc<ResourceType> {
 fn put(ty: &Arc<ResourceType>, name: &str, expect: Expect, content: &str) -> Txn {
     let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"a"}},"data":{{"n":"{content}"}}}}"#);
     let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
-    Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) }
+    Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft), cause: None }
 }
 
 fn delete(ty: &Arc<ResourceType>, name: &str, at: u64) -> Txn {
-    Txn { ty: Arc::clone(ty), key: format!("a/{name}"), expect: Expect::At(at), put: None }
+    Txn { ty: Arc::clone(ty), key: format!("a/{name}"), expect: Expect::At(at), put: None, cause: None }
 }
 
 fn on(disk: &(impl DataDisk + Clone), bounds: HistoryBounds) -> Result<DurableStorage, DiskError> {

@@ -240,12 +240,18 @@ impl CommitThread {
         // By type and key: the version after the batch so far.
         let mut changed: HashMap<(String, String), Option<Arc<Entry>>> = HashMap::new();
         for mut queued in batch {
-            let place = (queued.txn.ty.id().to_owned(), queued.txn.key.clone());
-            let before = match changed.get(&place) {
-                Some(before) => before.clone(),
+            let current = |place: &(String, String)| match changed.get(place) {
+                Some(current) => current.clone(),
                 None => self.store.get(&place.0, &place.1),
             };
-            match CheckedWrite::new(before.as_ref(), &mut queued.txn, self.revision + 1) {
+            let place = (queued.txn.ty.id().to_owned(), queued.txn.key.clone());
+            let before = current(&place);
+            let caused =
+                queued.txn.cause.as_ref().map_or(Ok(()), |cause| {
+                    cause.check(current(&(cause.ty.id().to_owned(), cause.key.clone())).as_ref())
+                });
+            let checked = caused.and_then(|()| CheckedWrite::new(before.as_ref(), &mut queued.txn, self.revision + 1));
+            match checked {
                 Ok(write) => {
                     self.revision = write.resource_version;
                     changed.insert(place, (!write.deletes).then(|| Arc::clone(&write.entry)));

@@ -197,13 +197,16 @@ impl ReferenceStore {
             if put.is_none() {
                 versions.retain(|(_, known), _| *known != key);
             }
-            after.commit(Txn { ty, key, expect, put }).await.expect("as before");
+            after.commit(Txn { ty, key, expect, put, cause: None }).await.expect("as before");
         }
         after
     }
 
     /// Writes, and records the change.
     async fn commit(&self, mut txn: Txn) -> Result<WriteResult, WriteError> {
+        if self.has(Fault::IgnoresCauses) {
+            txn.cause = None;
+        }
         if self.has(Fault::IgnoresExpectations) {
             let found = self.find(&txn).await;
             txn.expect = found.map_or(Expect::Absent, |entry| Expect::At(entry.resource_version()));
@@ -238,6 +241,7 @@ impl ReferenceStore {
             other @ (WriteError::Exists
             | WriteError::NotFound
             | WriteError::Conflict { .. }
+            | WriteError::CauseChanged
             | WriteError::Source(_)) => other,
         }
     }
@@ -329,7 +333,7 @@ impl Drop for CallerLeft {
         if let (true, Some(entry)) = (self.store.has(Fault::CancelledIsRepeated), self.entry.take()) {
             let draft = Draft::new(&self.ty.schema, &entry.object()).expect("an object");
             let (store, ty, expect) = (Arc::clone(&self.store), Arc::clone(&self.ty), Expect::At(self.revision));
-            let txn = Txn { ty, key: draft.key().to_owned(), expect, put: Some(draft) };
+            let txn = Txn { ty, key: draft.key().to_owned(), expect, put: Some(draft), cause: None };
             let _ = store.commit(txn).now_or_never();
         }
     }

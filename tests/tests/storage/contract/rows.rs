@@ -16,7 +16,7 @@ pub(crate) use outages::{a_new_process_has_what_lasts_and_refuses_the_rest, an_o
 pub(crate) use progress::{a_confirmed_revision_covers_acknowledged_writes, progress_reaches_the_current_revision};
 pub(crate) use readers::{a_reader_that_stops_holds_up_no_other_type, dropped_streams_leave_nothing_behind};
 pub(crate) use writing::{
-    a_list_under_writes_is_the_state_of_its_revision, one_of_many_equal_writes_is_done,
+    a_list_under_writes_is_the_state_of_its_revision, a_write_depends_on_its_cause, one_of_many_equal_writes_is_done,
     writes_have_the_outcomes_of_their_expectations,
 };
 

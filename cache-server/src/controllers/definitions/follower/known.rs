@@ -19,7 +19,7 @@ pub(super) struct KnownDefinition {
     pub(super) definition: Definition,
     pub(super) schema: Arc<Schema>,
     pub(super) defined_at: u64,
-    resource_version: u64,
+    pub(super) resource_version: u64,
     types: TypeList,
 }
 
@@ -48,6 +48,16 @@ struct GroupDefinitions {
 }
 
 impl KnownDefinitions {
+    /// No definitions, and the custom types that are served at present.
+    pub(super) fn serving(registry: &Registry) -> Self {
+        let mut known = Self::default();
+        for ty in registry.iter().filter(|ty| ty.custom.is_some()) {
+            // The id of a custom type is the name of its definition.
+            known.served.entry(ty.id().to_owned()).or_default().push(Arc::clone(ty));
+        }
+        known
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&KnownDefinition> {
         self.known.get(name)
     }
@@ -84,7 +94,7 @@ impl KnownDefinitions {
 
     /// Forgets a definition that was deleted or cannot be read.
     pub(super) fn forget(&mut self, name: &str) {
-        if self.take_out(name).is_some() {
+        if self.take_out(name).is_some() || self.served.contains_key(name) {
             self.unpublished.insert(name.to_owned());
         }
     }

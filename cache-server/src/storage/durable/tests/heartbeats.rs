@@ -25,7 +25,7 @@ fn renewal(ty: &Arc<ResourceType>, number: u64, at: u64, expect: Expect) -> Txn 
         r#"{{"metadata":{{"name":"{name}","namespace":"kube-node-lease","uid":"6bb8b4ca-0000-4000-8000-{number:012}","creationTimestamp":"2026-01-01T00:00:00Z","ownerReferences":[{{"apiVersion":"v1","kind":"Node","name":"{name}","uid":"6bb8b4ca-1111-4000-8000-{number:012}"}}],"managedFields":[{{"apiVersion":"coordination.k8s.io/v1","fieldsType":"FieldsV1","fieldsV1":{{"f:metadata":{{"f:ownerReferences":{{}}}},"f:spec":{{"f:holderIdentity":{{}},"f:leaseDurationSeconds":{{}},"f:renewTime":{{}}}}}},"manager":"kubelet","operation":"Update","time":"{time}"}}]}},"spec":{{"holderIdentity":"{name}","leaseDurationSeconds":40,"renewTime":"{time}"}}}}"#
     );
     let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
-    Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft) }
+    Txn { ty: Arc::clone(ty), key: draft.key().to_owned(), expect, put: Some(draft), cause: None }
 }
 
 /// Goal: heartbeats leave the file flat. Method: leases renewed every 10 s on a clock that the test moves, with the default

@@ -96,7 +96,8 @@ async fn settle(scene: &Scene, store: &dyn Store, streams: &mut Streams, name: &
                 return scene.history.record(KIND, ObjectChange { revision, name: name.to_owned(), content });
             }
             // It happens right now.
-            Err(WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. }) => {}
+            Err(WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } | WriteError::CauseChanged) => {
+            }
             Err(other @ WriteError::Source(_)) => return Err(other.into()),
         }
     }

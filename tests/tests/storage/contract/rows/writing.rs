@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cache_server::storage::{Expect, WriteError};
-use futures::future::join_all;
+use cache_server::storage::{Expect, Txn, WriteCause, WriteError, WriteResult};
+use futures::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::{
@@ -68,6 +68,57 @@ async fn entries_are_those_of_the_writes(scene: &Scene) -> Held {
     Ok(())
 }
 
+/// Goal: a write with a cause happens only if the cause is still at its version, also in one batch with a change of it.
+/// Method: creates, updates and deletes with a cause that is missing, older or right; then deletions of many objects while
+/// their cause changes.
+pub(crate) async fn a_write_depends_on_its_cause(scene: Arc<Scene>) -> Held {
+    let (kind, store) = (Kind::Maps, scene.store());
+    let write = async |name: &str, content, at| {
+        let expect = scene.expectation(kind, name);
+        let write = ObjectWrite { kind, namespace: scene.namespace.clone(), name: name.to_owned(), expect, content };
+        let cause = ObjectWrite { kind: Kind::Secrets, name: "cause".to_owned(), ..write.clone() }.txn();
+        let cause = WriteCause { ty: cause.ty, key: cause.key, revision: at };
+        let written = store.write(Txn { cause: Some(cause), ..write.txn() }).await;
+        if let Ok(WriteResult { resource_version: revision, .. }) = written {
+            scene.history.record(kind, ObjectChange { revision, name: name.to_owned(), content })?;
+        }
+        Ok::<_, Breach>(written.map(|written| written.resource_version))
+    };
+    let refused = async |name: &str, content, at| {
+        let written = write(name, content, at).await?;
+        let is_right = matches!(written, Err(WriteError::CauseChanged));
+        ensure!(is_right, "a write of {name} though its cause is not at {at}: {written:?}");
+        Ok(())
+    };
+    let mut streams = scene.follow(kind).await?;
+    let kept = scene.write(kind, "kept", Some(0)).await?;
+    refused("kept", None, kept).await?;
+    let first = scene.write(Kind::Secrets, "cause", Some(0)).await?;
+    let second = scene.write(Kind::Secrets, "cause", Some(1)).await?;
+    for (name, content) in [("new", Some(1)), ("kept", Some(1)), ("kept", None)] {
+        refused(name, content, first).await?;
+        refused(name, content, second + 1).await?;
+        write(name, content, second).await??;
+    }
+    for number in 0..WRITERS {
+        scene.write(kind, &format!("o{number}"), Some(0)).await?;
+    }
+    let deletions = join_all((0..WRITERS).map(async |number| write(&format!("o{number}"), None, second).await));
+    let (changed, deletions) = join(scene.write(Kind::Secrets, "cause", Some(2)), deletions).await;
+    let changed = changed?;
+    for deletion in deletions {
+        match deletion? {
+            Ok(revision) => ensure!(revision < changed, "deleted at {revision}, its cause changed at {changed}"),
+            Err(WriteError::CauseChanged) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    streams.reach(scene.history.newest(kind)).await?;
+    streams.check(&scene.history)?;
+    let (revision, state) = scene.list(&*store, kind).await?;
+    scene.history.check_state(kind, revision, &state)
+}
+
 /// Goal: of many writes with the same expectation one is done, also if they are in one batch. Method: clients create,
 /// change and delete one object at the same time.
 pub(crate) async fn one_of_many_equal_writes_is_done(scene: Arc<Scene>) -> Held {
@@ -83,7 +134,9 @@ pub(crate) async fn one_of_many_equal_writes_is_done(scene: Arc<Scene>) -> Held 
         for (outcome, content) in join_all(racing).await.into_iter().zip(&contents) {
             match outcome? {
                 Ok(revision) => done.push(ObjectChange { revision, name: name.to_owned(), content: *content }),
-                Err(WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. }) => {}
+                Err(
+                    WriteError::Exists | WriteError::NotFound | WriteError::Conflict { .. } | WriteError::CauseChanged,
+                ) => {}
                 Err(other @ WriteError::Source(_)) => return Err(other.into()),
             }
         }
