@@ -151,7 +151,7 @@ pub(super) trait DataDisk: Debug + Send + Sync + 'static {
 ///
 /// Blocks. Cost: reads the file; after a failed sync, also writes it.
 pub(super) fn open(disk: &Arc<dyn DataDisk>) -> Result<Database, DiskError> {
-    let file = WatchedFile { file: disk.file()?, disk: Arc::clone(disk) };
+    let file = SyncedFile { file: disk.file()?, disk: Arc::clone(disk) };
     let is_unsynced = disk.is_unsynced();
     if is_unsynced {
         rewrite(&*file.file)?;
@@ -190,12 +190,12 @@ pub(super) fn builder() -> Builder {
 
 /// A file that reports its failed syncs to its disk.
 #[derive(Debug)]
-struct WatchedFile {
+struct SyncedFile {
     file: Box<dyn StorageBackend>,
     disk: Arc<dyn DataDisk>,
 }
 
-impl StorageBackend for WatchedFile {
+impl StorageBackend for SyncedFile {
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data().inspect_err(|_| self.disk.set_unsynced(true))
     }
