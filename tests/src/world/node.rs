@@ -279,8 +279,8 @@ impl Node {
                 known.has_streamed = true;
             }
             (_, Fact::Ended(reflector::End::Failed(failure))) => {
-                use reflector::Class::{Forbidden, Malformed, Refused};
-                known.has_streamed |= matches!(failure.class, Forbidden | Malformed | Refused);
+                use reflector::Class::{Forbidden, Malformed, NotFound, Refused};
+                known.has_streamed |= matches!(failure.class, Forbidden | Malformed | NotFound | Refused);
             }
             (Some(Read::List { semantic: ListSemantic::Any, .. }), Fact::PageEnd { token: Some(_), .. }) => {
                 known.pages_any_state = true;
