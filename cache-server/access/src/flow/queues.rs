@@ -7,8 +7,9 @@
 //! A flow that has no seats gets one beyond the limit at once, if its request needs one: short requests do not wait for the
 //! long ones of others.
 //!
-//! INVARIANT: the seats in use exceed the limit by a part of it at most ([`GUESTS_PART`]); by more only if the one request
-//! in execution is wider than the limit, or if the limit fell meanwhile.
+//! INVARIANT: the seats in use exceed the limit by a part of it at most (`GUESTS_PART`); by more only if the one request
+//! in execution that is no guest is wider than the limit, or if the limit fell meanwhile.
+//! INVARIANT: guests never count for the limit: a wide request gets its seats however many short ones arrive meanwhile.
 //! INVARIANT: every grant comes back through `finish`, every ticket through `finish` of its grant or `cancel`.
 //!
 //! Differs from kube-apiserver: a request has one width for its whole life; a queue that is full refuses requests even if
@@ -46,6 +47,8 @@ pub struct SeatGrant {
     flow: u64,
     /// The queue that the request waited in; `None` if its level had none.
     queue: Option<usize>,
+    /// True if its one seat is beyond the limit.
+    is_guest: bool,
 }
 
 impl SeatGrant {
@@ -108,6 +111,8 @@ pub struct FairQueues {
     waiting: usize,
     executing: usize,
     seats_in_use: u32,
+    /// Part of `seats_in_use` that is beyond the limit: the number of guests.
+    guests: u32,
     /// Part of `seats_in_use` that belongs to no queue.
     seats_without_queue: u32,
     seats_waiting: u32,
@@ -170,6 +175,7 @@ impl FairQueues {
             waiting: 0,
             executing: 0,
             seats_in_use: 0,
+            guests: 0,
             seats_without_queue: 0,
             seats_waiting: 0,
             busy: 0,
@@ -214,7 +220,7 @@ impl FairQueues {
             self.seats_in_use += width;
             self.seats_without_queue += width;
             self.note_demand(now);
-            return Arrival::Dispatched(SeatGrant { width, since: now, flow, queue: None });
+            return Arrival::Dispatched(SeatGrant { width, since: now, flow, queue: None, is_guest: false });
         };
         let at = self.shortest_of_hand(settings, flow);
         if self.queues[at].waiting.len() >= settings.length_limit as usize {
@@ -234,9 +240,10 @@ impl FairQueues {
     /// Takes the seats of a request back. Calls `dispatch` for each request that gets seats.
     pub fn finish(&mut self, now: Duration, grant: SeatGrant, mut dispatch: impl FnMut(FlowTicket, SeatGrant)) {
         self.advance(now);
-        let SeatGrant { width, since, flow, queue } = grant;
+        let SeatGrant { width, since, flow, queue, is_guest } = grant;
         self.executing -= 1;
         self.seats_in_use -= width;
+        self.guests -= u32::from(is_guest);
         match queue {
             None => self.seats_without_queue -= width,
             Some(at) => {
@@ -383,11 +390,17 @@ impl FairQueues {
     }
 
     fn has_seats(&self, width: u32) -> bool {
-        if width > self.limit { self.executing == 0 && self.limit > 0 } else { self.seats_in_use + width <= self.limit }
+        let in_limit = self.seats_in_limit();
+        if width > self.limit { in_limit == 0 && self.limit > 0 } else { in_limit + width <= self.limit }
+    }
+
+    /// Returns the seats in use that count for the limit.
+    const fn seats_in_limit(&self) -> u32 {
+        self.seats_in_use - self.guests
     }
 
     fn dispatch_all(&mut self, now: Duration, mut dispatch: impl FnMut(FlowTicket, SeatGrant)) {
-        while self.waiting > 0 && self.seats_in_use < self.limit {
+        while self.waiting > 0 && self.seats_in_limit() < self.limit {
             let Some(at) = self.next_queue() else { return };
             let Some(request) = self.queues[at].waiting.pop_front() else { return };
             self.robin = at;
@@ -410,7 +423,7 @@ impl FairQueues {
         self.executing += 1;
         self.seats_in_use += width;
         *self.flows.entry(flow).or_default() += width;
-        (ticket, SeatGrant { width, since: now, flow, queue: Some(at) })
+        (ticket, SeatGrant { width, since: now, flow, queue: Some(at), is_guest: false })
     }
 
     /// Gives a flow that has no seats one beyond the limit, for its oldest request that needs one. Cost: a look at the
@@ -422,7 +435,7 @@ impl FairQueues {
         flow: u64,
         mut dispatch: impl FnMut(FlowTicket, SeatGrant),
     ) {
-        let has_seat = self.seats_in_use < self.limit + self.limit / GUESTS_PART;
+        let has_seat = self.guests < self.limit / GUESTS_PART;
         if self.waiting == 0 || !has_seat || self.flows.contains_key(&flow) {
             return;
         }
@@ -436,7 +449,8 @@ impl FairQueues {
             && let Some(request) = self.queues[at].waiting.remove(place)
         {
             let (ticket, grant) = self.seat(now, at, &request);
-            dispatch(ticket, grant);
+            self.guests += 1;
+            dispatch(ticket, SeatGrant { is_guest: true, ..grant });
         }
     }
 
