@@ -19,6 +19,9 @@ pub const COMBINATIONS_MAX: usize = 200_000;
 /// Missing combinations that a refusal names. The search ends with them.
 const MISSING_MAX: usize = 100;
 
+/// Bytes of their texts after which the search ends, too: one long text may be part of each of them.
+const MISSING_BYTES_MAX: usize = 64 << 10;
+
 /// Reason to refuse the grant of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantRefusal {
@@ -41,7 +44,7 @@ pub fn full_authority() -> [RoleRule; 2] {
 /// Returns `Ok` if `held` covers `granted`. `errors` is the evaluation error of `held`; may be empty.
 ///
 /// # Errors
-/// The refusal, which names at most 100 missing combinations.
+/// The refusal, which names at most 100 missing combinations, and less if they exceed 64 KiB.
 pub fn check_held(user: &User, held: &[RoleRule], errors: &str, granted: &[RoleRule]) -> Result<(), GrantRefusal> {
     let held = HeldRules::new(held);
     let open: Vec<&RoleRule> = granted.iter().filter(|rule| !held.covers_by_one(rule)).collect();
@@ -49,7 +52,7 @@ pub fn check_held(user: &User, held: &[RoleRule], errors: &str, granted: &[RoleR
     if combinations > COMBINATIONS_MAX {
         return Err(GrantRefusal::TooManyCombinations);
     }
-    let missing = missing_of(&held, open, MISSING_MAX);
+    let missing = missing_of(&held, open, MISSING_MAX, MISSING_BYTES_MAX);
     if missing.is_empty() {
         return Ok(());
     }
@@ -66,18 +69,25 @@ pub fn check_held(user: &User, held: &[RoleRule], errors: &str, granted: &[RoleR
 
 /// Returns the combinations of `granted` that `held` does not cover. Has no bound: `granted` must not come from a request.
 pub(crate) fn missing_rules(held: &[RoleRule], granted: &[RoleRule]) -> Vec<RoleRule> {
-    missing_of(&HeldRules::new(held), granted, usize::MAX)
+    missing_of(&HeldRules::new(held), granted, usize::MAX, usize::MAX)
 }
 
-/// Returns up to `max` combinations that `held` does not cover.
-fn missing_of<'a>(held: &HeldRules<'_>, granted: impl IntoIterator<Item = &'a RoleRule>, max: usize) -> Vec<RoleRule> {
-    let mut missing = Vec::new();
+/// Returns the combinations that `held` does not cover: up to `max`, the last of which is the first to exceed `bytes_max`
+/// with the texts of all.
+fn missing_of<'a>(
+    held: &HeldRules<'_>,
+    granted: impl IntoIterator<Item = &'a RoleRule>,
+    max: usize,
+    bytes_max: usize,
+) -> Vec<RoleRule> {
+    let (mut missing, mut bytes) = (Vec::new(), 0);
     for rule in granted {
         held.missing(rule, |part| {
+            bytes += part.text_bytes();
             missing.push(part);
-            missing.len() < max
+            missing.len() < max && bytes < bytes_max
         });
-        if missing.len() >= max {
+        if missing.len() >= max || bytes >= bytes_max {
             break;
         }
     }
@@ -93,6 +103,12 @@ fn combinations(rule: &RoleRule) -> usize {
 }
 
 impl RoleRule {
+    /// Returns the length of all its texts.
+    fn text_bytes(&self) -> usize {
+        let lists = [&self.api_groups, &self.resources, &self.non_resource_urls, &self.resource_names, &self.verbs];
+        lists.into_iter().flatten().map(String::len).sum()
+    }
+
     /// Returns `{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}`.
     fn to_text(&self) -> String {
         let members = [
@@ -190,6 +206,33 @@ mod tests {
             assert_eq!(refusal(&[], size), Err(GrantRefusal::TooManyCombinations));
             assert_eq!(refusal(&full_authority(), size), Ok(()));
             assert_eq!(refusal(&[cube(size)], size), Ok(()));
+        }
+    }
+
+    /// Goal: a refusal is not longer than the rules that it refuses, but for a bound. Method: one long text that is part of a
+    /// hundred combinations, as resource, group, verb and path.
+    #[test]
+    fn a_long_text_is_not_repeated_for_each_combination() {
+        let (user, long) = (User::authenticated("u", []), vec!["r".repeat(1 << 20)]);
+        let many: Vec<String> = (0..100).map(|index| format!("n{index}")).collect();
+        let get = || vec!["get".to_owned()];
+        let empty = RoleRule::default;
+        for rule in [
+            RoleRule {
+                verbs: get(),
+                api_groups: get(),
+                resources: long.clone(),
+                resource_names: many.clone(),
+                ..empty()
+            },
+            RoleRule { verbs: get(), api_groups: long.clone(), resources: many.clone(), ..empty() },
+            RoleRule { verbs: long.clone(), api_groups: many.clone(), resources: get(), ..empty() },
+            RoleRule { verbs: many, non_resource_urls: long, ..empty() },
+        ] {
+            let Err(GrantRefusal::Unheld(text)) = check_held(&user, &[], "", &[rule]) else {
+                panic!("lacks everything")
+            };
+            assert!(text.len() < (1 << 20) + MISSING_BYTES_MAX, "{}", text.len());
         }
     }
 }
