@@ -74,6 +74,8 @@ pub(crate) enum Progressed {
     Troubled,
     /// The stream has ended.
     Ended,
+    /// The source has another history than the one that was read.
+    Lost,
 }
 
 impl Follower {
@@ -159,6 +161,7 @@ impl Follower {
                 self.troubles += 1;
                 Ok(Progressed::Troubled)
             }
+            Some(Ok(Update::HistoryLost)) if self.is_listed => Ok(Progressed::Lost),
             Some(Ok(update)) => {
                 let text = brief(&update);
                 self.take(update).map_err(|breach| breach.at(format!("{} at {}, {text}", self.kind, self.position)))?;
@@ -173,6 +176,7 @@ impl Follower {
             match self.next().await {
                 Ok(Progressed::Ended) => std::future::pending().await,
                 Ok(Progressed::Updated | Progressed::Troubled) => {}
+                Ok(Progressed::Lost) => return Breach("the source has one history".to_owned()),
                 Err(breach) => return breach,
             }
         }
@@ -208,7 +212,9 @@ impl Follower {
         let (patience, kind) = (2 * self.patience, self.kind);
         let reading = async {
             while self.position < revision || self.staged.is_some() {
-                if self.next().await? == Progressed::Ended {
+                let progressed = self.next().await?;
+                ensure!(progressed != Progressed::Lost, "the source has one history");
+                if progressed == Progressed::Ended {
                     while self.resume(source).await?.is_err() {
                         tokio::time::sleep(RESUME_PAUSE).await;
                     }
@@ -233,7 +239,8 @@ impl Follower {
             Update::StateAbandoned => {
                 ensure!(self.staged.take().is_some() && self.is_listed, "no state is before it");
             }
-            Update::HistoryLost => ensure!(!self.is_listed, "the source has one history"),
+            // Before the first state there is no history to lose.
+            Update::HistoryLost => {}
             Update::Object(record) => {
                 let entry = self.cache.entry(self.kind, record)?;
                 let found = self.read(&entry)?;

@@ -109,7 +109,7 @@ async fn refused(scene: &Scene, newest: u64, ahead: u64) -> Held {
     let reading = async {
         loop {
             match follower.next().await? {
-                Progressed::Ended => return Ok::<_, Breach>(true),
+                Progressed::Ended | Progressed::Lost => return Ok::<_, Breach>(true),
                 Progressed::Troubled => {}
                 Progressed::Updated => return Ok(follower.is_listing()),
             }
