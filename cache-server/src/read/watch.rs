@@ -198,9 +198,10 @@ async fn start(
 /// Pending check of a watch that begins ahead of the cache, and its error if the cache does not catch up. Allocated
 /// only for such watches. The storage of this process needs none for positions ahead of it, see [`foreign`].
 ///
-/// A position that the storage itself has not reached belongs to another history: it was restored. Silence would hide this history's events up to that position. The error is 410, as for every
-/// position that cannot be resumed from, because clients relist on 410 while many repeat the watch on anything else. If
-/// the storage does not report its position, the cache may just lag: 504.
+/// A position that the storage itself has not reached belongs to another history: it was restored. Silence would hide this
+/// history's events up to that position. The error is 410, as for every position that cannot be resumed from, because
+/// clients relist on 410 while many repeat the watch on anything else. If the storage does not report its position, the
+/// cache may just lag: 504.
 struct AheadCheck(Pin<Box<dyn Future<Output = Option<Status>> + Send>>);
 
 impl AheadCheck {

@@ -51,9 +51,10 @@ async fn next(body: &mut Incoming) -> Bytes {
     frame.expect("it goes on").expect("it is not cut").into_data().expect("data")
 }
 
+/// Goal: a connection has as many watches as SETTINGS allow, and closed ones make room for others.
 #[tokio::test]
-async fn a_thousand_watches_share_a_connection() {
-    const WATCHES: usize = 1_000;
+async fn a_hundred_watches_share_a_connection() {
+    const WATCHES: usize = 100;
     let server = Server::start(BINARY, &[]).await;
     let sender = connect(&server).await;
     let listed = server.client().get("/api/v1/configmaps").await.with_code(200).resource_version();

@@ -1,6 +1,6 @@
 //! The server as a process: refused command lines, and how it ends.
 
-use std::{io::Write as _, time::Duration};
+use std::{io::Write as _, net::Ipv4Addr, time::Duration};
 
 use serde_json::{Value, json};
 use tests::{
@@ -10,7 +10,7 @@ use tests::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::timeout,
 };
 
@@ -178,11 +178,13 @@ fn limited(folder: &std::path::Path, limits: &str) -> String {
     path.to_str().expect("is text").to_owned()
 }
 
-/// Opens connections with one request each.
+/// Opens connections with one request each, from twenty addresses in turn: one alone does not get all slots.
 async fn open(server: &Server, count: usize) -> Vec<TcpStream> {
     let mut streams = Vec::new();
-    for _ in 0..count {
-        let mut stream = TcpStream::connect(server.address()).await.expect("the listen queue takes it");
+    for own in (1..=20).cycle().take(count) {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((Ipv4Addr::new(127, 0, 0, own), 0).into()).expect("all of 127.0.0.0/8 is this machine");
+        let mut stream = socket.connect(server.address()).await.expect("the listen queue takes it");
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("the socket takes it");
         streams.push(stream);
     }

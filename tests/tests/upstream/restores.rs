@@ -19,6 +19,9 @@ const MAPS: &str = "/api/v1/namespaces/restores/configmaps";
 const SETS: &str = "/apis/apps/v1/namespaces/restores/replicasets";
 /// Objects of the larger type: more than are compared at each read, so that pages are.
 const MANY: usize = 600;
+/// Lost writes of another object: more than a kube-apiserver makes while it starts, so that its position stays below the lost
+/// one until the first reads.
+const LOST_WRITES: usize = 500;
 
 fn map(name: &str) -> Object {
     configmap(name).namespace("restores").data("one")
@@ -84,6 +87,11 @@ async fn assert_no_old_read(genuine: &Genuine, server: &Server) {
 #[tokio::test]
 async fn a_restored_etcd_is_followed_at_once() {
     let Some((mut genuine, backup)) = changed_after_backup("upstream restore").await else { return };
+    let admin = genuine.client(ADMIN);
+    for number in 0..LOST_WRITES {
+        let patch = json!({"data": {"number": number.to_string()}});
+        admin.patch(&map("m3").path(), MERGE_PATCH, &patch).await.with_code(200);
+    }
     let server = cache_with(&genuine, RESOURCES, &[]).await;
     genuine.kill();
     genuine.restore_snapshot(&backup);
