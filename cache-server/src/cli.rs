@@ -53,7 +53,7 @@ enum Command {
     /// Check, compact, export or import the folder of serve --data-dir.
     Storage(storage::Storage),
     /// Drop states that serve --upstream saved in its --state-dir.
-    State(state::State),
+    State(state::StateArgs),
     /// Print the completions of a shell, such as bash.
     Completions(manual::Completions),
     /// Print the manual page, or write the pages of all commands.

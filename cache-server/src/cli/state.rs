@@ -13,7 +13,7 @@ use crate::cacher::drop_states;
 
 /// Commands for a folder that no server uses.
 #[derive(Debug, Args)]
-pub(super) struct State {
+pub(super) struct StateArgs {
     #[command(subcommand)]
     command: StateCommand,
 }
@@ -36,7 +36,7 @@ struct DropStates {
 }
 
 /// Runs the command; prints one line.
-pub(super) fn run(state: &State) -> ExitCode {
+pub(super) fn run(state: &StateArgs) -> ExitCode {
     let StateCommand::Drop(DropStates { state_dir, ty }) = &state.command;
     if !state_dir.is_dir() {
         return fail_input(&format!("{}: there is no such folder", state_dir.display()));

@@ -40,7 +40,7 @@ use self::{
 };
 use super::{
     connect::{CallerAddress, ConnectionUse, Dial},
-    identity::ClusterIdentity,
+    identity::UpstreamIdentity,
     last_answer::LastAnswer,
 };
 use crate::limits::{
@@ -62,7 +62,7 @@ pub(crate) struct Forwarder {
     is_unreachable: AtomicBool,
     last_answer: Arc<LastAnswer>,
     /// Refuses addresses of other clusters; `None`: none is refused.
-    identity: Option<Arc<ClusterIdentity>>,
+    identity: Option<Arc<UpstreamIdentity>>,
 }
 
 /// One address of the upstream with its connections.
@@ -118,7 +118,7 @@ impl Forwarder {
     }
 
     /// Sends nothing to addresses of other clusters.
-    pub(crate) fn in_cluster(self, identity: Arc<ClusterIdentity>) -> Self {
+    pub(crate) fn in_cluster(self, identity: Arc<UpstreamIdentity>) -> Self {
         Self { identity: Some(identity), ..self }
     }
 

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
-    identity::{self, ClusterIdentity},
+    identity::{self, UpstreamIdentity},
     impersonator::Impersonator,
     key::QuestionKey,
     last_answer::LastAnswer,
@@ -46,7 +46,7 @@ pub(crate) struct Upstream {
     /// Passes on requests of users that only this server knows; `None` if they are refused.
     pub(crate) impersonator: Option<Impersonator>,
     /// The cluster at its addresses.
-    pub(crate) identity: Arc<ClusterIdentity>,
+    pub(crate) identity: Arc<UpstreamIdentity>,
     /// Time of the last answer, which all requests share.
     pub(crate) last_answer: Arc<LastAnswer>,
     own_requests: OwnRequests,
@@ -93,7 +93,7 @@ impl Upstream {
         let UpstreamAddresses { clients, callers, own, peers } = addresses;
         let last_answer = Arc::<LastAnswer>::default();
         let urls = callers.iter().map(|caller| format!("{caller:?}"));
-        let identity = ClusterIdentity::new(urls.zip(clients), Arc::clone(&last_answer));
+        let identity = UpstreamIdentity::new(urls.zip(clients), Arc::clone(&last_answer));
         let clients = identity.clients();
         let own_requests = OwnRequests::new(clients.clone(), Arc::clone(&last_answer));
         let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();

@@ -70,7 +70,7 @@ pub(crate) enum RefusedAddress {
 }
 
 /// The identities at the addresses of one upstream.
-pub(crate) struct ClusterIdentity {
+pub(crate) struct UpstreamIdentity {
     addresses: Vec<ClusterAddress>,
     state: Mutex<IdentityState>,
     /// `None` until an address has answered.
@@ -102,7 +102,7 @@ struct AddressCheck {
     missed: Option<Instant>,
 }
 
-impl ClusterIdentity {
+impl UpstreamIdentity {
     /// `addresses` are URLs, in order of preference, with clients that have this server's own identity there.
     pub(crate) fn new(
         addresses: impl Iterator<Item = (String, kube::Client)>,
@@ -262,7 +262,7 @@ impl ClusterIdentity {
 
 /// Checks the addresses, every [`IDENTITY_CHECKED_EVERY`] and after a request without an answer, until the identity is
 /// dropped.
-pub(crate) async fn keep_checking(identity: Weak<ClusterIdentity>, last_answer: Arc<LastAnswer>) {
+pub(crate) async fn keep_checking(identity: Weak<UpstreamIdentity>, last_answer: Arc<LastAnswer>) {
     loop {
         let is_silent = last_answer.silent_for().is_some();
         let pause = if is_silent { REACH_PAUSE } else { IDENTITY_CHECKED_EVERY };

@@ -16,7 +16,7 @@ use std::{
 use informer_serving::status::{Reason, Status};
 use serde_json::Value;
 
-use self::documents::Documents;
+use self::documents::ManifestDocuments;
 use crate::{app::App, limits::MANIFEST_DEPTH_MAX, registry::ResourceType, storage::backup::ExistingObjects};
 
 /// Reason why manifests cannot be loaded: one line.
@@ -79,7 +79,7 @@ pub(crate) async fn into_storage(
             if !is_file && turn == LoadTurn::First {
                 continue;
             }
-            for document in Documents::open(file)? {
+            for document in ManifestDocuments::open(file)? {
                 for (place, object) in document? {
                     let at = |what| LoadError { path: file.clone(), place, what };
                     if is_file && LoadTurn::of(app, &object).map_err(at)? != turn {
@@ -121,7 +121,7 @@ impl LoadTurn {
 pub(crate) fn verify(paths: &[PathBuf]) -> Result<(), LoadError> {
     for path in paths {
         for file in files(path, 0)? {
-            for document in Documents::open(&file)? {
+            for document in ManifestDocuments::open(&file)? {
                 for (place, object) in document? {
                     kind(&object).map_err(|what| LoadError { path: file.clone(), place, what })?;
                 }
@@ -138,7 +138,7 @@ pub(crate) fn verify(paths: &[PathBuf]) -> Result<(), LoadError> {
 pub(crate) fn read_each<T>(path: &Path, read: impl Fn(&Value) -> Result<T, String>) -> Result<Vec<T>, LoadError> {
     let mut found = Vec::new();
     for file in files(path, 0)? {
-        for document in Documents::open(&file)? {
+        for document in ManifestDocuments::open(&file)? {
             for (place, object) in document? {
                 found.push(read(&object).map_err(|what| LoadError { path: file.clone(), place, what })?);
             }
@@ -175,7 +175,7 @@ pub(crate) async fn count(app: &App, paths: &[PathBuf]) -> Result<ManifestCount,
     let mut found = ManifestCount::default();
     for path in paths {
         for file in files(path, 0)? {
-            for document in Documents::open(&file)? {
+            for document in ManifestDocuments::open(&file)? {
                 for (place, object) in document? {
                     let at = |what| LoadError { path: file.clone(), place, what };
                     found.objects += 1;

@@ -40,10 +40,10 @@ impl TestAddress {
     }
 }
 
-fn identity(addresses: &[&TestAddress]) -> (Arc<ClusterIdentity>, Arc<LastAnswer>) {
+fn identity(addresses: &[&TestAddress]) -> (Arc<UpstreamIdentity>, Arc<LastAnswer>) {
     let last_answer = Arc::<LastAnswer>::default();
     let named = addresses.iter().enumerate().map(|(at, address)| (format!("https://{at}"), address.client()));
-    (ClusterIdentity::new(named, Arc::clone(&last_answer)), last_answer)
+    (UpstreamIdentity::new(named, Arc::clone(&last_answer)), last_answer)
 }
 
 /// Sends a read through the client of an address.
@@ -57,7 +57,7 @@ fn reads(server: &FakeApiServer) -> usize {
     server.requests().iter().filter(|request| !request.request.contains(NAMESPACE)).count()
 }
 
-fn uid(identity: &ClusterIdentity) -> Option<String> {
+fn uid(identity: &UpstreamIdentity) -> Option<String> {
     identity.cluster().and_then(|cluster| cluster.uid().map(str::to_owned))
 }
 

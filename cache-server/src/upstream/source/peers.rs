@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{STATES_AT_ONCE, followed::object_record};
 use crate::{
     storage::{SourceError, SourceRecord, Update},
-    upstream::identity::{ClusterIdentity, ClusterName, NameAnswer, read_name},
+    upstream::identity::{ClusterName, NameAnswer, UpstreamIdentity, read_name},
 };
 
 /// Other cache-servers in front of the same API server.
@@ -27,7 +27,7 @@ pub(crate) struct Peers {
     /// They have no order of preference.
     peers: Vec<Peer>,
     /// The cluster that they must be in front of; `None`: histories prove it.
-    identity: Option<Arc<ClusterIdentity>>,
+    identity: Option<Arc<UpstreamIdentity>>,
 }
 
 /// One peer.
@@ -78,7 +78,7 @@ impl Peers {
     }
 
     /// Reads from no peer that is in front of another cluster.
-    pub(crate) fn in_cluster(self, identity: Arc<ClusterIdentity>) -> Self {
+    pub(crate) fn in_cluster(self, identity: Arc<UpstreamIdentity>) -> Self {
         Self { identity: Some(identity), ..self }
     }
 

@@ -18,7 +18,7 @@ use super::{LoadError, ObjectLocation, describe, extension};
 use crate::limits::MANIFEST_BYTES_MAX;
 
 /// The non-empty documents of a file, each as its objects: lists are split into their items.
-pub(super) struct Documents {
+pub(super) struct ManifestDocuments {
     path: PathBuf,
     source: DocumentSource,
     /// Documents so far.
@@ -30,7 +30,7 @@ enum DocumentSource {
     Yaml(std::vec::IntoIter<Value>),
 }
 
-impl Documents {
+impl ManifestDocuments {
     /// Opens a file; reads it if it is YAML.
     pub(super) fn open(path: &Path) -> Result<Self, LoadError> {
         let io = |error: io::Error| fail(path, describe(&error));
@@ -67,7 +67,7 @@ impl Documents {
     }
 }
 
-impl Iterator for Documents {
+impl Iterator for ManifestDocuments {
     type Item = Result<Vec<(ObjectLocation, Value)>, LoadError>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -9,7 +9,7 @@ use super::{
     Action, Class, Config, Ending, FallBack, ObservedObject, ProofBy, RelistCause, Report, State, Verdict,
     lateness::Lateness,
     missing::MissingObjects,
-    pace::Pace,
+    pace::RequestPace,
     proving::{Attempt, ProofReason},
     waiting::{BackoffWait, NextAction},
 };
@@ -117,7 +117,7 @@ pub(super) struct Memory {
     pub(super) healthy_since_sync: bool,
     /// True if lists are allowed and watches are not.
     pub(super) polling: bool,
-    pub(super) pace: Pace,
+    pub(super) pace: RequestPace,
     /// When a refused watch is requested again, whatever polls come before.
     watch_at: Option<Time>,
     /// When the next poll is due. Survives moves between endpoints, so that repeated moves do not postpone it.
@@ -170,7 +170,7 @@ impl Memory {
             get_is_refused: false,
             healthy_since_sync: false,
             polling: false,
-            pace: Pace::default(),
+            pace: RequestPace::default(),
             watch_at: None,
             poll_at: None,
             rng,

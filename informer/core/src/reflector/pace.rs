@@ -15,12 +15,12 @@ const REQUEST_BURST: Duration = REQUEST_PACE.saturating_mul(2);
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Pace {
+pub(super) struct RequestPace {
     /// When the requests so far are paid for.
     paid_at: Time,
 }
 
-impl Pace {
+impl RequestPace {
     /// Counts a request that the server answered.
     pub(super) fn charge(&mut self, now: Time) {
         let earliest = Time(now.0.saturating_sub(REQUEST_BURST));
