@@ -152,6 +152,13 @@ impl DiskWrite {
     fn bytes(offset: u64, data: &[u8]) -> io::Result<Self> {
         Ok(Self::Bytes(usize::try_from(offset).map_err(io::Error::other)?, data.to_vec()))
     }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Length(_) => 0,
+            Self::Bytes(_, bytes) => bytes.len(),
+        }
+    }
 }
 
 /// A disk whose power is cut before its n-th operation: nothing works after that, and writes since the last sync are
@@ -173,6 +180,8 @@ struct CutState {
     was_cut: bool,
     /// Syncs until one fails.
     syncs_left: Option<usize>,
+    /// Unsynced bytes with which a sync counts, or fails.
+    counted_from: usize,
     /// Number of syncs that fail then.
     failing_syncs: usize,
     /// Lost writes as programs see them.
@@ -200,6 +209,7 @@ impl CutDisk {
             left,
             was_cut: false,
             syncs_left: None,
+            counted_from: 0,
             failing_syncs: 0,
             lost: LostWrites::Shown,
             is_unsynced: false,
@@ -213,6 +223,17 @@ impl CutDisk {
         (state.syncs_left, state.failing_syncs, state.lost) = (Some(after), failing, lost);
         drop(state);
         self
+    }
+
+    /// Lets only syncs count, and fail, that have so many bytes to write.
+    pub(super) fn counting_syncs_of(self, bytes: usize) -> Self {
+        self.state.lock().counted_from = bytes;
+        self
+    }
+
+    /// Cuts the power now.
+    pub(super) fn cut(&self) {
+        self.state.lock().was_cut = true;
     }
 
     /// True once all syncs that were to fail have failed.
@@ -263,7 +284,9 @@ impl CutState {
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        let is_counted = self.counted_from <= self.unsynced.iter().map(DiskWrite::len).sum();
         match &mut self.syncs_left {
+            _ if !is_counted => {}
             Some(0) if 0 < self.failing_syncs => {
                 self.failing_syncs -= 1;
                 // The kernel takes them for written.
