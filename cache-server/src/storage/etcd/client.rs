@@ -27,6 +27,7 @@ use tonic_prost::ProstCodec;
 use super::{
     connect::Login,
     failure::EtcdFailure,
+    listing::FIRST_PAGE_KEYS,
     messages::{
         AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, RangeRequest, RangeResponse,
         StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchResponse, WatchStreamRequest,
@@ -94,8 +95,7 @@ impl EtcdClient {
 
     /// Reads a range of keys. Linearizable: it has all that was committed before the call.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdFailure> {
-        let is_short = request.count_only || request.keys_only || request.limit == 1;
-        let time = if is_short { SHORT_READ } else { PAGE_READ };
+        let time = time_of(&request);
         let read: RangeResponse =
             self.repeat("/etcdserverpb.KV/Range", request, time, EtcdFailure::is_of_member).await?;
         self.cluster.store(read.header.unwrap_or_default().cluster_id, Ordering::Relaxed);
@@ -310,13 +310,20 @@ impl EtcdClient {
     }
 }
 
+/// Returns the time for a read at one member. etcd also reads the values of the keys that it sends alone, so a large page of
+/// keys gets as long as one of objects: otherwise a large type would never resume.
+fn time_of(request: &RangeRequest) -> Duration {
+    let is_first = request.keys_only && (1..=FIRST_PAGE_KEYS).contains(&request.limit);
+    if request.count_only || request.limit == 1 || is_first { SHORT_READ } else { PAGE_READ }
+}
+
 /// Bytes of one response. A page of objects has [`super::listing::PAGE_BYTES`] as a rule, and at least one object.
 pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Requests that wait to be sent on the stream of a watch: its creation, and one for its position.
 const WATCH_REQUESTS_QUEUED: usize = 2;
 
-/// Time for a read of one object, of keys or of a position, at one member: a consistent read waits 3 s in all.
+/// Time for a read of one object, of a few keys or of a position, at one member: a consistent read waits 3 s in all.
 const SHORT_READ: Duration = Duration::from_millis(1_500);
 
 /// Time for a page of objects, at one member.
@@ -324,3 +331,17 @@ const PAGE_READ: Duration = Duration::from_secs(30);
 
 /// Time for a write. etcd itself gives up after 7 s unless its election timeout was raised.
 const WRITE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a large type resumes at an etcd that is slow but well. Method: the requests of a comparison of its keys.
+    #[test]
+    fn a_large_page_of_keys_has_the_time_of_a_page() {
+        let keys = |limit| time_of(&RangeRequest { keys_only: true, limit, ..RangeRequest::default() });
+        assert_eq!([1, FIRST_PAGE_KEYS, 4 * FIRST_PAGE_KEYS].map(keys), [SHORT_READ, SHORT_READ, PAGE_READ]);
+        assert_eq!(time_of(&RangeRequest { count_only: true, ..RangeRequest::default() }), SHORT_READ);
+        assert_eq!(time_of(&RangeRequest { limit: FIRST_PAGE_KEYS, ..RangeRequest::default() }), PAGE_READ);
+    }
+}

@@ -155,7 +155,7 @@ pub(super) fn unsigned(revision: i64) -> u64 {
 pub(super) const PAGE_BYTES: usize = 4 << 20;
 
 /// Keys of the first page: 16 of the largest objects that etcd takes are 24 MiB.
-const FIRST_PAGE_KEYS: i64 = 16;
+pub(super) const FIRST_PAGE_KEYS: i64 = 16;
 
 /// Keys of a page. For each page etcd counts the keys behind it, so small pages cost more.
 const PAGE_KEYS_MAX: i64 = 10_000;
