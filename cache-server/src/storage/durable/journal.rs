@@ -228,6 +228,11 @@ impl Journal {
         Ok(Some(is_appended))
     }
 
+    /// Returns the newest revision in the file, unless an append has failed since.
+    pub(super) const fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// Fails if a later start would not find the file.
     pub(super) fn check_place(&self) -> Result<(), DiskError> {
         self.disk.check_place()

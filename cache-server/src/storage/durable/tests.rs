@@ -3,13 +3,13 @@
 mod disks;
 mod heartbeats;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io::ErrorKind, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::join_all};
 use informer_core::KeyedObject as _;
 use watch_cache::{Draft, Entry};
 
-use self::disks::{CutDisk, FakeDisk, LostWrites};
+use self::disks::{CutDisk, FakeDisk, LostWrites, SyncFailure};
 use super::*;
 use crate::{
     registry::Registry,
@@ -264,6 +264,60 @@ async fn write_over_failures(disk: &CutDisk, restarts: bool, bytes: usize) -> BT
     assert!(told.iter().all(|(key, at)| seen.get(key) == Some(at)), "{told:?} {seen:?}");
     disk.cut();
     seen
+}
+
+/// Goal: whatever fails, memory has the objects of the file. Method: syncs fail in bursts, as on a broken or on a full disk,
+/// while objects are created and deleted; then the power is cut.
+#[tokio::test]
+async fn memory_and_the_file_agree_after_any_failed_syncs() {
+    let begun = FakeDisk::default();
+    drop(open(&begun));
+    let (begun, maps) = (&begun, ty("configmaps"));
+    let runs = (0..24).map(|seed| {
+        let maps = &maps;
+        async move {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut syncs = Vec::new();
+            for _ in 0..4 {
+                syncs.extend((0..rng.usize(0..6)).map(|_| None));
+                syncs.extend((0..rng.usize(1..6)).map(|_| {
+                    let kind = if rng.u8(0..4) == 0 { ErrorKind::Other } else { ErrorKind::StorageFull };
+                    let lost = if rng.bool() { LostWrites::Shown } else { LostWrites::Gone };
+                    Some(SyncFailure { kind, lost })
+                }));
+            }
+            let disk = CutDisk::new(begun, usize::MAX);
+            let store = on(&disk, BOUNDS).expect("a disk that works");
+            for number in 0..10 {
+                create(&store, maps, &format!("old{number}")).await.expect("absent");
+            }
+            let disk = disk.next_syncs(syncs.into_iter());
+            for number in 0.. {
+                let (has_failed, found) = (disk.has_failed(), state(&store, maps).await);
+                let txn = match found.first_key_value() {
+                    Some((key, at)) if !has_failed && rng.bool() => delete(maps, &key["a/".len()..], *at),
+                    _ => put(maps, &format!("n{number}"), Expect::Absent, "1"),
+                };
+                let is_written = store.write(txn).await.is_ok();
+                if has_failed && is_written {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(if is_written { 0 } else { 10 })).await;
+            }
+            let seen = state(&store, maps).await;
+            disk.cut();
+            drop(store);
+            let left = on(&disk.after_the_cut(&mut rng), BOUNDS).expect("a disk that works");
+            (seed, seen, state(&left, maps).await)
+        }
+    });
+    let names = |state: &BTreeMap<String, u64>, other: &BTreeMap<String, u64>| -> Vec<String> {
+        state.iter().filter(|(key, at)| other.get(*key) != Some(at)).map(|(key, at)| format!("{key}@{at}")).collect()
+    };
+    let differing: Vec<_> = join_all(runs).await.into_iter().filter(|(_, seen, left)| seen != left).collect();
+    let differing = differing.iter().map(|(seed, seen, left)| (seed, names(seen, left), names(left, seen)));
+    let differing: Vec<_> = differing.collect();
+    assert!(differing.is_empty(), "only in memory, only in the file: {differing:#?}");
 }
 
 /// Goal: the outcome of a write whose sync failed is unknown to its writer, also if it happened. Method: one sync fails

@@ -172,7 +172,12 @@ impl CommitThread {
     }
 
     /// Makes a batch durable, applies it and answers its writers.
-    fn write(&mut self, batch: Vec<QueuedWrite>, frees_room: bool) {
+    fn write(&mut self, mut batch: Vec<QueuedWrite>, frees_room: bool) {
+        // Its checks need the outcome of the batch before it.
+        if let Err(error) = self.decide() {
+            let refusal = self.refuse(&error);
+            return batch.iter_mut().for_each(|queued| queued.answer(Err(refusal.clone().into())));
+        }
         let StagedBatch { writes, refused } = self.stage(batch);
         let changes: Vec<_> = writes.iter().map(StagedWrite::change).collect();
         let appended = self.journal.append(&changes, frees_room);
@@ -291,8 +296,10 @@ impl CommitThread {
 
     /// Opens the file again if a write has failed. Applies the undecided batch if the file has it, and returns it if not.
     fn decide(&mut self) -> Result<Vec<StagedWrite>, DiskError> {
-        let is_appended = self.journal.is_appended()?.unwrap_or_default();
+        self.journal.is_appended()?;
         let undecided = std::mem::take(&mut self.undecided);
+        // The append that failed last may be one that only shortened the history: the revision tells whose batch it was.
+        let is_appended = undecided.last().is_some_and(|last| last.write.resource_version <= self.journal.newest());
         if !is_appended {
             return Ok(undecided);
         }

@@ -1,6 +1,10 @@
 //! Disks in memory: one that may be full, and one whose syncs fail and whose power is cut.
 
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io, iter,
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use redb::StorageBackend;
@@ -162,7 +166,7 @@ impl DiskWrite {
 }
 
 /// A disk whose power is cut before its n-th operation: nothing works after that, and writes since the last sync are
-/// lost, done, or done in part. One of its syncs may fail, which loses the writes before it.
+/// lost, done, or done in part. Some of its syncs may fail, which loses the writes before them.
 #[derive(Clone, Debug)]
 pub(super) struct CutDisk {
     state: Arc<Mutex<CutState>>,
@@ -178,15 +182,18 @@ struct CutState {
     /// Operations until the cut.
     left: usize,
     was_cut: bool,
-    /// Syncs until one fails.
-    syncs_left: Option<usize>,
-    /// Unsynced bytes with which a sync counts, or fails.
+    /// Failures of the next syncs, `None` for one that succeeds.
+    syncs: VecDeque<Option<SyncFailure>>,
+    /// Unsynced bytes with which a sync counts as one of those.
     counted_from: usize,
-    /// Number of syncs that fail then.
-    failing_syncs: usize,
-    /// Lost writes as programs see them.
-    lost: LostWrites,
     is_unsynced: bool,
+}
+
+/// A failure of a sync.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SyncFailure {
+    pub(super) kind: io::ErrorKind,
+    pub(super) lost: LostWrites,
 }
 
 /// Writes that a failed sync has lost, as programs see them.
@@ -208,10 +215,8 @@ impl CutDisk {
             unsynced: Vec::new(),
             left,
             was_cut: false,
-            syncs_left: None,
+            syncs: VecDeque::new(),
             counted_from: 0,
-            failing_syncs: 0,
-            lost: LostWrites::Shown,
             is_unsynced: false,
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -219,9 +224,13 @@ impl CutDisk {
 
     /// Lets `failing` syncs fail after so many.
     pub(super) fn failing_syncs(self, after: usize, failing: usize, lost: LostWrites) -> Self {
-        let mut state = self.state.lock();
-        (state.syncs_left, state.failing_syncs, state.lost) = (Some(after), failing, lost);
-        drop(state);
+        let failure = Some(SyncFailure { kind: io::ErrorKind::Other, lost });
+        self.next_syncs(iter::repeat_n(None, after).chain(iter::repeat_n(failure, failing)))
+    }
+
+    /// Lets the next syncs fail or succeed like these.
+    pub(super) fn next_syncs(self, syncs: impl Iterator<Item = Option<SyncFailure>>) -> Self {
+        self.state.lock().syncs = syncs.collect();
         self
     }
 
@@ -238,7 +247,7 @@ impl CutDisk {
 
     /// True once all syncs that were to fail have failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.state.lock().failing_syncs == 0
+        self.state.lock().syncs.is_empty()
     }
 
     pub(super) fn was_cut(&self) -> bool {
@@ -285,19 +294,13 @@ impl CutState {
 
     fn sync(&mut self) -> io::Result<()> {
         let is_counted = self.counted_from <= self.unsynced.iter().map(DiskWrite::len).sum();
-        match &mut self.syncs_left {
-            _ if !is_counted => {}
-            Some(0) if 0 < self.failing_syncs => {
-                self.failing_syncs -= 1;
-                // The kernel takes them for written.
-                self.unsynced.clear();
-                if self.lost == LostWrites::Gone {
-                    self.seen = self.synced.clone();
-                }
-                return Err(io::Error::other("a broken sector"));
+        if is_counted && let Some(Some(SyncFailure { kind, lost })) = self.syncs.pop_front() {
+            // The kernel takes them for written.
+            self.unsynced.clear();
+            if lost == LostWrites::Gone {
+                self.seen = self.synced.clone();
             }
-            Some(left) => *left = left.saturating_sub(1),
-            None => {}
+            return Err(kind.into());
         }
         for write in self.unsynced.drain(..) {
             self.synced.write(&write);
