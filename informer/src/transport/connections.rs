@@ -52,6 +52,9 @@ const SETTINGS_CHECK_EVERY: Duration = Duration::from_millis(2);
 /// Most connections that one request tries. A connection may end between its opening and the request.
 const ATTEMPTS_MAX: usize = 8;
 
+/// Error of requests whose connections did not last until they were sent.
+const CLOSED_AT_ONCE: &str = "every new connection was closed at once";
+
 /// Body of a response. Its stream counts for the connection until the body is dropped.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -135,7 +138,7 @@ impl ConnectionPool {
                 },
             }
         }
-        Err(failure.map_or_else(|| "every new connection was closed at once".into(), BoxError::from))
+        Err(failure.map_or_else(|| CLOSED_AT_ONCE.into(), BoxError::from))
     }
 
     /// Takes a connection with room, or waits for a new one.
@@ -156,22 +159,24 @@ impl ConnectionPool {
         waiting.await.unwrap_or_else(|_| Err(ConnectError(Arc::from(BoxError::from("the runtime has ended")))))
     }
 
-    /// Opens connections until no request waits.
+    /// Opens connections until no request waits. Fails those that wait after [`ATTEMPTS_MAX`] connections in a row that were
+    /// closed before they took a request: a server that drains must not be dialled without end.
     async fn open(self, _guard: OpeningGuard) {
+        let mut unused = 0;
         loop {
             let opened = self.connect().await;
             let mut connections = self.0.connections.lock();
             match opened {
                 Ok(Some(connection)) => connections.http2.push(connection),
                 Ok(None) => connections.is_http1 = true,
-                Err(error) => {
-                    let error = ConnectError(Arc::from(error));
-                    for request in connections.waiting.drain(..) {
-                        let _ = request.send(Err(error.clone()));
-                    }
-                }
+                Err(error) => connections.fail(error),
             }
+            let waiting = connections.waiting.len();
             connections.serve();
+            unused = if connections.waiting.len() < waiting { 0 } else { unused + 1 };
+            if unused == ATTEMPTS_MAX {
+                connections.fail(CLOSED_AT_ONCE.into());
+            }
             if connections.waiting.is_empty() {
                 connections.is_opening = false;
                 return;
@@ -218,6 +223,14 @@ impl Connections {
         self.http2.retain(|connection| !connection.sender.is_closed());
         let connection = self.http2.iter().find(|connection| connection.has_room())?;
         Some(RequestRoute::Http2(connection.sender.clone(), Arc::clone(&connection.streams)))
+    }
+
+    /// Fails the requests that wait.
+    fn fail(&mut self, error: BoxError) {
+        let error = ConnectError(Arc::from(error));
+        for request in self.waiting.drain(..) {
+            let _ = request.send(Err(error.clone()));
+        }
     }
 
     /// Hands connections with room to the requests that wait.

@@ -13,6 +13,9 @@ const REQUEST_PACE: Duration = Duration::from_millis(3_500);
 /// Time that they may be ahead of their pace: two requests.
 const REQUEST_BURST: Duration = REQUEST_PACE.saturating_mul(2);
 
+/// Time that they may be behind their pace. A server that was away for long costs no more than that afterwards.
+const REQUEST_DEBT_MAX: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct RequestPace {
@@ -21,10 +24,10 @@ pub(super) struct RequestPace {
 }
 
 impl RequestPace {
-    /// Counts a request that the server answered.
+    /// Counts a request, or an attempt at one.
     pub(super) fn charge(&mut self, now: Time) {
         let earliest = Time(now.0.saturating_sub(REQUEST_BURST));
-        self.paid_at = self.paid_at.max(earliest) + REQUEST_PACE;
+        self.paid_at = (self.paid_at.max(earliest) + REQUEST_PACE).min(now + REQUEST_DEBT_MAX);
     }
 
     /// Returns when the next request may follow a delivery.
