@@ -179,8 +179,10 @@ async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<Result<(), StartError>>
     }
     starting.spawn(begin(Arc::clone(app)));
     match timeout(limits::UPSTREAM_START_WAIT, starting.join_next()).await {
-        Ok(Some(Ok(Err(error)))) => return Err(error),
-        Ok(_) => {}
+        Ok(Some(Ok(started))) => started?,
+        // As without a task of its own.
+        Ok(Some(Err(error))) => std::panic::resume_unwind(error.into_panic()),
+        Ok(None) => {}
         Err(_) => tracing::warn!(timeout = ?limits::UPSTREAM_START_WAIT, "upstream start wait timed out"),
     }
     Ok(starting)

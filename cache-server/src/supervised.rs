@@ -49,6 +49,7 @@ impl SupervisedTasks {
                     }
                 };
                 if !has_panicked(ended) {
+                    tasks.failing.lock().remove(&name);
                     return;
                 }
                 tasks.fails(&name);
@@ -83,6 +84,7 @@ pub(crate) fn has_panicked(ended: Result<(), JoinError>) -> bool {
 /// Pauses before restarts: doubled for each panic, and short again after a task that ran for longer than the longest one.
 #[derive(Debug)]
 pub(crate) struct RestartBackoff {
+    /// The next pause.
     pause: Duration,
 }
 
@@ -95,8 +97,9 @@ impl Default for RestartBackoff {
 impl RestartBackoff {
     /// Returns the pause before the next start of a task that ran for this time.
     pub(crate) fn pause_after(&mut self, ran: Duration) -> Duration {
-        self.pause = if RESTART_PAUSE_MAX < ran { RESTART_PAUSE } else { (self.pause * 2).min(RESTART_PAUSE_MAX) };
-        self.pause
+        let pause = if RESTART_PAUSE_MAX < ran { RESTART_PAUSE } else { self.pause };
+        self.pause = (pause * 2).min(RESTART_PAUSE_MAX);
+        pause
     }
 }
 
