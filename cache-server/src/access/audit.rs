@@ -245,16 +245,26 @@ impl AuditRecord {
         (noted.identity, noted.object) = (identity, object);
     }
 
-    /// Notes an object of which the request has a part: the one before the change, or after it. Cost: a walk through it, if
-    /// the part is to be recorded.
+    /// Notes the object before the change of which the request has a part. The part stays unexplained: with others of the
+    /// request, it may make credentials of what is none yet. Cost: like [`note_whole`](Self::note_whole).
+    pub(crate) fn note_before(&self, object: &Object) {
+        self.note_object(object, false);
+    }
+
+    /// Notes the object after the change of which the request has a part. Cost: a walk through it, if the part is to be
+    /// recorded.
     pub(crate) fn note_whole(&self, object: &Object) {
+        self.note_object(object, true);
+    }
+
+    fn note_object(&self, object: &Object, explains: bool) {
         if !body::is_part(&self.request.info)
             || self.decision.is_none_or(|decision| decision.level < AuditLevel::Request)
         {
             return;
         }
         let mut noted = self.noted.lock();
-        noted.is_unexplained = false;
+        noted.is_unexplained &= !explains;
         if body::has_embedded_credentials(object) {
             (noted.object, noted.has_credentials, noted.is_truncated) = (None, true, true);
         }

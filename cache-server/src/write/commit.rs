@@ -84,11 +84,14 @@ pub(super) async fn attempt(
     let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
     // Only the whole object shows if a part of it belongs to a Secret inside.
     let seen_by = app.audit.filter(|_| current.is_whole);
-    seen_by.inspect(|audit| audit.note_whole(&current.object));
+    seen_by.inspect(|audit| audit.note_before(&current.object));
     let admit = |sent: &Object| nodes::check_update(app, place, &current.object, sent);
     let plan = plan(place, &current.object, change, &admit, options, &now, warnings)?;
-    if let (Some(audit), UpdatePlan::Put(next) | UpdatePlan::Delete(next)) = (seen_by, &plan) {
-        audit.note_whole(next);
+    if let Some(audit) = seen_by {
+        audit.note_whole(match &plan {
+            UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
+            UpdatePlan::Keep => &current.object,
+        });
     }
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),

@@ -140,6 +140,10 @@ async fn secrets_inside_of_objects_and_texts_are_in_no_record() {
         json!({"data": {"s.json": format!("{{\"kind\": \"Secret\", \"data\": {{\"k\": \"{coded}\"}}}}")}});
     let chart = format!("{CONFIGMAPS}/chart");
     let before = json!({"spec": {"template": {"kind": "Other", "data": {"k": coded}}}});
+    // Would make a Secret of an object that is none, and fails.
+    let makes = json!([{"op": "add", "path": "/spec/x", "value": {}},
+        {"op": "add", "path": "/spec/x/kind", "value": "Secret"}, {"op": "add", "path": "/spec/x/data", "value": coded},
+        {"op": "test", "path": "/spec/x", "value": 1}]);
     for (at, (method, path, kind, body, code)) in [
         (Method::PATCH, &v, MERGE_PATCH, &merge, 200),
         (Method::PATCH, &v, json_patch, &add, 200),
@@ -147,6 +151,7 @@ async fn secrets_inside_of_objects_and_texts_are_in_no_record() {
         (Method::PATCH, &applied, apply, &partial, 200),
         (Method::PATCH, &format!("{vaults}/none"), MERGE_PATCH, &merge, 404),
         (Method::PATCH, &v, MERGE_PATCH, &before, 200),
+        (Method::PATCH, &v, json_patch, &makes, 422),
         (Method::POST, &CONFIGMAPS.to_owned(), "application/json", &texts, 201),
         (Method::PATCH, &chart, MERGE_PATCH, &texts_patch, 200),
     ]
