@@ -236,7 +236,10 @@ impl Forwarder {
                     tracing::debug!(error = &error as &dyn std::error::Error, server = ?endpoint.address, "upstream connection failed");
                 }
                 Err(error) => {
-                    self.last_answer.break_off();
+                    // A body that its caller breaks off says nothing of the API server.
+                    if !body.is_aborted() {
+                        self.last_answer.break_off();
+                    }
                     tracing::debug!(error = &error as &dyn std::error::Error, server = ?endpoint.address, "upstream request broken");
                     return Err(SendFailure::Broken);
                 }

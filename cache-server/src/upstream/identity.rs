@@ -1,8 +1,9 @@
 //! Which cluster answers at each address: the uid of its namespace `kube-system`.
 //!
 //! INVARIANT: no request is sent to an address whose last answer named another cluster, and none to an address that has not
-//! answered since its connections broke, as long as it may be another cluster's by now. INVARIANT: the cluster changes only
-//! if all addresses have turned to others: one wrong address never takes over.
+//! answered since its connections broke, as long as it may be another cluster's by now. INVARIANT: a refusal names no
+//! cluster: it takes no uid back, and once a uid is known, it proves no address. INVARIANT: the cluster changes only if all
+//! addresses have turned to others: one wrong address never takes over.
 
 use std::{
     sync::{
@@ -61,12 +62,14 @@ pub(crate) enum NameAnswer {
 }
 
 /// Reason why no request is sent to an address.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RefusedAddress {
     #[error("the address is another cluster's")]
     Foreign,
     #[error("the address has not answered yet")]
     Unanswered,
+    #[error("the address does not tell its cluster")]
+    Unproved,
 }
 
 /// The identities at the addresses of one upstream.
@@ -96,10 +99,10 @@ struct IdentityState {
 #[derive(Clone, Debug, Default)]
 struct AddressCheck {
     found: Option<ClusterName>,
-    /// [`LastAnswer::breaks`] before the last answer.
+    /// [`LastAnswer::breaks`] before the last check that proved the cluster.
     breaks: u64,
-    /// Time of the last check without an answer.
-    missed: Option<Instant>,
+    /// Time and result of the last check, if it proved nothing.
+    missed: Option<(Instant, RefusedAddress)>,
 }
 
 impl UpstreamIdentity {
@@ -163,33 +166,37 @@ impl UpstreamIdentity {
         }
     }
 
-    /// Returns `Ok` if requests may be sent to an address. Checks it if its connections broke since the last check.
+    /// Returns `Ok` if requests may be sent to an address. Checks it if its connections broke since the last check. A check
+    /// that began later counts for all that wait.
     ///
     /// # Errors
     /// [`RefusedAddress`].
     pub(crate) async fn admit(&self, address: usize) -> Result<(), RefusedAddress> {
-        if let Some(verdict) = self.verdict(address) {
+        let breaks = self.last_answer.breaks();
+        if let Some(verdict) = self.verdict(address, breaks) {
             return verdict;
         }
         let _turn = self.addresses[address].turn.lock().await;
-        if let Some(verdict) = self.verdict(address) {
+        if let Some(verdict) = self.verdict(address, breaks) {
             return verdict;
         }
         self.check(address).await;
-        // A server that answered before, and does not answer now, fails the request by itself.
-        self.verdict(address).unwrap_or(Ok(()))
+        self.verdict(address, breaks).unwrap_or(Err(RefusedAddress::Unanswered))
     }
 
-    /// Returns what is known of an address; `None` if it must be checked.
-    fn verdict(&self, address: usize) -> Option<Result<(), RefusedAddress>> {
+    /// Returns what is known of an address after that number of breaks; `None` if it must be checked.
+    fn verdict(&self, address: usize, breaks: u64) -> Option<Result<(), RefusedAddress>> {
         let state = &*self.state.lock();
         let check = &state.checks[address];
-        let was_missed = check.missed.is_some_and(|missed| missed.elapsed() < MISSED_AGE);
-        let Some(found) = &check.found else { return was_missed.then_some(Err(RefusedAddress::Unanswered)) };
-        if state.cluster.as_ref().is_some_and(|cluster| found.is_other(cluster)) {
+        let cluster = state.cluster.as_ref();
+        if check.found.as_ref().zip(cluster).is_some_and(|(found, cluster)| found.is_other(cluster)) {
             return Some(Err(RefusedAddress::Foreign));
         }
-        (was_missed || check.breaks == self.last_answer.breaks()).then_some(Ok(()))
+        if check.found.is_some() && check.found.as_ref() == cluster && breaks <= check.breaks {
+            return Some(Ok(()));
+        }
+        let missed = check.missed.filter(|(at, _)| at.elapsed() < MISSED_AGE);
+        missed.map(|(_, reason)| Err(reason))
     }
 
     /// Checks all addresses. Notes whether any of them answers.
@@ -210,13 +217,21 @@ impl UpstreamIdentity {
                 self.judge(address, found, breaks);
                 true
             }
-            NameAnswer::Busy => true,
+            NameAnswer::Busy => {
+                self.miss(address);
+                true
+            }
             NameAnswer::None(error) => {
                 tracing::debug!(server = self.addresses[address].url, error, "cluster identity not read");
-                self.state.lock().checks[address].missed = Some(Instant::now());
+                self.miss(address);
                 false
             }
         }
+    }
+
+    /// Notes a check without an answer.
+    fn miss(&self, address: usize) {
+        self.state.lock().checks[address].missed = Some((Instant::now(), RefusedAddress::Unanswered));
     }
 
     /// Takes over the answer of an address.
@@ -227,8 +242,15 @@ impl UpstreamIdentity {
         }
         let state = &mut *self.state.lock();
         let check = &mut state.checks[address];
+        if found == ClusterName::Unreadable && state.cluster.as_ref().is_some_and(|cluster| cluster.uid().is_some()) {
+            let missed = check.missed.replace((Instant::now(), RefusedAddress::Unproved));
+            if missed.is_none_or(|(_, reason)| reason != RefusedAddress::Unproved) {
+                tracing::warn!(server, "upstream address not proved: it does not tell its cluster");
+            }
+            return;
+        }
         let before = check.found.replace(found.clone());
-        (check.breaks, check.missed) = (breaks, None);
+        (check.breaks, check.missed) = (breaks.max(check.breaks), None);
         let Some(ClusterName::Uid(ours)) = &state.cluster else {
             // The first answer, or the first one with a uid.
             if state.cluster.is_none() || found != ClusterName::Unreadable {

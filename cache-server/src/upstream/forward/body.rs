@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -32,6 +32,8 @@ type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(super) struct RequestBody {
     /// Taken by the first poll of a connection.
     unread: Arc<Mutex<Option<AnyBody>>>,
+    /// True once the caller has broken the body off.
+    is_aborted: Arc<AtomicBool>,
     is_empty: bool,
     length: SizeHint,
 }
@@ -44,7 +46,7 @@ impl RequestBody {
     {
         let (is_empty, length) = (body.is_end_stream(), body.size_hint());
         let body = body.map_err(Into::into).boxed_unsync();
-        Self { unread: Arc::new(Mutex::new(Some(body))), is_empty, length }
+        Self { unread: Arc::new(Mutex::new(Some(body))), is_aborted: Arc::default(), is_empty, length }
     }
 
     pub(super) fn full(bytes: Bytes) -> Self {
@@ -56,6 +58,11 @@ impl RequestBody {
         self.is_empty
     }
 
+    /// True if the caller has broken the body off, so that no request with it can succeed.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
     /// The exact length, if the caller announced it.
     pub(super) fn length(&self) -> Option<u64> {
         self.length.exact()
@@ -63,14 +70,15 @@ impl RequestBody {
 
     /// The body as a connection sends it. It fails if an earlier connection has read of it.
     pub(super) fn outgoing(&self) -> OutgoingBody {
-        let (unread, length) = (Arc::clone(&self.unread), self.length);
-        OutgoingBody { unread, body: None, pieces: PieceFlow::default(), is_empty: self.is_empty, length }
+        let (unread, is_aborted, length) = (Arc::clone(&self.unread), Arc::clone(&self.is_aborted), self.length);
+        OutgoingBody { unread, is_aborted, body: None, pieces: PieceFlow::default(), is_empty: self.is_empty, length }
     }
 }
 
 /// A request body on its way to the upstream.
 pub(super) struct OutgoingBody {
     unread: Arc<Mutex<Option<AnyBody>>>,
+    is_aborted: Arc<AtomicBool>,
     /// The body, from the first poll on.
     body: Option<AnyBody>,
     pieces: PieceFlow,
@@ -91,7 +99,11 @@ impl Body for OutgoingBody {
         let Some(body) = &mut this.body else {
             return Poll::Ready(Some(Err("the body was sent on another connection".into())));
         };
-        this.pieces.poll_next(Pin::new(body), cx)
+        let piece = ready!(this.pieces.poll_next(Pin::new(body), cx));
+        if matches!(piece, Some(Err(_))) {
+            this.is_aborted.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(piece)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -340,6 +340,28 @@ async fn an_upstream_that_is_away_is_said_with_a_delay() {
     assert!(status.retry_after().is_some());
 }
 
+/// Goal: a caller cannot make this server doubt its connections. Method: bodies that their callers break off; then an API
+/// server that closes the connection without an answer.
+#[tokio::test]
+async fn a_body_that_its_caller_breaks_off_is_no_break_of_the_connection() {
+    let (api, last_answer) = (Api::start(echo).await, Arc::<LastAnswer>::default());
+    let aborting = forwarder_noting(&[api.url()], Arc::clone(&last_answer)).await;
+    for pieces in [0, 1, 3] {
+        let pieces = (0..pieces).map(|_| Ok(Frame::data(Bytes::from_static(b"{}"))));
+        let aborted = pieces.chain([Err(io::Error::other("the caller has left"))]);
+        let body = StreamBody::new(futures::stream::iter(aborted.collect::<Vec<_>>()));
+        if let Ok(answer) = aborting.forward(&parts("POST", "/", &[]), caller(), body).await {
+            // Echoed from the first piece on.
+            let _ = answer.into_body().collect().await;
+        }
+    }
+    assert_eq!(last_answer.breaks(), 0);
+    let closing = raw(|_, mut stream| async move { drop(read_head(&mut stream).await) }).await;
+    let closing = forwarder_noting(&[format!("http://{closing}")], Arc::clone(&last_answer)).await;
+    assert!(send(&closing, &parts("POST", "/", &[]), Full::from("{}")).await.is_err());
+    assert_eq!(last_answer.breaks(), 1);
+}
+
 /// Goal: a request moves to an address that accepts it, with its body, and the next one goes there at once.
 #[tokio::test]
 async fn the_address_that_answered_last_is_preferred() {

@@ -106,19 +106,141 @@ async fn the_cluster_changes_with_the_last_address() {
     assert_eq!([read(&clients[0]).await, read(&clients[1]).await], [Ok(StatusCode::OK), Ok(StatusCode::OK)]);
 }
 
-/// Goal: where the identity cannot be read, addresses are used, and the first uid that can be read counts. Method: refusals
-/// and a server without the namespace; then the right is there.
+/// Goal: where the identity can be read nowhere, addresses are used. Method: a refusal and a server without the namespace.
 #[tokio::test(start_paused = true)]
-async fn an_identity_that_cannot_be_read_refuses_nothing() {
+async fn an_identity_that_can_be_read_nowhere_refuses_nothing() {
     let (refusing, empty) = (cluster("ours").fail_next(1, 403), FakeApiServer::new());
     let addresses = [&refusing, &empty].map(|server| TestAddress::new(&[server]));
     let (identity, _) = identity(&addresses.each_ref());
     assert_eq!(identity.reached().await, ClusterName::Unreadable);
     let clients = identity.clients();
     assert_eq!(read(&clients[1]).await, Ok(StatusCode::OK));
+    assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
+}
+
+/// Goal: the first uid that can be read counts, and an address that tells none is not used beside it. Method: the right to
+/// read it comes at the first address; the second has no namespace.
+#[tokio::test(start_paused = true)]
+async fn an_address_without_a_uid_is_not_used_beside_one_with_a_uid() {
+    let (late, empty) = (cluster("ours").fail_next(1, 403), FakeApiServer::new());
+    let addresses = [&late, &empty].map(|server| TestAddress::new(&[server]));
+    let (identity, _) = identity(&addresses.each_ref());
+    let clients = identity.clients();
+    assert_eq!(identity.reached().await, ClusterName::Unreadable);
+    assert_eq!(read(&clients[1]).await, Ok(StatusCode::OK));
     identity.check_all().await;
     assert_eq!(uid(&identity).as_deref(), Some("ours"));
-    assert_eq!([read(&clients[0]).await, read(&clients[1]).await], [Ok(StatusCode::OK), Ok(StatusCode::OK)]);
+    advance(MISSED_AGE).await;
+    assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
+    assert!(read(&clients[1]).await.unwrap_err().contains("does not tell its cluster"));
+}
+
+/// Goal: a cluster that refuses our credentials is never used as ours. Method: a second address that answers 401, one that
+/// answers 401 after it was found to be another cluster's, and the first one, whose connections break before it answers 401.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_proves_no_address_and_takes_no_uid_back() {
+    let (ours, refusing, other) = (cluster("ours"), cluster("other").fail_next(usize::MAX, 401), cluster("other"));
+    let first = TestAddress::new(&[&ours, &refusing]);
+    let addresses = [&first, &TestAddress::new(&[&refusing]), &TestAddress::new(&[&other, &refusing])];
+    let (identity, last_answer) = identity(&addresses);
+    let clients = identity.clients();
+    identity.reached().await;
+    identity.check_all().await;
+    addresses[2].turn_to(1);
+    for _ in 0..3 {
+        assert!(read(&clients[1]).await.unwrap_err().contains("does not tell its cluster"));
+        assert!(read(&clients[2]).await.unwrap_err().contains("another cluster's"));
+        assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
+        advance(MISSED_AGE).await;
+        identity.check_all().await;
+    }
+    first.turn_to(1);
+    identity.check_all().await;
+    last_answer.break_off();
+    assert!(read(&clients[0]).await.unwrap_err().contains("does not tell its cluster"));
+    assert_eq!((reads(&refusing), reads(&other), uid(&identity).as_deref()), (0, 0, Some("ours")));
+    first.turn_to(0);
+    advance(MISSED_AGE).await;
+    assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK), "it tells its cluster again");
+}
+
+/// Goal: no request reaches the cluster that takes over an address. Method: reads without a pause while the address has no
+/// server for some seconds and then one of another cluster; the checks go on meanwhile.
+#[tokio::test(start_paused = true)]
+async fn after_a_gap_an_address_is_used_only_once_it_is_proved() {
+    for busy in [false, true] {
+        let (old, new) = (cluster("old"), cluster("new"));
+        let starting = cluster("new").fail_next(usize::MAX, 503);
+        let (address, lasting) = (TestAddress::new(&[&old, &starting, &new]), TestAddress::new(&[&old]));
+        let (identity, last_answer) = identity(&[&address, &lasting]);
+        let clients = identity.clients();
+        identity.reached().await;
+        let checking = tokio::spawn(keep_checking(Arc::downgrade(&identity), Arc::clone(&last_answer)));
+        assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
+        let reading = async {
+            loop {
+                let _ = read(&clients[0]).await;
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let turning = async {
+            old.refuse_connections();
+            if busy {
+                sleep(MISSED_AGE).await;
+                address.turn_to(1);
+            }
+            sleep(MISSED_AGE * 3).await;
+            address.turn_to(2);
+            sleep(MISSED_AGE * 3).await;
+        };
+        tokio::select! {
+            () = reading => {}
+            () = turning => {}
+        }
+        assert_eq!((reads(&starting), reads(&new)), (0, 0), "busy: {busy}");
+        checking.abort();
+    }
+}
+
+/// Goal: breaks do not line requests up one behind the other's check. Method: an address that answers after a while; many
+/// requests at once, and connections that break all the time.
+#[tokio::test(start_paused = true)]
+async fn requests_share_a_check_that_began_after_them() {
+    let server = cluster("ours");
+    let answering = server.clone();
+    let client = kube::Client::new(
+        service_fn(move |request: Request<Body>| {
+            let server = answering.clone();
+            async move {
+                sleep(Duration::from_millis(100)).await;
+                server.respond(request).await
+            }
+        }),
+        "default",
+    );
+    let last_answer = Arc::<LastAnswer>::default();
+    let identity = UpstreamIdentity::new([("https://0".to_owned(), client)].into_iter(), Arc::clone(&last_answer));
+    identity.reached().await;
+    let breaking = Arc::clone(&last_answer);
+    let breaking = tokio::spawn(async move {
+        loop {
+            breaking.break_off();
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    sleep(Duration::from_millis(1)).await;
+    let begun = Instant::now();
+    let admitted = join_all((0..100).map(|number| {
+        let identity = &identity;
+        async move {
+            sleep(Duration::from_millis(2) * number).await;
+            identity.admit(0).await
+        }
+    }))
+    .await;
+    assert!(admitted.iter().all(Result::is_ok), "{admitted:?}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    breaking.abort();
 }
 
 /// Goal: a server that hangs is found out by a check of this server's own, and found back by the next. Method: a server that
@@ -136,7 +258,13 @@ async fn silence_is_noticed_and_its_end() {
     last_answer.doubt();
     sleep(IDENTITY_WAIT).await;
     assert!(last_answer.silent_for() >= Some(IDENTITY_WAIT));
-    assert!(identity.admit(0).await.is_ok(), "it was the right one, and fails requests by itself");
+    assert_eq!(
+        identity.admit(0).await,
+        Ok(()),
+        "no connection broke: it is the right one, and fails requests by itself"
+    );
+    last_answer.break_off();
+    assert_eq!(identity.admit(0).await, Err(RefusedAddress::Unanswered));
     server.recover();
     sleep(IDENTITY_WAIT).await;
     assert_eq!(last_answer.silent_for(), None);
