@@ -129,7 +129,6 @@ impl UpstreamSource {
         }
         let raw = match from {
             FollowFrom::Start => reads.raw().witnesses(reads.witnesses(cache)),
-            FollowFrom::After(_) if reads.followed.state().is_lost() => reads.anew(cache),
             FollowFrom::After(position) => reads.raw().resume_from(position.into()).witnesses(reads.witnesses(cache)),
         };
         let events = started(raw)?;

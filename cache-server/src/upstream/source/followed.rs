@@ -61,10 +61,9 @@ struct Trouble {
 }
 
 impl FollowedEvents {
-    /// `events` begin with a state if the history of the cache was lost, whatever `from` is.
+    /// `events` continue at `from`. If the history of the cache was lost before, that is the first update.
     pub(super) fn new(reads: TypeReads, cache: Reader, events: Events, from: FollowFrom) -> Self {
         let followed = Arc::clone(&reads.followed);
-        let reads_anew = followed.state().is_lost();
         let had_state = match from {
             FollowFrom::Start => {
                 followed.begin();
@@ -84,7 +83,7 @@ impl FollowedEvents {
             events,
             is_initial: false,
             had_state,
-            reads_anew,
+            reads_anew: false,
             trouble: None,
             comparison: None,
             is_over: false,
@@ -105,18 +104,19 @@ impl FollowedEvents {
 
     /// Returns the next update; `None` if the stream is over. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Result<Update, SourceError>> {
-        if let Some(update) = self.state.next() {
-            if let Update::StateComplete(revision) = update {
-                self.complete(revision);
-            }
-            return Some(Ok(update));
-        }
-        if let Some(first) = self.first.take() {
-            return Some(self.update(first));
-        }
         loop {
+            // A loss comes before all else: what follows it here is of the lost history.
             if let Some(update) = self.due() {
                 return Some(update);
+            }
+            if let Some(update) = self.state.next() {
+                if let Update::StateComplete(revision) = update {
+                    self.complete(revision);
+                }
+                return Some(Ok(update));
+            }
+            if let Some(first) = self.first.take() {
+                return Some(self.update(first));
             }
             if self.is_over {
                 return None;
@@ -183,6 +183,7 @@ impl FollowedEvents {
     /// Replaces the stream by one that begins with the state of the other history.
     fn read_anew(&mut self) -> Result<Update, SourceError> {
         self.events = started(self.reads.anew(&self.cache))?;
+        (self.state, self.first) = (Vec::new().into_iter(), None);
         (self.is_initial, self.reads_anew, self.trouble, self.comparison) = (false, true, None, None);
         Ok(Update::HistoryLost)
     }
@@ -211,7 +212,10 @@ impl FollowedEvents {
             let has_retry_after = error.retry_after().is_some();
             self.trouble = Some(Trouble { since: Instant::now(), has_retry_after });
             self.followed.fail();
-            self.followed.shared_answer().break_off();
+            // A refusal came over a connection that holds.
+            if error.code().is_none_or(|code| 500 <= code) {
+                self.followed.shared_answer().break_off();
+            }
         }
         self.classify(error)
     }
@@ -291,9 +295,10 @@ impl FollowedEvents {
 }
 
 impl Drop for FollowedEvents {
-    /// An ended cache is freed with its last reader.
+    /// An ended cache is freed with its last reader. Until the next stream the history counts as broken off.
     fn drop(&mut self) {
         self.followed.set_cache(None);
+        self.followed.fail();
     }
 }
 
@@ -367,5 +372,40 @@ mod tests {
         assert!(matches!(ended, Ok(None)), "{ended:?}");
         followed.pass(followed.state().position);
         assert_eq!(followed.ended_delays(), 1, "the next stream has not moved yet");
+    }
+
+    /// Goal: a long pause between two streams puts the history in doubt, and a loss is reported before anything else.
+    /// Method: a stream that ends, and later another one, which continues or starts with a state.
+    #[tokio::test(start_paused = true)]
+    async fn a_history_that_nobody_followed_is_in_doubt_or_lost() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+        let ty = Registry::builtin().find("", "v1", "configmaps").expect("a built-in type");
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
+        for (pause, is_lost, starts) in
+            [(short, false, false), (long, false, false), (short, true, false), (short, true, true)]
+        {
+            let case = format!("{pause:?}, lost: {is_lost}, starts: {starts}");
+            let server = FakeApiServer::new().put(&map);
+            let source = UpstreamSource::new(vec![server.client()], Peers::new(Vec::new()), HashMap::new());
+            let (reads, (_writer, _, reader)) = (source.reads(&ty), cache(Arc::clone(&ty.schema), Limits::default()));
+            let followed = Arc::clone(&reads.followed);
+            let mut following = source.open(reads.clone(), FollowFrom::Start, &reader).await.expect("a stream");
+            while !matches!(following.next().await, Some(Ok(Update::StateComplete(_)))) {}
+            let position = followed.state().position;
+            drop(following);
+            sleep(pause).await;
+            if is_lost {
+                assert!(followed.end_history(followed.state()));
+            }
+            let from = if starts { FollowFrom::Start } else { FollowFrom::After(position) };
+            let mut following = source.open(reads, from, &reader).await.expect("a stream");
+            assert_eq!(followed.state().needs_comparison(), pause == long, "{case}");
+            if is_lost {
+                let first = following.next().await;
+                assert!(matches!(first, Some(Ok(Update::HistoryLost))), "{case}: {first:?}");
+                while !matches!(following.next().await, Some(Ok(Update::StateComplete(_)))) {}
+                assert!(followed.state().is_sound(), "{case}");
+            }
+        }
     }
 }

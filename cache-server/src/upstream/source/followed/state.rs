@@ -197,17 +197,22 @@ impl FollowedType {
         }
     }
 
-    /// A stream begins with the state.
+    /// A stream begins with the state. A history that was lost stays lost until the state of the other one is complete.
     pub(super) fn begin(&self) {
-        self.restart(0);
+        if !self.state().is_lost() {
+            self.restart(0);
+        }
     }
 
     /// A stream is opened after a position, which it must prove. The first one continues a saved state, and the API server
-    /// may have been restored meanwhile.
+    /// may have been restored meanwhile. A saved state may also be behind an earlier stream, whose proofs do not hold for it.
     pub(super) fn resume(&self, position: u64) {
-        let is_saved = self.state().position == 0;
-        self.pass(position);
-        self.break_off(is_saved);
+        let before = self.state().position;
+        if before != position {
+            self.proofs.lock().clear();
+            self.stream.send_modify(|stream| stream.position = position);
+        }
+        self.break_off(before == 0);
     }
 
     /// Resets position and proofs for a whole state, which may belong to another history.
@@ -218,7 +223,7 @@ impl FollowedType {
         });
     }
 
-    /// The stream failed.
+    /// The stream failed, or ended.
     pub(super) fn fail(&self) {
         self.break_off(false);
     }
@@ -360,6 +365,12 @@ mod tests {
         followed.prove(9, 20);
         followed.restart(30);
         assert_eq!((followed.take_proven(), followed.state().position), (None, 30), "of the state before");
+        followed.prove(32, 50);
+        followed.resume(20);
+        followed.accept(false);
+        assert_eq!(followed.state().position, 20, "of a saved state, which is behind");
+        followed.pass(33);
+        assert_eq!(followed.take_proven(), None, "the changes between 20 and 30 may be missing");
     }
 
     #[tokio::test(start_paused = true)]
