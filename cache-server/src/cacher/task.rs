@@ -288,10 +288,11 @@ impl Cacher {
     }
 
     /// Starts an epoch with the staged state, unless nothing has changed since the position was lost: then the watches go
-    /// on. Objects that were created and deleted in between are not shown; clients that relist do not see them either.
+    /// on. An equal state of another history is a new epoch: its watches must not show changes of the old one. Objects that were created and deleted in between are not shown; clients that relist do not see them either.
     fn complete(&mut self, revision: u64) {
         let objects = self.staged.take().unwrap_or_default();
-        if self.writer.applied() <= revision
+        if !self.tasks.health.is_lost()
+            && self.writer.applied() <= revision
             && self.is_state(&objects)
             && self.apply(Change::Progress(revision)).is_ok()
         {

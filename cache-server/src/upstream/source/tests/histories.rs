@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use informer::testing::RequestKind;
 use tokio::time::Instant;
+use watch_cache::{CursorStart, Filter};
 
 use super::*;
 
@@ -24,6 +25,17 @@ async fn scene(objects: usize) -> (FakeApiServer, Caches) {
     let caches = Caches::new(CoalescedSource::new(source(&api)), Limits::default());
     filled(&caches).await;
     (api, caches)
+}
+
+/// A client of an address at which one server answers, and the other one once the number is 1.
+fn turning(servers: [&FakeApiServer; 2]) -> (kube::Client, Arc<AtomicUsize>) {
+    let (servers, turned) = (servers.map(FakeApiServer::clone), Arc::new(AtomicUsize::new(0)));
+    let at = Arc::clone(&turned);
+    let answering = move |request: http::Request<kube::client::Body>| {
+        let server = servers[at.load(Ordering::SeqCst)].clone();
+        async move { server.respond(request).await }
+    };
+    (kube::Client::new(tower::service_fn(answering), "default"), turned)
 }
 
 /// Reads consistently until it succeeds, and asserts that no read returns another state. Returns the time that this takes.
@@ -76,13 +88,7 @@ async fn another_cluster_at_the_address_is_never_read_as_the_first() {
             object
         };
         other.put(foreign("m0")).put(foreign("foreign"));
-        let (servers, turned) = ([api.clone(), other.clone()], Arc::new(AtomicUsize::new(0)));
-        let at = Arc::clone(&turned);
-        let answering = move |request: http::Request<kube::client::Body>| {
-            let server = servers[at.load(Ordering::SeqCst)].clone();
-            async move { server.respond(request).await }
-        };
-        let client = kube::Client::new(tower::service_fn(answering), "default");
+        let (client, turned) = turning([&api, &other]);
         let caches = Caches::new(CoalescedSource::new(Arc::new(UpstreamSource::of(client))), Limits::default());
         becomes_equal(&caches, &api).await;
         turned.store(1, Ordering::SeqCst);
@@ -91,6 +97,28 @@ async fn another_cluster_at_the_address_is_never_read_as_the_first() {
         // Ahead of the position only proofs find out, if the cluster cannot be named.
         assert!(took < HEALED_WITHIN * (1 + 2 * u32::from(passed)), "passed: {passed}: {took:?}");
     }
+}
+
+/// Goal: no watch of one cluster shows changes of another's. Method: an object that is created and deleted, then a cluster
+/// that is ahead, with as few objects.
+#[tokio::test(start_paused = true)]
+async fn changes_of_one_cluster_are_not_shown_to_watches_of_the_next() {
+    let (api, other) = (FakeApiServer::new().at(100), FakeApiServer::new().at(500));
+    let (client, turned) = turning([&api, &other]);
+    let source = Arc::new(UpstreamSource::of(client));
+    let caches = Caches::new(CoalescedSource::new(Arc::clone(&source)), Limits::default());
+    let reader = becomes_equal(&caches, &api).await;
+    let before = reader.applied();
+    api.put(map("secret", 0)).delete(map("secret", 0));
+    timeout(PATIENCE, reader.reached(api.resource_version())).await.expect("in time").expect("an open cache");
+    assert!(reader.cursor(CursorStart::After(before), Filter::all()).is_ok());
+    turned.store(1, Ordering::SeqCst);
+    api.close_watches();
+    source.lose_histories();
+    assert_no_old_read(&caches, &other, "as empty").await;
+    let reader = filled(&caches).await;
+    assert!(other.resource_version() <= reader.applied(), "it is the other cluster's");
+    assert!(reader.cursor(CursorStart::After(before), Filter::all()).is_err(), "a position of the first cluster");
 }
 
 /// Goal: objects that a restore has lost do not stay, and those that it brought back do not stay away, though the API server
