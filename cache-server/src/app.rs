@@ -340,7 +340,8 @@ impl App {
     /// however long that takes.
     pub async fn start(&self) {
         if let Writes::Forward(upstream) = &self.writes {
-            let cluster = upstream.identity.reached().await;
+            let is_doubted = |cluster: &ClusterName| self.caches.has_states_of_others(cluster.uid());
+            let cluster = upstream.identity.reached(is_doubted).await;
             self.caches.settle_cluster(cluster.uid());
             tokio::spawn(identity::keep_checking(
                 Arc::downgrade(&upstream.identity),
@@ -419,7 +420,7 @@ async fn follow_cluster(upstream: Weak<Upstream>, caches: Weak<Caches>) {
         let cluster = changes.borrow_and_update().clone();
         let (Some(upstream), Some(caches)) = (upstream.upgrade(), caches.upgrade()) else { return };
         let uid = cluster.as_ref().and_then(ClusterName::uid);
-        caches.settle_cluster(uid);
+        caches.replace_cluster(uid);
         // A uid that could not be read before names the cluster that the caches have.
         if before.as_ref().is_some_and(|before| before.uid().is_some()) {
             upstream.source.lose_histories();

@@ -145,6 +145,20 @@ impl Caches {
         }
     }
 
+    /// True if some saved states are of clusters other than this one.
+    pub(crate) fn has_states_of_others(&self, cluster: Option<&str>) -> bool {
+        self.saved.as_ref().zip(cluster).is_some_and(|(folder, cluster)| folder.has_others(cluster))
+    }
+
+    /// Sets the cluster of the states that are saved from now on. The states of others are removed in the background: a slow
+    /// disk delays nothing.
+    pub(crate) fn replace_cluster(&self, cluster: Option<&str>) {
+        if let Some(folder) = self.saved.clone() {
+            folder.name_cluster(cluster);
+            tokio::task::spawn_blocking(move || folder.drop_foreign());
+        }
+    }
+
     /// Lets [`Self::recent`] accept a confirmation up to `max_staleness` old. Call before the first read.
     #[must_use]
     pub(crate) const fn at_most_stale(mut self, max_staleness: Duration) -> Self {

@@ -140,16 +140,35 @@ impl StateFolder {
     ///
     /// Blocks, shortly.
     pub(crate) fn settle(&self, cluster: Option<&str>) {
+        self.name_cluster(cluster);
+        self.drop_foreign();
+        self.is_settled.send_replace(true);
+    }
+
+    /// Sets the cluster of the states that are saved from now on.
+    pub(crate) fn name_cluster(&self, cluster: Option<&str>) {
         self.origin.write().cluster = cluster.map(str::to_owned);
-        if let Some(cluster) = cluster {
-            let source = self.origin.read().source();
-            match files::remove_foreign(&self.path, &source) {
+    }
+
+    /// True if there are saved states of clusters other than this one.
+    ///
+    /// Blocks, shortly.
+    pub(crate) fn has_others(&self, cluster: &str) -> bool {
+        files::has_foreign(&self.path, &format!("{CLUSTER}{cluster}"))
+    }
+
+    /// Removes the saved states of clusters other than the named one.
+    ///
+    /// Blocks, shortly.
+    pub(crate) fn drop_foreign(&self) {
+        let origin = self.origin.read().clone();
+        if let Some(cluster) = &origin.cluster {
+            match files::remove_foreign(&self.path, &origin.source()) {
                 Ok(0) => {}
                 Ok(types) => tracing::warn!(types, cluster, "saved states of another cluster dropped"),
                 Err(error) => tracing::warn!(%error, cluster, "saved states of another cluster not dropped"),
             }
         }
-        self.is_settled.send_replace(true);
     }
 
     /// Fills the empty cache of `writer` with the state that was saved of the type, and saves its changes from now on.

@@ -3,9 +3,11 @@
 //! INVARIANT: no request is sent to an address whose last answer named another cluster, and none to an address that has not
 //! answered since its connections broke, as long as it may be another cluster's by now. INVARIANT: a refusal names no
 //! cluster: it takes no uid back, and once a uid is known, it proves no address. INVARIANT: the cluster changes only if all
-//! addresses have turned to others: one wrong address never takes over.
+//! addresses have turned to others: one wrong address never takes over. Only the first one's first answer corrects what later
+//! addresses have told before.
 
 use std::{
+    mem,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -153,13 +155,20 @@ impl UpstreamIdentity {
         self.cluster.subscribe()
     }
 
-    /// Waits until an address has answered, and returns the cluster. Tries the addresses in order of preference.
-    pub(crate) async fn reached(&self) -> ClusterName {
+    /// Waits until an address has answered, and returns the cluster. Tries the addresses in order of preference. The word of a
+    /// later address does not count alone if its cluster `is_doubted`: the first one may be restarting.
+    pub(crate) async fn reached(&self, is_doubted: impl Fn(&ClusterName) -> bool) -> ClusterName {
+        let mut is_named = false;
         loop {
             for address in 0..self.addresses.len() {
                 self.check(address).await;
-                if let Some(cluster) = self.cluster() {
+                let Some(cluster) = self.cluster() else { continue };
+                if self.state.lock().checks[0].found.is_some() || !is_doubted(&cluster) {
                     return cluster;
+                }
+                if !mem::replace(&mut is_named, true) {
+                    let (server, first) = (&self.addresses[address].url, &self.addresses[0].url);
+                    tracing::warn!(server, first, "saved states are another cluster's: the first address decides");
                 }
             }
             sleep(REACH_PAUSE).await;
@@ -261,6 +270,18 @@ impl UpstreamIdentity {
         };
         let ours = ClusterName::Uid(Arc::clone(ours));
         if !found.is_other(&ours) {
+            return;
+        }
+        if address == 0 && before.as_ref().and_then(ClusterName::uid).is_none() {
+            // Later addresses have decided while the first one was away.
+            tracing::error!(
+                server,
+                from = ours.uid(),
+                to = found.uid(),
+                "upstream cluster corrected by the first address"
+            );
+            state.cluster = Some(found);
+            self.cluster.send_replace(state.cluster.clone());
             return;
         }
         if before.as_ref() != Some(&found) {

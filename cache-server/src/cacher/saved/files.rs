@@ -86,14 +86,28 @@ pub(super) fn remove_states(folder: &Path, id: Option<&str>) -> io::Result<usize
 
 /// Removes the states of a folder whose owner names another cluster than `source`. Returns their number.
 pub(super) fn remove_foreign(folder: &Path, source: &str) -> io::Result<usize> {
-    remove_if(folder, |path| owner_source(path).is_some_and(|found| found.starts_with(CLUSTER) && found != source))
+    remove_if(folder, |path| is_foreign(path, source))
+}
+
+/// Returns true if [`remove_foreign`] would remove states, or the folder cannot be read.
+pub(super) fn has_foreign(folder: &Path, source: &str) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return true };
+    entries.flatten().any(|entry| is_state(&entry.path()) && is_foreign(&entry.path(), source))
+}
+
+fn is_foreign(state: &Path, source: &str) -> bool {
+    owner_source(state).is_some_and(|found| found.starts_with(CLUSTER) && found != source)
+}
+
+fn is_state(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "state")
 }
 
 fn remove_if(folder: &Path, condition: impl Fn(&Path) -> bool) -> io::Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == "state") && condition(&path) {
+        if is_state(&path) && condition(&path) {
             remove(&path.with_extension("state.new"))?;
             remove(&path)?;
             removed += 1;

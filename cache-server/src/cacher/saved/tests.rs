@@ -118,7 +118,9 @@ async fn states_of_another_cluster_are_dropped() {
         let (ty, started) = (pods(), Instant::now());
         let mut loading = std::pin::pin!(opened.load(&ty, started, writer));
         assert!(futures::poll!(&mut loading).is_pending(), "nothing is loaded before");
+        assert_eq!(opened.has_others(cluster), cluster != "one", "before anything is removed");
         opened.settle(Some(cluster));
+        assert!(!opened.has_others(cluster));
         loading.await.expect("the type is saved").loaded.is_some()
     };
     assert!(settle("https://elsewhere", "one").await);

@@ -70,7 +70,7 @@ async fn an_address_of_another_cluster_is_never_used() {
     later.refuse_connections();
     let (identity, _) = identity(&addresses.each_ref());
     let clients = identity.clients();
-    assert_eq!(identity.reached().await, ClusterName::Uid("ours".into()));
+    assert_eq!(identity.reached(|_| false).await, ClusterName::Uid("ours".into()));
     assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
     assert_eq!(read(&clients[1]).await.unwrap_err(), "ServiceError: the address is another cluster's");
     assert!(read(&clients[2]).await.unwrap_err().contains("has not answered yet"));
@@ -91,7 +91,7 @@ async fn the_cluster_changes_with_the_last_address() {
     let (identity, last_answer) = identity(&addresses.each_ref());
     let clients = identity.clients();
     let mut changes = identity.changes();
-    identity.reached().await;
+    identity.reached(|_| false).await;
     changes.borrow_and_update();
     assert_eq!([read(&clients[0]).await, read(&clients[1]).await], [Ok(StatusCode::OK), Ok(StatusCode::OK)]);
     addresses[0].turn_to(1);
@@ -112,7 +112,7 @@ async fn an_identity_that_can_be_read_nowhere_refuses_nothing() {
     let (refusing, empty) = (cluster("ours").fail_next(1, 403), FakeApiServer::new());
     let addresses = [&refusing, &empty].map(|server| TestAddress::new(&[server]));
     let (identity, _) = identity(&addresses.each_ref());
-    assert_eq!(identity.reached().await, ClusterName::Unreadable);
+    assert_eq!(identity.reached(|_| false).await, ClusterName::Unreadable);
     let clients = identity.clients();
     assert_eq!(read(&clients[1]).await, Ok(StatusCode::OK));
     assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
@@ -126,7 +126,7 @@ async fn an_address_without_a_uid_is_not_used_beside_one_with_a_uid() {
     let addresses = [&late, &empty].map(|server| TestAddress::new(&[server]));
     let (identity, _) = identity(&addresses.each_ref());
     let clients = identity.clients();
-    assert_eq!(identity.reached().await, ClusterName::Unreadable);
+    assert_eq!(identity.reached(|_| false).await, ClusterName::Unreadable);
     assert_eq!(read(&clients[1]).await, Ok(StatusCode::OK));
     identity.check_all().await;
     assert_eq!(uid(&identity).as_deref(), Some("ours"));
@@ -144,7 +144,7 @@ async fn a_refusal_proves_no_address_and_takes_no_uid_back() {
     let addresses = [&first, &TestAddress::new(&[&refusing]), &TestAddress::new(&[&other, &refusing])];
     let (identity, last_answer) = identity(&addresses);
     let clients = identity.clients();
-    identity.reached().await;
+    identity.reached(|_| false).await;
     identity.check_all().await;
     addresses[2].turn_to(1);
     for _ in 0..3 {
@@ -164,6 +164,31 @@ async fn a_refusal_proves_no_address_and_takes_no_uid_back() {
     assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK), "it tells its cluster again");
 }
 
+/// Goal: a wrong second address decides nothing while the first one restarts. Method: a first address without an answer at the
+/// start, with saved states that are another cluster's than the second one's, and without.
+#[tokio::test(start_paused = true)]
+async fn the_first_address_corrects_what_a_later_one_has_told() {
+    for is_doubted in [true, false] {
+        let (ours, other) = (cluster("ours"), cluster("other"));
+        let addresses = [&ours, &other].map(|server| TestAddress::new(&[server]));
+        let (identity, _) = identity(&addresses.each_ref());
+        let clients = identity.clients();
+        ours.refuse_connections();
+        let starting = timeout(Duration::from_secs(60), identity.reached(|_| is_doubted)).await;
+        assert_eq!(starting.is_err(), is_doubted, "it waits for the first one");
+        ours.recover();
+        advance(MISSED_AGE).await;
+        if is_doubted {
+            assert_eq!(identity.reached(|_| is_doubted).await, ClusterName::Uid("ours".into()));
+        }
+        identity.check_all().await;
+        assert_eq!(uid(&identity).as_deref(), Some("ours"), "doubted: {is_doubted}");
+        assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
+        assert!(read(&clients[1]).await.unwrap_err().contains("another cluster's"));
+        assert_eq!(reads(&other), 0);
+    }
+}
+
 /// Goal: no request reaches the cluster that takes over an address. Method: reads without a pause while the address has no
 /// server for some seconds and then one of another cluster; the checks go on meanwhile.
 #[tokio::test(start_paused = true)]
@@ -174,7 +199,7 @@ async fn after_a_gap_an_address_is_used_only_once_it_is_proved() {
         let (address, lasting) = (TestAddress::new(&[&old, &starting, &new]), TestAddress::new(&[&old]));
         let (identity, last_answer) = identity(&[&address, &lasting]);
         let clients = identity.clients();
-        identity.reached().await;
+        identity.reached(|_| false).await;
         let checking = tokio::spawn(keep_checking(Arc::downgrade(&identity), Arc::clone(&last_answer)));
         assert_eq!(read(&clients[0]).await, Ok(StatusCode::OK));
         let reading = async {
@@ -220,7 +245,7 @@ async fn requests_share_a_check_that_began_after_them() {
     );
     let last_answer = Arc::<LastAnswer>::default();
     let identity = UpstreamIdentity::new([("https://0".to_owned(), client)].into_iter(), Arc::clone(&last_answer));
-    identity.reached().await;
+    identity.reached(|_| false).await;
     let breaking = Arc::clone(&last_answer);
     let breaking = tokio::spawn(async move {
         loop {
@@ -250,7 +275,7 @@ async fn silence_is_noticed_and_its_end() {
     let server = cluster("ours");
     let address = TestAddress::new(&[&server]);
     let (identity, last_answer) = identity(&[&address]);
-    identity.reached().await;
+    identity.reached(|_| false).await;
     let checking = tokio::spawn(keep_checking(Arc::downgrade(&identity), Arc::clone(&last_answer)));
     assert_eq!(last_answer.silent_for(), None);
     sleep(IDENTITY_WAIT / 2).await;
