@@ -381,9 +381,6 @@ pub const UPSTREAM_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Idle connections kept for each address of the upstream. Memory: about 40 KiB each with TLS.
 pub const UPSTREAM_IDLE_MAX: usize = 64;
 
-/// Age of this server's own token at which its file is read again, as in client-go. Cost: one read for each client.
-pub const UPSTREAM_TOKEN_AGE: Duration = Duration::from_secs(60);
-
 /// Time for which an idle connection is kept: less than the 90 s after which kube-apiserver closes it, so that few
 /// requests meet a connection that is just being closed.
 pub const UPSTREAM_IDLE_WAIT: Duration = Duration::from_secs(30);

@@ -182,13 +182,22 @@ impl<T: Send + Sync + 'static, E: fmt::Display + Send + 'static> WatchedFile<T, 
         unreadable: fn(&Path, io::Error) -> E,
         parse: impl Fn(Vec<Vec<u8>>) -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
-        let read = move || {
-            let (contents, hash) = read_all(&paths, unreadable)?;
-            let current = CurrentContent { value: Arc::new(parse(contents)?), hash, generation: 1, is_broken: false };
-            let (parse, current) = (Box::new(parse), Mutex::new(current));
-            Ok(Arc::new(WatchedContent { paths, parse, unreadable, current }))
-        };
-        let content = spawn_blocking(read).await.expect("a first read does not panic")?;
+        let watcher = watcher.clone();
+        let open = move || Self::open(&watcher, paths, unreadable, parse);
+        spawn_blocking(open).await.expect("a first read does not panic")
+    }
+
+    /// Like [`load_all`](Self::load_all). May block. Needs a tokio runtime.
+    pub(crate) fn open(
+        watcher: &FileWatcher,
+        paths: Vec<PathBuf>,
+        unreadable: fn(&Path, io::Error) -> E,
+        parse: impl Fn(Vec<Vec<u8>>) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
+        let (contents, hash) = read_all(&paths, unreadable)?;
+        let current = CurrentContent { value: Arc::new(parse(contents)?), hash, generation: 1, is_broken: false };
+        let (parse, current) = (Box::new(parse), Mutex::new(current));
+        let content = Arc::new(WatchedContent { paths, parse, unreadable, current });
         watcher.watch(&content);
         Ok(Self(content))
     }

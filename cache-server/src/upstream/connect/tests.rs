@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Full};
 
 use super::*;
 use crate::{
-    limits::UPSTREAM_TOKEN_AGE,
+    limits::FILE_CHECK_EVERY,
     upstream::{
         forward::Forwarder,
         tests::{Api, Certificates, caller, full},
@@ -111,7 +111,7 @@ async fn a_url_replaces_the_server_of_a_kubeconfig_and_a_token_its_identity() {
 }
 
 /// Goal: the identity is the same wherever a token file is named, and changes with the file. Method: the file of a
-/// kubeconfig, with a line break at its end, seen by the API server; then its content changes, and time passes.
+/// kubeconfig, with a line break at its end, seen by the API server; then its content changes, and a FIFO takes its place.
 #[tokio::test]
 async fn the_token_file_of_a_kubeconfig_is_trimmed_and_read_again() {
     let certificates = Certificates::new("127.0.0.1");
@@ -123,20 +123,24 @@ async fn the_token_file_of_a_kubeconfig_is_trimmed_and_read_again() {
     let config = UpstreamConfig { impersonates: true, ..from(kubeconfig) };
     let addresses = UpstreamAddresses::load(&config).await.unwrap();
     let own = addresses.own.as_ref().unwrap();
-    for token in ["first", "second", "second"] {
+    let is_sent = async |token: &str| {
         let _ = addresses.clients[0].apiserver_version().await;
-        assert_eq!(api.header("authorization"), format!("Bearer {token}"));
-        assert_eq!(own.identity.headers().await.unwrap()["authorization"], format!("Bearer {token}"));
-        if token == "first" {
-            std::fs::write(&token_file, "second\n").unwrap();
-        } else {
-            // A file that vanished takes the token away from no one.
-            let _ = std::fs::remove_file(&token_file);
+        let expected = format!("Bearer {token}");
+        api.header("authorization") == expected
+            && own.identity.headers().await.unwrap()["authorization"].to_str().unwrap() == expected
+    };
+    assert!(is_sent("first").await);
+    std::fs::write(&token_file, "second\n").unwrap();
+    let sending = async {
+        while !is_sent("second").await {
+            tokio::time::sleep(FILE_CHECK_EVERY / 10).await;
         }
-        tokio::time::pause();
-        tokio::time::advance(UPSTREAM_TOKEN_AGE).await;
-        tokio::time::resume();
-    }
+    };
+    tokio::time::timeout(FILE_CHECK_EVERY * 20, sending).await.expect("it is read again");
+    std::fs::remove_file(&token_file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&token_file).status().unwrap().success());
+    tokio::time::sleep(FILE_CHECK_EVERY * 2).await;
+    assert!(is_sent("second").await, "what cannot be read takes the token away from no one");
 }
 
 /// Goal: a peer gets our token over a connection that is checked, and the API server's name is not expected of it. Method:

@@ -1,6 +1,7 @@
 //! This server's own token in a file, as client-go reads it: without white space around it, and again as it changes.
 //!
-//! kube sends the file's content as it is, so a line break at its end would fail each request.
+//! kube sends the file's content as it is, so a line break at its end would fail each request; and it reads the file in
+//! requests, which a disk that hangs would hold up.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,27 +10,20 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use kube::config::AuthInfo;
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::UpstreamError;
-use crate::limits::UPSTREAM_TOKEN_AGE;
+use crate::watched::{FileWatcher, WatchedFile};
 
-/// A file with a token. Clones share what was read.
+/// A file with a token, checked for changes until the last clone is dropped. A token that cannot be read any more stays in use.
 #[derive(Clone)]
 pub(crate) struct TokenFile {
-    path: Arc<Path>,
-    last: Arc<Mutex<ReadToken>>,
-}
-
-struct ReadToken {
-    header: HeaderValue,
-    at: Instant,
+    header: Arc<WatchedFile<HeaderValue, UpstreamError>>,
+    _watcher: FileWatcher,
 }
 
 impl TokenFile {
     /// Takes the token file out of an identity in which it counts; `None` if there is none, or another credential precedes
-    /// it.
+    /// it. Needs a tokio runtime.
     ///
     /// # Errors
     /// [`UpstreamError`] if the file cannot be read, or holds no token.
@@ -39,34 +33,28 @@ impl TokenFile {
             return Ok(None);
         }
         let Some(path) = identity.token_file.take().map(PathBuf::from) else { return Ok(None) };
-        let last = ReadToken { header: read(&path)?, at: Instant::now() };
-        Ok(Some(Self { path: path.into(), last: Arc::new(Mutex::new(last)) }))
+        let (watcher, named) = (FileWatcher::default(), path.clone());
+        let unreadable = |path: &Path, source| UpstreamError::File { path: path.to_owned(), source };
+        let parse = move |contents: Vec<Vec<u8>>| {
+            header(&contents.concat()).map_err(|problem| UpstreamError::Content { path: named.clone(), problem })
+        };
+        let header = WatchedFile::open(&watcher, vec![path], unreadable, parse)?;
+        Ok(Some(Self { header: Arc::new(header), _watcher: watcher }))
     }
 
-    /// Sets the Authorization header. Reads the file again if the last time is [`UPSTREAM_TOKEN_AGE`] ago; a token that
-    /// cannot be read any more stays in use, as in client-go.
+    /// Sets the Authorization header.
     pub(super) fn set(&self, headers: &mut HeaderMap) {
-        let last = &mut *self.last.lock();
-        if last.at.elapsed() >= UPSTREAM_TOKEN_AGE {
-            last.at = Instant::now();
-            match read(&self.path) {
-                Ok(header) => last.header = header,
-                Err(error) => tracing::warn!(%error, "upstream token reload failed"),
-            }
-        }
-        headers.insert(AUTHORIZATION, last.header.clone());
+        headers.insert(AUTHORIZATION, HeaderValue::clone(&self.header.current().0));
     }
 }
 
-fn read(path: &Path) -> Result<HeaderValue, UpstreamError> {
-    let content = |problem| UpstreamError::Content { path: path.to_owned(), problem };
-    let text = super::read(path)?;
+fn header(text: &[u8]) -> Result<HeaderValue, &'static str> {
     let token = text.trim_ascii();
     if token.is_empty() {
-        return Err(content("there is no token in it"));
+        return Err("there is no token in it");
     }
-    let mut header = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
-        .map_err(|_| content("it holds characters that no token has"))?;
+    let header = HeaderValue::from_bytes(&[b"Bearer ", token].concat());
+    let mut header = header.map_err(|_| "it holds characters that no token has")?;
     header.set_sensitive(true);
     Ok(header)
 }
