@@ -261,7 +261,11 @@ impl Access {
             // A caller that was refused has no share yet.
             Some(user) => {
                 let share = request.share.clone().or_else(|| self.shares.of(user));
-                share.map_or(StreamCaller::Unlimited, StreamCaller::Limited)
+                match share {
+                    None => StreamCaller::Unlimited,
+                    Some(share) if user.is_anonymous() => StreamCaller::Anonymous(share),
+                    Some(share) => StreamCaller::Limited(share),
+                }
             }
         };
         StreamOwner::new(Arc::clone(&self.shares), caller)

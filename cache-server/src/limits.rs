@@ -261,6 +261,20 @@ pub const HTTP2_STREAMS_MAX: u32 = 100;
 /// Without it 1,000 connections with a hundred requests each delay all others for seconds.
 pub const HTTP2_STREAMS_STARTED: usize = 4;
 
+/// Unread HTTP/2 streams of all connections above which connections read little at once and have few of them
+/// ([`HTTP2_READ_SHORT`], [`HTTP2_STREAMS_SHORT`]). A stream counts from its request until its client accepts bytes of the
+/// response, and while it leaves bytes unread. Memory: [`HTTP2_STREAM_BYTES`] each, half of [`HTTP2_UNREAD_BYTES_MAX`].
+pub const HTTP2_UNREAD_STREAMS_MANY: usize = HTTP2_UNREAD_BYTES_MAX / HTTP2_STREAM_BYTES / 2;
+
+/// Unread streams that one HTTP/2 connection may have meanwhile. Its further requests get 429. Memory:
+/// [`HTTP2_STREAM_BYTES`] each, for every connection.
+pub const HTTP2_STREAMS_SHORT: usize = 4;
+
+/// Bytes, besides the frame that has begun, that an HTTP/2 connection reads in one turn before a caller proved who it is, and
+/// while there are [`HTTP2_UNREAD_STREAMS_MANY`]: one request or a few. Without it each of 1,000 connections brings
+/// [`HTTP2_STREAMS_MAX`] requests before the first is refused.
+pub const HTTP2_READ_SHORT: usize = 128;
+
 /// Send buffer requested for each socket, in bytes; the kernel doubles it for its own bookkeeping. Below 40 KiB,
 /// loopback becomes sixty times slower.
 pub const SOCKET_SEND_BYTES: u32 = 256 << 10;

@@ -18,7 +18,9 @@ use parking_lot::Mutex;
 
 use crate::{
     budget::Room,
-    limits::{HTTP2_UNREAD_BYTES_MAX, UPSTREAM_REQUESTS_MAX, WATCHES_MAX},
+    limits::{
+        HTTP2_STREAMS_SHORT, HTTP2_UNREAD_BYTES_MAX, HTTP2_UNREAD_STREAMS_MANY, UPSTREAM_REQUESTS_MAX, WATCHES_MAX,
+    },
 };
 
 /// A user may hold this many times as much as is free, and so four fifths of everything if it is alone. Of two users that
@@ -36,6 +38,8 @@ pub(crate) struct UserShares {
     taken: TakenPlaces,
     /// Unread bytes of all users.
     unread: AtomicUsize,
+    /// Number of unread streams of all connections.
+    streams: AtomicUsize,
 }
 
 /// The requests that take a place while they last.
@@ -156,12 +160,64 @@ pub(crate) enum StreamCaller {
     Unlimited,
     /// It has its part.
     Limited(Arc<UserShare>),
+    /// It has its part, with all others that did not say who they are.
+    Anonymous(Arc<UserShare>),
 }
 
 /// Bytes of a response that wait for its client. Dropped when it has read them.
 pub(crate) struct UnreadBytes {
     owner: StreamOwner,
     bytes: usize,
+}
+
+/// The unread streams of one HTTP/2 connection, as part of those of all. Clones share them.
+#[derive(Clone)]
+pub(crate) struct UnreadStreams(Arc<ConnectionUnread>);
+
+struct ConnectionUnread {
+    shares: Arc<UserShares>,
+    count: AtomicUsize,
+}
+
+/// One unread stream: from its request until the client accepts bytes of the response, and whenever it leaves bytes unread.
+pub(crate) struct UnreadStream(UnreadStreams);
+
+impl UnreadStreams {
+    /// The streams of a connection to the server of `owner`.
+    pub(crate) fn new(owner: &StreamOwner) -> Self {
+        Self(Arc::new(ConnectionUnread { shares: Arc::clone(&owner.shares), count: AtomicUsize::new(0) }))
+    }
+
+    /// Counts one stream. Cost: two additions.
+    pub(crate) fn add(&self) -> UnreadStream {
+        self.0.count.fetch_add(1, Ordering::Relaxed);
+        self.0.shares.streams.fetch_add(1, Ordering::Relaxed);
+        UnreadStream(self.clone())
+    }
+
+    /// True while all connections have more than [`HTTP2_UNREAD_STREAMS_MANY`].
+    pub(crate) fn are_many(&self) -> bool {
+        self.0.shares.streams.load(Ordering::Relaxed) > HTTP2_UNREAD_STREAMS_MANY
+    }
+
+    /// True if the connection may have no further request meanwhile.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.0.count.load(Ordering::Relaxed) >= HTTP2_STREAMS_SHORT && self.are_many()
+    }
+}
+
+impl UnreadStream {
+    /// Returns the connection's streams.
+    pub(crate) const fn streams(&self) -> &UnreadStreams {
+        &self.0
+    }
+}
+
+impl Drop for UnreadStream {
+    fn drop(&mut self) {
+        self.0.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.shares.streams.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl StreamOwner {
@@ -190,7 +246,9 @@ impl StreamOwner {
         let own = match &self.caller {
             StreamCaller::Refused | StreamCaller::Unknown => return None,
             StreamCaller::Unlimited => 0,
-            StreamCaller::Limited(share) => share.unread.fetch_add(bytes, Ordering::Relaxed),
+            StreamCaller::Limited(share) | StreamCaller::Anonymous(share) => {
+                share.unread.fetch_add(bytes, Ordering::Relaxed)
+            }
         };
         let all = self.shares.unread.fetch_add(bytes, Ordering::Relaxed);
         let held = UnreadBytes { owner: self.clone(), bytes };
@@ -201,7 +259,7 @@ impl StreamOwner {
 impl Drop for UnreadBytes {
     fn drop(&mut self) {
         self.owner.shares.unread.fetch_sub(self.bytes, Ordering::Relaxed);
-        if let StreamCaller::Limited(share) = &self.owner.caller {
+        if let StreamCaller::Limited(share) | StreamCaller::Anonymous(share) = &self.owner.caller {
             share.unread.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
@@ -264,6 +322,20 @@ mod tests {
         assert_eq!(fill(&masters).len(), 32, "masters are bounded by what is free");
         drop(held);
         assert_eq!(shares.unread.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn connections_with_unread_streams_are_crowded_while_there_are_many_of_all() {
+        let owner = StreamOwner::new(Arc::default(), StreamCaller::Unknown);
+        let (few, many) = (UnreadStreams::new(&owner), UnreadStreams::new(&owner));
+        let held: Vec<_> = (0..=HTTP2_UNREAD_STREAMS_MANY - HTTP2_STREAMS_SHORT).map(|_| many.add()).collect();
+        assert!(!many.is_crowded());
+        let own: Vec<_> = std::iter::repeat_with(|| few.add()).take(HTTP2_STREAMS_SHORT - 1).collect();
+        assert!(!many.is_crowded() && !few.is_crowded());
+        let last = few.add();
+        assert!(many.is_crowded() && few.is_crowded() && !UnreadStreams::new(&owner).is_crowded());
+        drop((held, own, last));
+        assert!(!many.is_crowded() && owner.shares.streams.load(Ordering::Relaxed) == 0);
     }
 
     #[test]

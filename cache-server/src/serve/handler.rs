@@ -13,8 +13,9 @@ use super::{
 use crate::{
     access::peer::Peer,
     app::App,
-    budget::Crowd,
+    budget::{self, Crowd},
     http::{Refusal, body::Body},
+    read::encode::{self, RequestedEncoding},
 };
 
 /// Answers the requests of one connection.
@@ -71,6 +72,12 @@ impl Handler {
         }
         origin::is_foreign(request).then_some(Refusal::ForeignOrigin)
     }
+}
+
+/// Returns the response to a request that is refused until others have been answered.
+pub(super) fn no_room(method: &Method) -> Response<Body> {
+    let response = encode::error(&budget::no_room(), RequestedEncoding::Indented);
+    if method == Method::HEAD { without_body(response) } else { response }
 }
 
 /// Removes the body of a response to HEAD. hyper omits it only for HTTP/1, and HTTP/2 clients treat a body as a stream

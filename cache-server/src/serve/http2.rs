@@ -3,10 +3,13 @@
 //! INVARIANT: a stream that its client does not read holds at most two pages of unsent bytes and one batch of shared
 //! ones, and blocks no other stream. INVARIANT: a client that floods the connection with frames is disconnected.
 //! INVARIANT: a watch ends at the end of its term at the latest, even if its client reads nothing; other responses that
-//! are not read end after [`HTTP2_STREAM_STUCK`](crate::limits::HTTP2_STREAM_STUCK). INVARIANT: the unread responses of all
-//! connections together, and those of each user, are bounded: beyond that, connections with one end. INVARIANT: a connection
-//! ends with the answer to a caller that is refused before it proved who it is. INVARIANT: a client is disconnected if it does not answer a
-//! ping within [`HTTP2_PONG_WAIT`], or does not send its preface within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
+//! are not read end after [`HTTP2_STREAM_STUCK`](crate::limits::HTTP2_STREAM_STUCK).
+//! INVARIANT: the unread responses of all connections together, and those of each user, are bounded: beyond that, connections
+//! with one end. While unread streams are many, requests of a connection with
+//! [`HTTP2_STREAMS_SHORT`](crate::limits::HTTP2_STREAMS_SHORT) get 429.
+//! INVARIANT: a connection ends with the answer to a caller that is refused before it proved who it is.
+//! INVARIANT: a client is disconnected if it does not answer a ping within [`HTTP2_PONG_WAIT`], or does not send its preface
+//! within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
 mod flood;
 mod gather;
@@ -31,9 +34,13 @@ use self::{
     settings::SettingsTap,
     streams::Streams,
 };
-use super::{handler::Handler, socket::Socket, tap::TappedStream};
+use super::{
+    handler::{self, Handler},
+    socket::Socket,
+    tap::TappedStream,
+};
 use crate::{
-    access::shares::StreamOwner,
+    access::shares::{StreamOwner, UnreadStreams},
     budget::Room,
     limits::{
         HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
@@ -51,7 +58,9 @@ pub(super) async fn serve<S: Socket>(
         Some(_) => UPSTREAM_HTTP2_WINDOW_BYTES,
         None => HTTP2_RECEIVE_BYTES_MAX,
     };
-    let streams = Streams::new();
+    let refused = handler.app.access.refused_stream();
+    let unread = UnreadStreams::new(&refused);
+    let streams = Streams::new(unread.clone());
     let mut builder = http2::Builder::new(streams.clone());
     builder
         .timer(TokioTimer::new())
@@ -67,23 +76,24 @@ pub(super) async fn serve<S: Socket>(
     let outbox = Outbox::default();
     let gathered = GatheredStream::new(stream, outbox.clone());
     let stream = TappedStream { stream: gathered.clone(), tap: PrefaceTap::new(begun.clone()) };
-    let stream = TappedStream { stream, tap: FloodTap::new() };
+    let stream = TappedStream { stream, tap: FloodTap::new(streams.clone()) };
     let stream = TappedStream { stream, tap: SettingsTap::new(outbox.clone()) };
-    let mut connection =
-        Box::pin(builder.serve_connection(TokioIo::new(stream), Pages::new(handler, outbox, streams.clone())));
-    tokio::select! {
+    let room = Room::of_connection();
+    let pages = Pages { handler, room, outbox, streams: streams.clone(), unread, refused };
+    let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), pages));
+    let is_refused = tokio::select! {
         ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx)) => return ended,
         () = begun.is_late() => return Ok(()),
         () = streams.cut() => return Ok(()),
-        () = streams.refused() => {}
+        () = streams.refused() => true,
         () = crowd.outlasts_idle(|| streams.idle_since()) => {
             connection.as_mut().graceful_shutdown();
             // The connection is idle, so it ends as soon as its client has read that.
             let ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx));
             return timeout(GOODBYE_WAIT, ended).await.unwrap_or(Ok(()));
         }
-        _ = closed.changed() => {}
-    }
+        _ = closed.changed() => false,
+    };
     // hyper's graceful shutdown waits for the preface, so drop a connection without one.
     if !begun.is_so() {
         return Ok(());
@@ -92,8 +102,9 @@ pub(super) async fn serve<S: Socket>(
     tokio::select! {
         ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx)) => ended,
         () = streams.cut() => Ok(()),
-        // A client that does not confirm the end may still open streams.
-        () = streams.idle_for(GOODBYE_WAIT) => Ok(()),
+        // A client that does not confirm the end may still open streams. Others may read the end of a response.
+        () = streams.idle_for(GOODBYE_WAIT), if is_refused => Ok(()),
+        () = crowd.outlasts_idle(|| streams.idle_since()) => Ok(()),
     }
 }
 
@@ -107,12 +118,9 @@ struct Pages {
     room: Room,
     outbox: Outbox,
     streams: Streams,
-}
-
-impl Pages {
-    fn new(handler: Handler, outbox: Outbox, streams: Streams) -> Self {
-        Self { handler, room: Room::of_connection(), outbox, streams }
-    }
+    unread: UnreadStreams,
+    /// Owner of responses that may wait for no client.
+    refused: StreamOwner,
 }
 
 impl Service<Request<Incoming>> for Pages {
@@ -121,9 +129,20 @@ impl Service<Request<Incoming>> for Pages {
     type Future = Pin<Box<dyn Future<Output = Result<Response<PagedBody>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let outbox = self.outbox.clone();
+        if self.unread.is_crowded() {
+            tracing::debug!("request refused reason=\"many unread responses\"");
+            let (response, owner) = (handler::no_room(request.method()), self.refused.clone());
+            return Box::pin(async move {
+                overdue::set_owner(owner);
+                overdue::note_given(0);
+                Ok(response.map(|body| PagedBody::new(body, outbox)))
+            });
+        }
         request.extensions_mut().insert(self.room.clone());
-        let (answer, outbox, streams) = (self.handler.answer(request), self.outbox.clone(), self.streams.clone());
+        let (answer, streams, stream) = (self.handler.answer(request), self.streams.clone(), self.unread.add());
         Box::pin(async move {
+            overdue::set_stream(stream);
             let mut response = answer.await;
             if let Some(owner) = response.extensions_mut().remove::<StreamOwner>() {
                 streams.note_owner(&owner);

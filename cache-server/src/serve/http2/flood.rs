@@ -16,11 +16,11 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, ReadBuf},
     time::Instant,
 };
 
-use super::preface::PREFACE_BYTES;
+use super::{preface::PREFACE_BYTES, streams::Streams};
 use crate::{
     limits::{HTTP2_BYTES_PER_CONTROL_FRAME, HTTP2_CONTROL_FRAMES_BURST, HTTP2_CONTROL_FRAMES_PER_SECOND},
     serve::tap::Tap,
@@ -38,8 +38,9 @@ const CONTINUED: [u8; HEAD_BYTES] = [0, 0, 0, 9, 0, 0x7f, 0xff, 0xff, 0xff];
 /// Empty parts that are fed at most. h2 permits about five.
 const CONTINUED_MAX: usize = 64;
 
-/// Counts the client's frames, and ends the connection once there are too many.
+/// Counts the client's frames, and ends the connection once there are too many. Reads as much as its streams allow.
 pub(super) struct FloodTap {
+    streams: Streams,
     /// Bytes of the preface or of a payload until the next frame head.
     skip: usize,
     /// The part of a frame head that has arrived.
@@ -61,8 +62,9 @@ enum FloodStage {
 }
 
 impl FloodTap {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(streams: Streams) -> Self {
         Self {
+            streams,
             skip: PREFACE_BYTES,
             head: [0; HEAD_BYTES],
             arrived: 0,
@@ -118,8 +120,14 @@ impl<S> Tap<S> for FloodTap {
         if let FloodStage::Ending(fed) = self.stage {
             return Poll::Ready(self.end(fed, into));
         }
-        let before = into.filled().len();
-        ready!(stream.poll_read(cx, into))?;
+        let (before, rest) = (into.filled().len(), self.skip);
+        let readable = self.streams.readable(rest);
+        if readable == 0 {
+            // The next turn wakes the task.
+            return Poll::Pending;
+        }
+        ready!(Pin::new(&mut stream.take(readable as u64)).poll_read(cx, into))?;
+        self.streams.note_read((into.filled().len() - before).saturating_sub(rest));
         let passed = self.scan(&into.filled()[before..]);
         into.set_filled(before + passed);
         match self.stage {
@@ -192,7 +200,7 @@ mod tests {
     use std::time::Duration;
 
     use futures::FutureExt as _;
-    use tokio::{io::AsyncReadExt as _, time::advance};
+    use tokio::time::advance;
 
     use super::*;
     use crate::serve::tap::TappedStream;
@@ -207,7 +215,7 @@ mod tests {
 
     /// Returns what arrives behind the tap, read in pieces of `piece` bytes, up to the first error or the end.
     fn through(bytes: &[u8], piece: usize) -> Vec<u8> {
-        let mut tapped = TappedStream { stream: bytes, tap: FloodTap::new() };
+        let mut tapped = TappedStream { stream: bytes, tap: FloodTap::new(Streams::of_tests()) };
         let (mut read, mut chunk) = (Vec::new(), vec![0; piece]);
         while let Ok(count @ 1..) = tapped.read(&mut chunk).now_or_never().expect("is never pending") {
             read.extend_from_slice(&chunk[..count]);

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::{
     access::{
         lease::WatchTerm,
-        shares::{StreamOwner, UnreadBytes},
+        shares::{StreamOwner, UnreadBytes, UnreadStream, UnreadStreams},
     },
     limits::{HTTP2_STREAM_BYTES, HTTP2_STREAM_STUCK, HTTP2_STREAM_STUCK_SHORT},
 };
@@ -41,6 +41,10 @@ struct StreamClock {
     given: Cell<Option<(Instant, usize)>>,
     /// These bytes in the owner's part, once the client did not accept them at once.
     unread: RefCell<Option<UnreadBytes>>,
+    /// This stream among the unread ones; `None` while it waits for the server.
+    stream: RefCell<Option<UnreadStream>>,
+    /// The unread streams of the connection; unset for requests that were refused for them.
+    streams: OnceCell<UnreadStreams>,
 }
 
 impl StreamClock {
@@ -52,6 +56,9 @@ impl StreamClock {
         if unread.is_none()
             && let Some(owner) = self.owner.get()
         {
+            if self.stream.borrow().is_none() {
+                self.stream.replace(self.streams.get().map(UnreadStreams::add));
+            }
             *unread = owner.hold_unread(HTTP2_STREAM_BYTES + bytes);
             if unread.is_none() && owner.ends_connection() {
                 // h2 has only the head of the response.
@@ -81,7 +88,21 @@ pub(super) fn note_polled() {
     let _ = CLOCK.try_with(|clock| {
         clock.given.set(None);
         clock.unread.take();
+        clock.stream.take();
     });
+}
+
+/// Sets the unread stream of this task's request. Has no effect outside of [`run`].
+pub(super) fn set_stream(stream: UnreadStream) {
+    let _ = CLOCK.try_with(|clock| {
+        let _ = clock.streams.set(stream.streams().clone());
+        clock.stream.replace(Some(stream));
+    });
+}
+
+/// Counts this task's stream as unread for the life of its last page: h2 may hold that after the task has ended.
+pub(super) fn last_stream() -> Option<UnreadStream> {
+    CLOCK.try_with(|clock| clock.streams.get().map(UnreadStreams::add)).ok().flatten()
 }
 
 /// Notes that the head and `bytes` of the response on this task's stream wait for the client.

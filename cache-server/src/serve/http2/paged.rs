@@ -17,6 +17,7 @@ use watch_cache::Slices;
 
 use super::{gather::Outbox, overdue};
 use crate::{
+    access::shares::UnreadStream,
     http::body::BodyError,
     limits::{BATCH_BYTES, HTTP2_SMALL_PAGE_BYTES, HTTP2_UNSENT_BYTES},
 };
@@ -46,16 +47,17 @@ const fn page_bytes(unsent: usize) -> usize {
 const SHARED_FROM: usize = HTTP2_UNSENT_BYTES / 8;
 
 /// One page. Its bytes count as unsent until h2 has written or dropped them.
-#[derive(Debug)]
 pub(super) struct DataPage {
     slices: Slices,
     outbox: Outbox,
+    /// The stream that ends with this page.
+    _stream: Option<UnreadStream>,
 }
 
 impl DataPage {
-    fn new(slices: Slices, outbox: &Outbox) -> Self {
+    fn new(slices: Slices, outbox: &Outbox, stream: Option<UnreadStream>) -> Self {
         outbox.add(slices.bytes());
-        Self { slices, outbox: outbox.clone() }
+        Self { slices, outbox: outbox.clone(), _stream: stream }
     }
 }
 
@@ -123,7 +125,9 @@ impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for PagedBody<B> {
         overdue::note_given(rest.bytes());
         // Up to twice the size: a batch ends with the event that reaches its size.
         let page = rest.split_to(if rest.bytes() < 2 * page_bytes { rest.bytes() } else { page_bytes });
-        Poll::Ready(Some(Ok(Frame::data(DataPage::new(page, outbox)))))
+        let is_last = rest.is_empty() && body.is_end_stream();
+        let stream = is_last.then(overdue::last_stream).flatten();
+        Poll::Ready(Some(Ok(Frame::data(DataPage::new(page, outbox, stream)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -192,7 +196,7 @@ mod tests {
     fn poll(paged: &mut PagedBody<Script>) -> Poll<Option<Result<DataPage, BodyError>>> {
         let mut cx = Context::from_waker(noop_waker_ref());
         let frame = Pin::new(paged).poll_frame(&mut cx);
-        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().expect("data"))))
+        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().ok().expect("data"))))
     }
 
     /// Returns (bytes, slices) of each page; a pending poll is (0, 0).

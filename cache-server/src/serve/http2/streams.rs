@@ -1,13 +1,15 @@
 //! The streams of one connection: hyper's executor for them, and their messages to the connection.
 //!
 //! INVARIANT: in one turn of a connection at most [`HTTP2_STREAMS_STARTED`] of its requests begin, so that many requests on
-//! many connections let others run between them. INVARIANT: once a connection whose callers have proved nothing was refused,
-//! none of its requests begins any more.
+//! many connections let others run between them. INVARIANT: a connection is not read while requests of it wait to begin.
+//! Before a caller has proved who it is, and while the unread streams of all connections are many, it reads at most
+//! [`HTTP2_READ_SHORT`] bytes in a turn, so that few requests come before the first is answered. INVARIANT: once a
+//! connection whose callers have proved nothing was refused, none of its requests begins any more.
 
 use std::{
     collections::VecDeque,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -23,13 +25,17 @@ use super::{
     gather::GatheredStream,
     overdue::{self, StreamCut},
 };
-use crate::{access::shares::StreamOwner, limits::HTTP2_STREAMS_STARTED};
+use crate::{
+    access::shares::{StreamOwner, UnreadStreams},
+    limits::{HTTP2_READ_SHORT, HTTP2_STREAMS_MAX, HTTP2_STREAMS_STARTED},
+};
 
 /// Executor for the streams of a connection, and their messages to it. Clones share them.
 #[derive(Clone)]
 pub(super) struct Streams(Arc<ConnectionStreams>);
 
 struct ConnectionStreams {
+    unread: UnreadStreams,
     open: Mutex<OpenStreams>,
     /// A caller was refused before it proved who it is.
     refused: Notify,
@@ -43,7 +49,12 @@ struct OpenStreams {
     idle_since: Instant,
     /// Streams that began in this turn.
     started: usize,
-    /// Streams that begin in the next turns. hyper bounds them, as all streams.
+    /// Bytes that were read in this turn, besides the rest of a frame.
+    read: usize,
+    /// True once the connection was not read in this turn.
+    is_paused: bool,
+    /// Streams that begin in the next turns, at most [`HTTP2_STREAMS_MAX`]: a client that resets streams before they begin
+    /// may open others, and loses its connection.
     waiting: VecDeque<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// True once a caller proved who it is.
     is_proved: bool,
@@ -51,16 +62,27 @@ struct OpenStreams {
 }
 
 impl Streams {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(unread: UnreadStreams) -> Self {
         let open = OpenStreams {
             count: 0,
             idle_since: Instant::now(),
             started: 0,
+            read: 0,
+            is_paused: false,
             waiting: VecDeque::new(),
             is_proved: false,
             is_refused: false,
         };
-        Self(Arc::new(ConnectionStreams { open: Mutex::new(open), refused: Notify::new(), cut: Notify::new() }))
+        Self(Arc::new(ConnectionStreams { unread, open: Mutex::new(open), refused: Notify::new(), cut: Notify::new() }))
+    }
+
+    /// Streams of a connection whose caller has proved who it is.
+    #[cfg(test)]
+    pub(super) fn of_tests() -> Self {
+        let app = crate::app::App::new(crate::config::Config::default());
+        let streams = Self::new(UnreadStreams::new(&app.access.refused_stream()));
+        streams.0.open.lock().is_proved = true;
+        streams
     }
 
     /// Polls `connection`, whose streams these are, and lets some of them begin.
@@ -70,22 +92,41 @@ impl Streams {
         connection: Pin<&mut C>,
         cx: &mut Context<'_>,
     ) -> Poll<C::Output> {
-        self.start_waiting(cx);
-        stream.poll_turn(connection, cx)
+        self.start_waiting();
+        let polled = stream.poll_turn(connection, cx);
+        let open = self.0.open.lock();
+        if open.is_paused || !open.waiting.is_empty() {
+            // The next turn comes after those of other connections.
+            cx.waker().wake_by_ref();
+        }
+        polled
     }
 
-    /// Begins a turn: starts streams that wait. Wakes the connection if more do.
-    fn start_waiting(&self, cx: &Context<'_>) {
+    /// Returns the number of bytes that the connection may read now, after the `rest` of a frame that has begun; zero if none
+    /// before the next turn.
+    pub(super) fn readable(&self, rest: usize) -> usize {
         let mut open = self.0.open.lock();
-        open.started = 0;
+        if open.waiting.is_empty() && open.is_proved && !self.0.unread.are_many() {
+            return usize::MAX;
+        }
+        open.is_paused = !open.waiting.is_empty() || open.read >= HTTP2_READ_SHORT;
+        if open.is_paused { 0 } else { rest + HTTP2_READ_SHORT - open.read }
+    }
+
+    /// Notes that the connection has read so many bytes after the rest of a frame.
+    pub(super) fn note_read(&self, bytes: usize) {
+        self.0.open.lock().read += bytes;
+    }
+
+    /// Begins a turn: starts streams that wait.
+    fn start_waiting(&self) {
+        let mut open = self.0.open.lock();
+        (open.started, open.read, open.is_paused) = (0, 0, false);
         while open.started < HTTP2_STREAMS_STARTED
             && let Some(stream) = open.waiting.pop_front()
         {
             open.started += 1;
             tokio::spawn(stream);
-        }
-        if !open.waiting.is_empty() {
-            cx.waker().wake_by_ref();
         }
     }
 
@@ -132,19 +173,14 @@ impl Streams {
     }
 }
 
-/// Counts a stream until dropped.
-struct StreamCount(Streams);
-
-impl StreamCount {
-    fn new(streams: &Streams) -> Self {
-        streams.0.open.lock().count += 1;
-        Self(streams.clone())
-    }
-}
+/// A stream that counts until dropped. Streams that wait belong to those of the connection, so it must not own these.
+struct StreamCount(Weak<ConnectionStreams>);
 
 impl Drop for StreamCount {
     fn drop(&mut self) {
-        let mut open = self.0.0.open.lock();
+        // The connection may have ended.
+        let Some(streams) = self.0.upgrade() else { return };
+        let mut open = streams.open.lock();
         open.count -= 1;
         if open.count == 0 {
             open.idle_since = Instant::now();
@@ -154,7 +190,18 @@ impl Drop for StreamCount {
 
 impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        let (count, connection) = (StreamCount::new(self), Arc::downgrade(&self.0));
+        let mut open = self.0.open.lock();
+        let is_over = open.waiting.len() >= HTTP2_STREAMS_MAX as usize;
+        if is_over || open.is_refused && !open.is_proved {
+            drop(open);
+            if is_over {
+                self.0.cut.notify_one();
+            }
+            return;
+        }
+        open.count += 1;
+        let connection = Arc::downgrade(&self.0);
+        let count = StreamCount(Weak::clone(&connection));
         let stream = async move {
             let _count = count;
             let cut = overdue::run(stream).await;
@@ -167,15 +214,51 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Stream
                 connection.cut.notify_one();
             }
         };
-        let mut open = self.0.open.lock();
-        if open.is_refused && !open.is_proved {
-            drop(open);
-            drop(stream);
-        } else if open.started < HTTP2_STREAMS_STARTED && open.waiting.is_empty() {
+        if open.started < HTTP2_STREAMS_STARTED && open.waiting.is_empty() {
             open.started += 1;
             tokio::spawn(stream);
         } else {
             open.waiting.push_back(Box::pin(stream));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use hyper::rt::Executor as _;
+
+    use super::*;
+
+    /// Goal: a connection that ends while requests wait leaves nothing behind. Method: streams that never end, of which the
+    /// first few begin.
+    #[tokio::test]
+    async fn streams_that_wait_end_with_their_connection() {
+        let streams = Streams::of_tests();
+        let held = Arc::new(());
+        for _ in 0..HTTP2_STREAMS_MAX {
+            let held = Arc::clone(&held);
+            streams.execute(async move {
+                pending::<()>().await;
+                drop(held);
+            });
+        }
+        assert_eq!(streams.0.open.lock().waiting.len(), HTTP2_STREAMS_MAX as usize - HTTP2_STREAMS_STARTED);
+        let connection = Arc::downgrade(&streams.0);
+        drop(streams);
+        assert_eq!((connection.strong_count(), Arc::strong_count(&held)), (0, 1 + HTTP2_STREAMS_STARTED));
+    }
+
+    /// Goal: a client that resets its streams before they begin cannot make more and more of them wait. Method: more streams
+    /// than a connection may have, in one turn.
+    #[tokio::test]
+    async fn a_connection_with_too_many_waiting_streams_is_cut() {
+        let streams = Streams::of_tests();
+        for _ in 0..3 * HTTP2_STREAMS_MAX {
+            streams.execute(pending::<()>());
+        }
+        assert_eq!(streams.0.open.lock().waiting.len(), HTTP2_STREAMS_MAX as usize);
+        streams.cut().await;
     }
 }
