@@ -102,7 +102,8 @@ fn commit() -> Result<f64, Failure> {
         let text = publish::object(place, 0);
         let draft = Draft::new(&ty.schema, text.as_bytes()).map_err(|error| failed(error.to_string()))?;
         let expect = versions[place].map_or(Expect::Absent, Expect::At);
-        let txn = Txn { ty: Arc::clone(&ty), key: format!("default/pod-{place}"), expect, put: Some(draft), cause: None };
+        let txn =
+            Txn { ty: Arc::clone(&ty), key: format!("default/pod-{place}"), expect, put: Some(draft), cause: None };
         let begun = Instant::now();
         let written = runtime.block_on(storage.write(txn)).map_err(|error| failed(error.to_string()))?;
         spent += begun.elapsed();
