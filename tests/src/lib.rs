@@ -31,12 +31,26 @@ pub mod checkers;
 pub mod model;
 pub mod world;
 
-/// The README's program runs: it ends in an assertion.
+/// The README's lines compile. `tidy` compares them with the README.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use informer::Cluster;
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let cluster = Cluster::try_default().await?;
+/// let pods = cluster.informer::<Pod>().start()?;          // streams its initial state, then watches
+/// pods.ready(Duration::from_secs(30)).await?;             // Err: the reason why it is not ready
+/// let web = pods.store().snapshot().get("prod/web-0");    // one state at one version, in O(1)
+/// let mut changes = pods.subscribe();                     // cannot lag, loses no deletion
+/// # let _ = (web, changes.next().await);
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// The program of the SDK's page compiles.
+/// The first program of the SDK's page runs and ends in an assertion; the others compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/sdk.md")]
 struct SdkPage;

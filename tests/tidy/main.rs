@@ -572,6 +572,12 @@ fn the_readmes_commands_are_run() {
     let commands: Vec<&str> = block.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
     assert_eq!(commands, ["cargo run --release --example memory-compare", "cargo test --workspace"]);
     assert!(read(".ci/run").lines().any(|line| line.starts_with(commands[1])), "the gate runs {}", commands[1]);
+    let program =
+        readme.split("```rust,ignore\n").nth(1).and_then(|rest| rest.split("\n```").next()).expect("a program");
+    let compiled = read("tests/src/lib.rs");
+    for line in program.lines() {
+        assert!(compiled.contains(&format!("/// {line}\n")), "tests/src/lib.rs compiles: {line}");
+    }
     let nightly = read(".ci/nightly");
     for part in ["README.md |", "part_fresh()", "part_fresh_busy()", "parts=(fresh fresh_busy "] {
         assert!(nightly.contains(part), "the nightly run has {part}");
