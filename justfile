@@ -20,6 +20,14 @@ test:
 test-one binary *filter:
     cargo test --workspace --test {{binary}} -- {{filter}}
 
+# Rules of the repository: arrows, layers, words, pages.
+tidy:
+    cargo test -p tidy
+
+# The seeded random world.
+world seeds="1000":
+    SEEDS={{seeds}} cargo test --workspace --test sdk world
+
 # Instructions and allocations of the hot paths.
 counts *bench:
     .ci/counts {{bench}}
