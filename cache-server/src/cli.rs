@@ -111,6 +111,9 @@ fn explain(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
         return fail_input("say what to do: serve, populate or churn, storage or state; --help has them all");
     }
+    if let Some(replacement) = authorization::replacement(error) {
+        return fail_input(replacement);
+    }
     // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);
     let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -171,7 +174,7 @@ mod tests {
                  oidc-issuer-url oidc-client-id oidc-username-claim oidc-username-prefix oidc-groups-claim \
                  oidc-groups-prefix oidc-jwks oidc-ca-file token-review insecure-anonymous unix-socket host",
             ),
-            ("Authorization", "authorization authorization-policy-file"),
+            ("Authorization", "authorization"),
             ("Flow control", "flow-config max-requests-inflight"),
             ("Audit log", "audit-log audit-policy-file audit-log-maxsize audit-log-maxbackup"),
             (

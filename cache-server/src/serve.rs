@@ -51,7 +51,6 @@ use crate::{
         connect::{UpstreamAddresses, UpstreamError},
         gateway::Upstream,
     },
-    watched::AccessFileError,
     workload::{
         flow_objects,
         manifests::{self, LoadError},
@@ -99,9 +98,6 @@ pub enum StartError {
     /// The settings of authorization contradict each other.
     #[error(transparent)]
     Authorization(#[from] AuthorizationConfigError),
-    /// A file of the settings of access cannot be used.
-    #[error("cannot use {0}")]
-    AccessFile(#[from] AccessFileError),
     /// The audit log cannot be written.
     #[error("cannot write the audit log {}: {source}", path.display())]
     Audit {
@@ -223,7 +219,6 @@ impl Server {
         };
         config.authorization.check(config.upstream.is_some())?;
         let mut app = assemble(config).await?;
-        app.access.authorizer.load(&app.config.authorization, &app.files).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
         let is_open = !app.access.authorizer.checks_again();

@@ -5,10 +5,9 @@
 //!
 //! In reading order: [`user`] (the identity of a caller), [`request_info`] (what a request asks for), [`decision`]
 //! (allowed, denied, no opinion), [`rbac`] (roles and bindings), [`bootstrap`] (those that a cluster begins with),
-//! [`node`] (requests of nodes), [`abac`] (policies of a file), [`review`] (the rules of a user),
-//! [`flow`] (when a request has its turn), [`audit`] (what is recorded of it).
+//! [`node`] (requests of nodes), [`review`] (the rules of a user), [`flow`] (when a request has its turn), [`audit`]
+//! (what is recorded of it).
 
-pub mod abac;
 pub mod audit;
 pub mod authentication;
 pub mod bootstrap;

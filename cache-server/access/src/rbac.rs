@@ -17,11 +17,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::{
-    escalation::missing_rules,
-    object::nullable,
-    rule::{RuleRequest, path_matches},
-};
+pub(crate) use self::{escalation::missing_rules, object::nullable, rule::RuleRequest};
 pub use self::{
     escalation::{COMBINATIONS_MAX, GrantRefusal, check_held, full_authority},
     object::{RbacKind, RbacObject, RoleReference, RoleRule, RoleSubject},

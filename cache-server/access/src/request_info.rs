@@ -100,15 +100,6 @@ impl RequestInfo {
         Self { verb: verb.into(), path: decoded.into_owned(), resource: Some(resource) }
     }
 
-    /// True if the request changes nothing: its verb is `get`, `list` or `watch`, or its method is safe.
-    #[must_use]
-    pub fn is_read(&self) -> bool {
-        match self.resource {
-            Some(_) => matches!(&*self.verb, "get" | "list" | "watch"),
-            None => matches!(&*self.verb, "get" | "head" | "options"),
-        }
-    }
-
     /// Returns `create resource "pods" in API group "" in the namespace "a"`: the act that a 403 refuses.
     #[must_use]
     pub fn act(&self) -> String {

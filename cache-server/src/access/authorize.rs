@@ -1,7 +1,7 @@
 //! Decides what a caller may do: asks the authorizers of the settings in order, until one allows.
 //!
-//! INVARIANT: a request that no authorizer allows is refused. INVARIANT: a decision by roles, nodes or policies sends no
-//! request: what they decide by is followed in the caches.
+//! INVARIANT: a request that no authorizer allows is refused. INVARIANT: a decision by roles or nodes sends no request:
+//! what they decide by is followed in the caches.
 //!
 //! In reading order: the authorizers (here), [`followed`] (the state that they decide by), [`bootstrap`] (roles of a new
 //! store), [`escalation`] (roles and bindings that a caller may write).
@@ -15,7 +15,6 @@ mod tests;
 use std::sync::Arc;
 
 use access_rules::{
-    abac::AbacPolicies,
     decision::AccessDecision,
     rbac::full_authority,
     request_info::RequestInfo,
@@ -34,7 +33,6 @@ use crate::{
     registry::Live,
     supervised::SupervisedTasks,
     upstream::{own_requests::QuestionOrigin, rights::SubjectRights},
-    watched::{AccessFileError, FileWatcher, WatchedFile},
 };
 
 /// Turns a decision into the answer to the caller.
@@ -49,23 +47,20 @@ pub(super) fn permit(decision: &AccessDecision, user: &User, info: &RequestInfo)
 pub(crate) struct Authorizer {
     modes: Vec<AuthorizationMode>,
     followed: Arc<FollowedPolicies>,
-    /// Policies of [`AuthorizationMode::Policy`].
-    policies: Option<WatchedFile<AbacPolicies>>,
     /// The API server's decisions about users that are known here; `None` if it decides by callers' own credentials.
     subjects: Option<Arc<SubjectRights>>,
     metrics: AuthorizationMetrics,
 }
 
 impl Authorizer {
-    /// The authorizers of the settings, without the policies of a file. Without settings, every caller may do everything,
-    /// or another server decides.
+    /// The authorizers of the settings. Without settings, every caller may do everything, or another server decides.
     pub(crate) fn new(config: &AuthorizationConfig, has_upstream: bool, metrics: AuthorizationMetrics) -> Self {
         let mut modes = config.modes.clone();
         if modes.is_empty() {
             modes.push(if has_upstream { AuthorizationMode::Upstream } else { AuthorizationMode::AlwaysAllow });
         }
         let followed = Arc::new(FollowedPolicies::new(&modes, has_upstream));
-        Self { modes, followed, policies: None, subjects: None, metrics }
+        Self { modes, followed, subjects: None, metrics }
     }
 
     /// Lets the API server behind this server decide about users that are known here, unless the settings name others.
@@ -78,21 +73,6 @@ impl Authorizer {
     /// True if the API server behind this server decides about each read, by its caller's own credentials.
     pub(crate) fn decides_by_credentials(&self) -> bool {
         self.modes.contains(&AuthorizationMode::Upstream) && self.subjects.is_none()
-    }
-
-    /// Reads the policies of a file, and follows its changes.
-    ///
-    /// # Errors
-    /// [`AccessFileError`] if the file cannot be used.
-    pub(crate) async fn load(
-        &mut self,
-        config: &AuthorizationConfig,
-        files: &FileWatcher,
-    ) -> Result<(), AccessFileError> {
-        if let Some(path) = &config.policy_file {
-            self.policies = Some(WatchedFile::load(files, path, read_policies).await?);
-        }
-        Ok(())
     }
 
     /// Follows the objects that the authorizers decide by, until the caches are dropped. Waits until they are known, at most
@@ -169,10 +149,6 @@ impl Authorizer {
                 self.followed.roles_are_known().await?;
                 self.followed.rbac.read().decide(user, info)
             }
-            AuthorizationMode::Policy => match &self.policies {
-                Some(policies) => policies.current().0.decide(user, info),
-                None => AccessDecision::NoOpinion { reason: String::new() },
-            },
         })
     }
 
@@ -187,11 +163,6 @@ impl Authorizer {
                 AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream => rules.extend(&full_authority()),
                 AuthorizationMode::Node => rules.append(self.followed.node.read().rules_for(user)),
                 AuthorizationMode::Rbac => rules.append(self.roles_of(user, namespace).await?),
-                AuthorizationMode::Policy => {
-                    if let Some(policies) = &self.policies {
-                        rules.append(policies.current().0.rules_for(user, namespace));
-                    }
-                }
             }
         }
         Ok(rules)
@@ -208,7 +179,7 @@ impl Authorizer {
         self.modes.iter().any(|mode| match mode {
             AuthorizationMode::AlwaysAllow => false,
             AuthorizationMode::Upstream => self.subjects.is_some(),
-            AuthorizationMode::Node | AuthorizationMode::Rbac | AuthorizationMode::Policy => true,
+            AuthorizationMode::Node | AuthorizationMode::Rbac => true,
         })
     }
 
@@ -223,7 +194,7 @@ impl Authorizer {
     }
 
     /// Number of the policies' version, which changes with roles and bindings; `None` if they never change, or without a
-    /// notice. A change of pods or of a policy file has none.
+    /// notice. A change of pods has none.
     pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
         self.has_roles().then(|| self.followed.changes())
     }
@@ -241,12 +212,6 @@ const fn label(mode: AuthorizationMode) -> &'static str {
         AuthorizationMode::AlwaysAllow => "AlwaysAllow",
         AuthorizationMode::Node => "Node",
         AuthorizationMode::Rbac => "RBAC",
-        AuthorizationMode::Policy => "ABAC",
         AuthorizationMode::Upstream => "Upstream",
     }
-}
-
-fn read_policies(content: &[u8]) -> Result<AbacPolicies, String> {
-    let text = std::str::from_utf8(content).map_err(|_| "the file is no text".to_owned())?;
-    AbacPolicies::parse(text).map_err(|error| error.to_string())
 }

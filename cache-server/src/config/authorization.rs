@@ -1,16 +1,11 @@
 //! Settings of authorization.
 
-use std::path::PathBuf;
-
 /// Authorizers that are asked in order. A request passes if one of them allows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizationConfig {
     /// The authorizers. Default: none, and every caller may do everything; in front of an API server,
     /// [`AuthorizationMode::Upstream`].
     pub modes: Vec<AuthorizationMode>,
-    /// Policies of [`AuthorizationMode::Policy`]: Kubernetes' ABAC v1beta1, one JSON object per line. Read again as it
-    /// changes. Default none.
-    pub policy_file: Option<PathBuf>,
 }
 
 /// An authorizer.
@@ -23,8 +18,6 @@ pub enum AuthorizationMode {
     Node,
     /// Roles and bindings.
     Rbac,
-    /// The policies of a file.
-    Policy,
     /// The API server behind this server decides by the callers' own credentials.
     Upstream,
 }
@@ -33,12 +26,6 @@ pub enum AuthorizationMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorizationConfigError {
-    /// The policies have no file.
-    #[error("the authorization policy needs --authorization-policy-file")]
-    NoPolicyFile,
-    /// The file would not be used.
-    #[error("--authorization-policy-file needs the authorization policy")]
-    UnusedPolicyFile,
     /// There is no API server to leave decisions to.
     #[error("the authorization upstream needs --upstream")]
     NoUpstream,
@@ -59,12 +46,9 @@ impl AuthorizationConfig {
     /// # Errors
     /// [`AuthorizationConfigError`].
     pub fn check(&self, has_upstream: bool) -> Result<(), AuthorizationConfigError> {
-        let leaves = self.has(AuthorizationMode::Upstream);
-        match (self.has(AuthorizationMode::Policy), self.policy_file.is_some()) {
-            (true, false) => Err(AuthorizationConfigError::NoPolicyFile),
-            (false, true) => Err(AuthorizationConfigError::UnusedPolicyFile),
-            _ if leaves && !has_upstream => Err(AuthorizationConfigError::NoUpstream),
-            _ if leaves && self.modes.len() > 1 => Err(AuthorizationConfigError::UpstreamIsNotAlone),
+        match (self.has(AuthorizationMode::Upstream), has_upstream) {
+            (true, false) => Err(AuthorizationConfigError::NoUpstream),
+            (true, true) if self.modes.len() > 1 => Err(AuthorizationConfigError::UpstreamIsNotAlone),
             _ => Ok(()),
         }
     }
@@ -76,18 +60,14 @@ mod tests {
 
     #[test]
     fn contradictions_are_errors() {
-        use AuthorizationMode::{Node, Policy, Rbac, Upstream};
-        let check = |modes: &[AuthorizationMode], file: Option<&str>, has_upstream| {
-            let config = AuthorizationConfig { modes: modes.to_vec(), policy_file: file.map(PathBuf::from) };
-            config.check(has_upstream)
+        use AuthorizationMode::{Node, Rbac, Upstream};
+        let check = |modes: &[AuthorizationMode], has_upstream| {
+            AuthorizationConfig { modes: modes.to_vec() }.check(has_upstream)
         };
-        assert_eq!(check(&[], None, false), Ok(()));
-        assert_eq!(check(&[Node, Rbac], None, true), Ok(()));
-        assert_eq!(check(&[Policy], Some("file"), false), Ok(()));
-        assert_eq!(check(&[Upstream], None, true), Ok(()));
-        assert_eq!(check(&[Policy], None, false), Err(AuthorizationConfigError::NoPolicyFile));
-        assert_eq!(check(&[Rbac], Some("file"), false), Err(AuthorizationConfigError::UnusedPolicyFile));
-        assert_eq!(check(&[Upstream], None, false), Err(AuthorizationConfigError::NoUpstream));
-        assert_eq!(check(&[Rbac, Upstream], None, true), Err(AuthorizationConfigError::UpstreamIsNotAlone));
+        assert_eq!(check(&[], false), Ok(()));
+        assert_eq!(check(&[Node, Rbac], true), Ok(()));
+        assert_eq!(check(&[Upstream], true), Ok(()));
+        assert_eq!(check(&[Upstream], false), Err(AuthorizationConfigError::NoUpstream));
+        assert_eq!(check(&[Rbac, Upstream], true), Err(AuthorizationConfigError::UpstreamIsNotAlone));
     }
 }

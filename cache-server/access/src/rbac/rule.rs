@@ -98,6 +98,6 @@ fn resource_matches(pattern: &str, of: &ResourceAttributes) -> bool {
 }
 
 /// Returns true if a path has the form of a pattern: equal, or with its beginning if the pattern ends with `*`.
-pub(crate) fn path_matches(pattern: &str, path: &str) -> bool {
+fn path_matches(pattern: &str, path: &str) -> bool {
     pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }

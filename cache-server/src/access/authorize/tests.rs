@@ -12,7 +12,7 @@ use crate::{
 };
 
 fn config(modes: &[AuthorizationMode]) -> Config {
-    let authorization = AuthorizationConfig { modes: modes.to_vec(), policy_file: None };
+    let authorization = AuthorizationConfig { modes: modes.to_vec() };
     Config { authorization, ..Config::default() }
 }
 
@@ -156,30 +156,6 @@ async fn unknown_roles_decide_nothing() {
         .unwrap_err();
     assert_eq!(refusal.code, 429);
     assert!(is_allowed(&app, &User::unsecured(), "GET /version").await);
-}
-
-#[tokio::test]
-async fn a_policy_file_decides() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy");
-    let line = |user: &str| {
-        let spec = json!({"user": user, "resource": "pods", "namespace": "a"});
-        json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}).to_string()
-    };
-    std::fs::write(&path, line("alice")).unwrap();
-    let config = AuthorizationConfig { modes: vec![AuthorizationMode::Policy], policy_file: Some(path.clone()) };
-    let mut authorizer = Authorizer::new(&config, false, AuthorizationMetrics::default());
-    authorizer.load(&config, &FileWatcher::default()).await.unwrap();
-    let get = info("GET /api/v1/namespaces/a/pods");
-    assert!(authorizer.decide(&user("alice"), &get).await.unwrap().is_allowed());
-    let refusal = authorizer.authorize(&user("bob"), &get, QuestionOrigin::Request).await.unwrap_err();
-    assert!(refusal.message.ends_with(": No policy matched."), "{}", refusal.message);
-    std::fs::write(&path, "{}").unwrap();
-    let error = Authorizer::new(&config, false, AuthorizationMetrics::default())
-        .load(&config, &FileWatcher::default())
-        .await
-        .unwrap_err();
-    assert!(error.to_string().contains("line 1"), "{error}");
 }
 
 /// Goal: callers grant what they have, and nothing else, with each verb of a write. Method: a user who may write roles and
