@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::CONNECTIONS;
 use crate::config::{AuthenticationConfig, KeySource, OidcConfig, ServiceAccountsConfig};
 
 /// Flags that say who callers are, and where they may come from.
@@ -87,12 +88,14 @@ pub(super) struct AuthenticationFlags {
     insecure_anonymous: bool,
 
     /// Listen on this Unix socket too, in plain HTTP. Its users are named after their uid: unix:uid:1000. Left out: none.
-    #[arg(long, env = "CACHE_SERVER_UNIX_SOCKET", value_name = "PATH")]
+    #[arg(long, env = "CACHE_SERVER_UNIX_SOCKET", value_name = "PATH", help_heading = CONNECTIONS)]
     unix_socket: Option<PathBuf>,
 
     /// Further host names by which clients may call this server, beside localhost, its address, and the names in its
     /// certificate. Left out: none.
-    #[arg(long, env = "CACHE_SERVER_HOST", value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(
+        long, env = "CACHE_SERVER_HOST", value_name = "NAME,…", value_delimiter = ',', help_heading = CONNECTIONS
+    )]
     host: Vec<String>,
 }
 

@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use super::{
-    FAILED, StopSignals, audit::AuditFlags, authentication::AuthenticationFlags, authorization::AuthorizationFlags,
-    fail, fail_input, files, flow::FlowFlags, log, units, upstream::UpstreamFlags,
+    CONNECTIONS, FAILED, StopSignals, audit::AuditFlags, authentication::AuthenticationFlags,
+    authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, units, upstream::UpstreamFlags,
 };
 use crate::{
     Server, StartError,
@@ -30,53 +30,72 @@ use crate::{
 /// Heading of the flags about the watch caches and their answers.
 const WATCH_CACHE: &str = "Watch cache";
 
-/// Heading of the flags about certificates of this server.
-const TLS: &str = "TLS";
+/// Heading of the flags about the objects of a server without another one behind it.
+const OWN_OBJECTS: &str = "Objects in this server";
 
 /// Each flag also reads the environment variable shown with it.
 ///
-/// A group's heading holds for all flags after it, so the groups come last and each has a heading.
+/// The flags that most people need have no heading and come first, by `display_order`. A group's heading holds for all flags
+/// after it, so the groups come last and each has a heading.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// Address and port to listen on. Port 0 picks a free one. Other addresses than loopback need --tls-cert and a way to
     /// authenticate.
-    #[arg(long, env = "CACHE_SERVER_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
+    #[arg(
+        long,
+        env = "CACHE_SERVER_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:8001",
+        display_order = 1
+    )]
     listen: SocketAddr,
 
     /// Folder in which the objects are stored, so that they outlive the process and clients resume. Created if it is
     /// missing. Only one server may use it. Left out: the objects are in memory only.
-    #[arg(long, env = "CACHE_SERVER_DATA_DIR", value_name = "FOLDER", conflicts_with = "upstream")]
+    #[arg(long, env = "CACHE_SERVER_DATA_DIR", value_name = "FOLDER", conflicts_with = "upstream", display_order = 2)]
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     data_dir: Option<PathBuf>,
 
     /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start, definitions and namespaces first;
     /// with --data-dir, those that exist already stay as they are. May be repeated. Left out: none.
-    #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH")]
+    #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH", display_order = 5)]
     load: Vec<PathBuf>,
 
     /// Synthetic objects created at start; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. With
     /// --data-dir or etcd only once: not if the namespace default exists. Left out: none.
-    #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N")]
+    #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N", display_order = 6)]
     populate: Option<PopulateSpec>,
 
     /// Revision to start at, for tests: positions that an earlier run assigned count as this run's. Left out: a number from
     /// the clock and from chance, so that positions of an earlier run are refused.
-    #[arg(long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 62))]
+    #[arg(
+        long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..1 << 62), help_heading = OWN_OBJECTS
+    )]
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     first_revision: Option<u64>,
 
     /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger
     /// ones are answered 413. A request body has 3 MiB at most.
-    #[arg(long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB", value_parser = positive_size)]
+    #[arg(
+        long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB",
+        value_parser = positive_size, help_heading = OWN_OBJECTS
+    )]
     object_bytes_max: usize,
 
     /// Longest time for open requests to end after SIGTERM: with ms, s, m, h.
-    #[arg(long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
+    #[arg(
+        long, env = "CACHE_SERVER_GRACE", value_name = "TIME", default_value = "10s", value_parser = units::duration,
+        help_heading = CONNECTIONS
+    )]
     grace: Duration,
 
     /// Log level on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
     /// cache_server=debug. Left out: RUST_LOG, else warn.
-    #[arg(long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value_t = log::filter_default(), value_parser = log::filter)]
+    #[arg(
+        long, env = "CACHE_SERVER_LOG", value_name = "FILTER", default_value_t = log::filter_default(),
+        value_parser = log::filter, display_order = 10
+    )]
     log: String,
 
     /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
@@ -111,17 +130,17 @@ pub(super) struct Serve {
     /// MiB, GiB. Linux only.
     #[arg(
         long, env = "CACHE_SERVER_UNSENT_BYTES", value_name = "SIZE", default_value = "16KiB",
-        value_parser = unsent_size, help_heading = WATCH_CACHE
+        value_parser = unsent_size, help_heading = CONNECTIONS
     )]
     unsent_bytes: u32,
 
     /// PEM file with the server's certificate, then those that sign it: HTTPS is served in place of HTTP. Read again
     /// when it changes. Left out: HTTP.
-    #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key", help_heading = TLS)]
+    #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key", display_order = 7)]
     tls_cert: Option<PathBuf>,
 
     /// PEM file with the key of the certificate. Left out: HTTP.
-    #[arg(long, env = "CACHE_SERVER_TLS_KEY", value_name = "FILE", requires = "tls_cert", help_heading = TLS)]
+    #[arg(long, env = "CACHE_SERVER_TLS_KEY", value_name = "FILE", requires = "tls_cert", display_order = 8)]
     tls_key: Option<PathBuf>,
 
     #[command(flatten)]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use informer_core::selector::field;
 
-use super::units;
+use super::{COMMON, units};
 use crate::{config::UpstreamConfig, limits::STALENESS_MAX};
 
 /// Flags that put this server in front of an API server.
@@ -17,7 +17,8 @@ pub(super) struct UpstreamFlags {
     /// cluster. Left out: this server keeps the objects itself.
     #[arg(
         long, env = "CACHE_SERVER_UPSTREAM", value_name = "URL", num_args = 0..=1, default_missing_value = "",
-        value_delimiter = ',', conflicts_with_all = ["load", "populate", "first_revision"]
+        value_delimiter = ',', conflicts_with_all = ["load", "populate", "first_revision"], help_heading = COMMON,
+        display_order = 4
     )]
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     upstream: Option<Vec<String>>,
