@@ -40,7 +40,7 @@ pub struct Impersonation {
 
 /// The attributes that a request wants to take over.
 #[derive(Default)]
-struct WantedUser {
+struct RequestedUser {
     name: String,
     uid: String,
     groups: Vec<String>,
@@ -52,45 +52,45 @@ struct WantedUser {
 /// # Errors
 /// 400 if attributes are to be taken over without a user, or are unreadable or too many.
 pub fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<Option<Impersonation>, Status> {
-    let mut wanted = WantedUser::default();
+    let mut requested = RequestedUser::default();
     for (name, value) in headers.into_iter().filter(|(name, _)| name.starts_with(HEADER_PREFIX)) {
         let value = std::str::from_utf8(value);
         let value = value.map_err(|_| Status::bad_request(format!("the header {name} is no text")))?;
         match name {
             // The first value counts, as in Go.
-            "impersonate-user" if wanted.name.is_empty() => value.clone_into(&mut wanted.name),
-            "impersonate-uid" if wanted.uid.is_empty() => value.clone_into(&mut wanted.uid),
-            "impersonate-group" => wanted.groups.push(value.to_owned()),
+            "impersonate-user" if requested.name.is_empty() => value.clone_into(&mut requested.name),
+            "impersonate-uid" if requested.uid.is_empty() => value.clone_into(&mut requested.uid),
+            "impersonate-group" => requested.groups.push(value.to_owned()),
             _ => {
                 let Some(key) = name.strip_prefix(EXTRA_PREFIX) else { continue };
                 // Keys may have letters that headers may not.
                 let key = unescape(key, false).map_or_else(|| key.to_owned(), Cow::into_owned);
-                wanted.extra.entry(key).or_default().push(value.to_owned());
+                requested.extra.entry(key).or_default().push(value.to_owned());
             }
         }
     }
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return Ok(None);
     }
-    if wanted.name.is_empty() {
-        let wanted = wanted.in_go();
-        return Err(Status::bad_request(format!("requested {wanted} without impersonating a user name")));
+    if requested.name.is_empty() {
+        let requested = requested.in_go();
+        return Err(Status::bad_request(format!("requested {requested} without impersonating a user name")));
     }
-    let rights = wanted.rights();
+    let rights = requested.rights();
     if rights.len() > RIGHTS_MAX {
         return Err(Status::bad_request(format!("more than {RIGHTS_MAX} attributes are to be impersonated")));
     }
-    Ok(Some(Impersonation { user: wanted.into_user(), rights }))
+    Ok(Some(Impersonation { user: requested.into_user(), rights }))
 }
 
 /// Returns the rights that an account needs to act as `user`: one for the name, and one for each other attribute.
 #[must_use]
 pub fn rights_to_be(user: &User) -> Vec<RequestInfo> {
     let User { name, uid, groups, extra } = user.clone();
-    WantedUser { name, uid, groups, extra }.rights()
+    RequestedUser { name, uid, groups, extra }.rights()
 }
 
-impl WantedUser {
+impl RequestedUser {
     fn is_empty(&self) -> bool {
         self.name.is_empty() && self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
@@ -136,7 +136,7 @@ impl WantedUser {
             self.groups = vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
         }
         let Self { name, uid, mut groups, extra } = self;
-        let has = |wanted: &str| groups.iter().any(|group| group == wanted);
+        let has = |name: &str| groups.iter().any(|group| group == name);
         let missing = if name == ANONYMOUS {
             (!has(UNAUTHENTICATED)).then_some(UNAUTHENTICATED)
         } else {
@@ -269,8 +269,8 @@ mod tests {
                 r#"UID:"", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"b"}}"#,
             ),
         ] {
-            let wanted = format!(r#"&user.DefaultInfo{{Name:"", {error}}}"#);
-            let expected = format!("400 requested {wanted} without impersonating a user name");
+            let user = format!(r#"&user.DefaultInfo{{Name:"", {error}}}"#);
+            let expected = format!("400 requested {user} without impersonating a user name");
             assert_eq!(of(&[(header, value)]), Err(expected));
         }
         let many = vec![("impersonate-group", "dev"); RIGHTS_MAX];
@@ -301,9 +301,9 @@ mod tests {
 
     #[test]
     fn the_right_that_is_missing_is_named_as_by_kube_apiserver() {
-        let wanted = of(&[("impersonate-user", "bob"), ("impersonate-extra-a", "b")]).unwrap().unwrap();
+        let impersonation = of(&[("impersonate-user", "bob"), ("impersonate-extra-a", "b")]).unwrap().unwrap();
         let messages: Vec<String> =
-            wanted.rights.iter().map(|right| right.forbidden(Some("eve"), "").message).collect();
+            impersonation.rights.iter().map(|right| right.forbidden(Some("eve"), "").message).collect();
         assert_eq!(
             messages,
             [

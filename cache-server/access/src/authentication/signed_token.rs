@@ -140,10 +140,10 @@ pub(super) enum AudienceClaim {
 }
 
 impl AudienceClaim {
-    pub(super) fn has(&self, wanted: &str) -> bool {
+    pub(super) fn has(&self, expected: &str) -> bool {
         match self {
-            Self::One(audience) => audience == wanted,
-            Self::Many(audiences) => audiences.iter().any(|audience| audience == wanted),
+            Self::One(audience) => audience == expected,
+            Self::Many(audiences) => audiences.iter().any(|audience| audience == expected),
         }
     }
 }

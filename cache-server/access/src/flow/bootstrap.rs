@@ -46,12 +46,12 @@ mod tests {
         let all = objects();
         let schemas = all.iter().filter(|object| matches!(object, FlowObject::Schema(_))).count();
         assert_eq!((all.len(), schemas), (19, 11));
-        let level = |wanted: &str| {
+        let level = |name: &str| {
             let mut levels = all.iter().filter_map(|object| match object {
                 FlowObject::Level(level) => Some(level),
                 FlowObject::Schema(_) => None,
             });
-            levels.find(|level| level.name == wanted).cloned().unwrap()
+            levels.find(|level| level.name == name).cloned().unwrap()
         };
         assert_eq!(level(EXEMPT).response, LimitResponse::Exempt);
         assert_eq!(level(CATCH_ALL).response, LimitResponse::Reject);

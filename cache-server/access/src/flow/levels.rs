@@ -68,7 +68,7 @@ struct LevelState {
     lower: u32,
     upper: u32,
     smoothed: f64,
-    /// Most seats wanted in the last period.
+    /// Most seats requested in the last period.
     most: u32,
 }
 
@@ -260,12 +260,12 @@ impl PriorityLevels {
         let left = nominal.saturating_sub(exempt);
         let lower: u32 = limited().map(|state| state.lower).sum();
         let needed: u32 = limited().map(LevelState::needed).sum();
-        let wanted = |state: &LevelState| SeatBounds {
+        let bounds = |state: &LevelState| SeatBounds {
             lower: f64::from(state.needed()),
             upper: f64::from(state.upper),
             target: f64::from(state.needed()).max(state.smoothed),
         };
-        let shared = (left > needed).then(|| share(f64::from(nominal), &limited().map(wanted).collect::<Vec<_>>()));
+        let shared = (left > needed).then(|| share(f64::from(nominal), &limited().map(bounds).collect::<Vec<_>>()));
         let mut shares = shared.flatten().map(|(_, shares)| shares.into_iter());
         let part = f64::from(left.saturating_sub(lower)) / f64::from(needed.saturating_sub(lower).max(1));
         let limit = |state: &LevelState| match &mut shares {

@@ -333,17 +333,17 @@ impl FairQueues {
 
     fn resize(&mut self, settings: Option<QueueSettings>) {
         self.settings = settings;
-        let wanted = settings.map_or(0, |settings| settings.queues as usize);
-        if wanted > self.queues.len() {
-            self.queues.resize_with(wanted, FairQueue::default);
+        let configured = settings.map_or(0, |settings| settings.queues as usize);
+        if configured > self.queues.len() {
+            self.queues.resize_with(configured, FairQueue::default);
         }
         self.drop_surplus();
     }
 
     /// Removes idle queues at the end that the settings do not have: the places of the others stay.
     fn drop_surplus(&mut self) {
-        let wanted = self.settings.map_or(0, |settings| settings.queues as usize);
-        while self.queues.len() > wanted && self.queues.last().is_some_and(FairQueue::is_idle) {
+        let configured = self.settings.map_or(0, |settings| settings.queues as usize);
+        while self.queues.len() > configured && self.queues.last().is_some_and(FairQueue::is_idle) {
             self.queues.pop();
         }
     }
@@ -353,8 +353,8 @@ impl FairQueues {
         let time = now.saturating_sub(self.last);
         self.last = self.last.max(now);
         if self.busy > 0 {
-            let wanted = self.seats_in_use - self.seats_without_queue + self.seats_waiting;
-            self.progress += work(wanted.min(self.limit), time) / VirtualWork::from(self.busy);
+            let demand = self.seats_in_use - self.seats_without_queue + self.seats_waiting;
+            self.progress += work(demand.min(self.limit), time) / VirtualWork::from(self.busy);
         }
     }
 

@@ -30,8 +30,8 @@ impl RetryAfter {
             Some((second, count)) if *second == now => *count += 1,
             _ => {
                 self.update(now);
-                let kept = (2 * self.seconds).min(SECONDS_MAX);
-                self.history.retain(|(second, _)| now - second <= kept);
+                let retained = (2 * self.seconds).min(SECONDS_MAX);
+                self.history.retain(|(second, _)| now - second <= retained);
                 self.history.push((now, 1));
             }
         }

@@ -82,8 +82,8 @@ impl RoleRule {
     }
 }
 
-fn has_or_all(values: &[String], wanted: &str) -> bool {
-    values.iter().any(|value| value == "*" || value == wanted)
+fn has_or_all(values: &[String], requested: &str) -> bool {
+    values.iter().any(|value| value == "*" || value == requested)
 }
 
 fn resource_matches(pattern: &str, of: &ResourceAttributes) -> bool {

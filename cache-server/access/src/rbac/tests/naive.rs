@@ -64,8 +64,8 @@ fn binding(random: &mut Rng, kind: RbacKind) -> Value {
     json!({"roleRef": role, "subjects": subjects})
 }
 
-fn has(list: &Value, wanted: &str) -> bool {
-    list.as_array().into_iter().flatten().any(|value| value == "*" || value == wanted)
+fn has(list: &Value, requested: &str) -> bool {
+    list.as_array().into_iter().flatten().any(|value| value == "*" || value == requested)
 }
 
 impl Objects {
@@ -99,9 +99,9 @@ impl Objects {
     }
 
     fn is_allowed(&self, user: &User, info: &RequestInfo) -> bool {
-        let wanted = info.resource.as_ref().map_or("", |of| &of.namespace);
+        let requested = info.resource.as_ref().map_or("", |of| &of.namespace);
         let global = self.of(RbacKind::ClusterRoleBinding);
-        let local = self.of(RbacKind::RoleBinding).filter(|(namespace, ..)| *namespace == wanted);
+        let local = self.of(RbacKind::RoleBinding).filter(|(namespace, ..)| *namespace == requested);
         global.chain(local).any(|(namespace, _, binding)| {
             let subjects = binding["subjects"].as_array().unwrap();
             let applies = subjects.iter().any(|subject| {
@@ -137,16 +137,16 @@ fn matches(rule: &Value, info: &RequestInfo) -> bool {
         });
     };
     let name = |names: &Value| names.as_array().is_none_or(|names| names.is_empty() || names.contains(&json!(of.name)));
-    let mut wanted = vec![if of.subresource.is_empty() {
+    let mut resources = vec![if of.subresource.is_empty() {
         of.resource.clone()
     } else {
         format!("{}/{}", of.resource, of.subresource)
     }];
     if !of.subresource.is_empty() {
-        wanted.push(format!("*/{}", of.subresource));
+        resources.push(format!("*/{}", of.subresource));
     }
     has(&rule["apiGroups"], &of.group)
-        && wanted.iter().any(|wanted| has(&rule["resources"], wanted))
+        && resources.iter().any(|resource| has(&rule["resources"], resource))
         && name(&rule["resourceNames"])
 }
 
