@@ -38,7 +38,7 @@ use self::{
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::WatchLeases,
     peer::Peer,
-    shares::{PlaceKind, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
+    shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
 };
 use crate::{ids, upstream::own_requests::QuestionOrigin};
 
@@ -93,6 +93,8 @@ pub(crate) struct RequestContext {
     pub(crate) caller: Option<Arc<Caller>>,
     /// Its records in the audit log; `None` without one, and once the response holds them.
     pub(crate) audit: Option<Box<AuditRecord>>,
+    /// Notified once the caller has proved who it is.
+    watcher: Option<Arc<dyn ProofWatcher>>,
 }
 
 impl RequestContext {
@@ -106,8 +108,9 @@ impl RequestContext {
         });
         let info = Arc::new(RequestInfo::new(parts.method.as_str(), parts.uri.path(), query));
         let peer = parts.extensions.get::<Arc<Peer>>().cloned().unwrap_or_default();
+        let watcher = parts.extensions.get::<Arc<dyn ProofWatcher>>().cloned();
         let (seat, share, place, flow) = (None, None, None, FlowHeaders::default());
-        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller: None, audit: None }
+        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller: None, audit: None, watcher }
     }
 
     /// The caller's identity; `None` if it is not known.
@@ -161,6 +164,9 @@ impl Access {
             audit.authenticated(caller.as_ref().ok());
         }
         let caller = request.caller.insert(caller?);
+        if let Some(watcher) = request.watcher.take_if(|_| !caller.user.is_anonymous()) {
+            watcher.note_proved();
+        }
         // Without authentication there are no other users to act as.
         if self.authenticator.is_configured() && headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE)) {
             let wanted = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));

@@ -273,7 +273,7 @@ pub const HTTP2_STREAMS_SHORT: usize = 4;
 /// Bytes, besides the frame that has begun, that an HTTP/2 connection reads in one turn before a caller proved who it is, and
 /// while there are [`HTTP2_UNREAD_STREAMS_MANY`]: one request or a few. Without it each of 1,000 connections brings
 /// [`HTTP2_STREAMS_MAX`] requests before the first is refused.
-pub const HTTP2_READ_SHORT: usize = 128;
+pub const HTTP2_READ_SHORT: usize = 64;
 
 /// Send buffer requested for each socket, in bytes; the kernel doubles it for its own bookkeeping. Below 40 KiB,
 /// loopback becomes sixty times slower.

@@ -142,6 +142,12 @@ impl UserShares {
     }
 }
 
+/// A connection whose callers have not proved who they are. Requests carry it as an extension.
+pub(crate) trait ProofWatcher: Send + Sync {
+    /// Notes that the caller of a request has proved who it is.
+    fn note_proved(&self);
+}
+
 /// The caller of a request over HTTP/2, for the bytes of its response that its client does not read.
 #[derive(Clone)]
 pub(crate) struct StreamOwner {

@@ -9,7 +9,7 @@
 
 use std::{
     convert::Infallible,
-    future::poll_fn,
+    future::{pending, poll_fn, ready},
     io,
     pin::Pin,
     sync::{
@@ -20,6 +20,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
+use futures::FutureExt as _;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
@@ -274,22 +275,23 @@ impl Service<Request<Incoming>> for WatchHandover {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
-        let (answer, slot) = (self.handler.answer(request), Arc::clone(&self.slot));
+        let slot = Arc::clone(&self.slot);
         let working = BusyGuard::new(&slot);
-        Box::pin(async move {
-            let response = answer.await;
+        // An async block would have room for the answer twice: captured, and while it waits.
+        Box::pin(self.handler.answer(request).then(move |response| {
             let taken_over = match response.status() {
                 // An accepted WebSocket watch, or an upgrade by the upstream. hyper would wait for an upgrade handler.
                 StatusCode::SWITCHING_PROTOCOLS => true,
                 _ => plain && response.body().is_watch(),
             };
-            if !taken_over {
-                *slot.term.lock() = Some(response.body().term());
-                return Ok(response.map(|body| BusyBody { body, _working: working }));
+            if taken_over {
+                *slot.watch.lock() = Some(AcceptedWatch { response, last });
+                // The connection is busy until it changes hands.
+                return pending().map(move |never: Infallible| match (never, working) {}).left_future();
             }
-            *slot.watch.lock() = Some(AcceptedWatch { response, last });
-            std::future::pending().await
-        })
+            *slot.term.lock() = Some(response.body().term());
+            ready(Ok(response.map(|body| BusyBody { body, _working: working }))).right_future()
+        }))
     }
 }
 

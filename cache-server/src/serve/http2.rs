@@ -21,6 +21,7 @@ mod streams;
 
 use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -140,10 +141,14 @@ impl Service<Request<Incoming>> for Pages {
             });
         }
         request.extensions_mut().insert(self.room.clone());
-        let (answer, streams, stream) = (self.handler.answer(request), self.streams.clone(), self.unread.add());
-        Box::pin(async move {
+        if let Some(watcher) = self.streams.awaits_proof() {
+            request.extensions_mut().insert(watcher);
+        }
+        let (streams, stream, unanswered) = (self.streams.clone(), self.unread.add(), self.streams.unanswered());
+        // An async block would have room for the answer twice: captured, and while it waits.
+        Box::pin(self.handler.answer(request).map(move |mut response| {
             overdue::set_stream(stream);
-            let mut response = answer.await;
+            drop(unanswered);
             if let Some(owner) = response.extensions_mut().remove::<StreamOwner>() {
                 streams.note_owner(&owner);
                 overdue::set_owner(owner);
@@ -154,7 +159,7 @@ impl Service<Request<Incoming>> for Pages {
             // hyper does not poll the body before the window opens.
             overdue::note_given(0);
             Ok(response.map(|body| PagedBody::new(body, outbox)))
-        })
+        }))
     }
 }
 

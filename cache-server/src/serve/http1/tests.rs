@@ -27,7 +27,7 @@ async fn start(limits: watch_cache::Limits) -> (Arc<App>, Raw) {
     let config = Config { listen: (Ipv4Addr::LOCALHOST, 0).into(), limits, ..Config::default() };
     let server = Server::bind(config).await.unwrap();
     let (app, address) = (Arc::clone(server.app()), server.local_addr());
-    tokio::spawn(server.serve(future::pending()));
+    tokio::spawn(server.serve(pending()));
     (app, Raw::connect(address).await)
 }
 

@@ -1,16 +1,17 @@
 //! The streams of one connection: hyper's executor for them, and their messages to the connection.
 //!
 //! INVARIANT: in one turn of a connection at most [`HTTP2_STREAMS_STARTED`] of its requests begin, so that many requests on
-//! many connections let others run between them. INVARIANT: a connection is not read while requests of it wait to begin.
-//! Before a caller has proved who it is, and while the unread streams of all connections are many, it reads at most
-//! [`HTTP2_READ_SHORT`] bytes in a turn, so that few requests come before the first is answered. INVARIANT: once a
-//! connection whose callers have proved nothing was refused, none of its requests begins any more.
+//! many connections let others run between them. INVARIANT: before a caller has proved who it is, no more than that many of
+//! a connection's requests are unanswered; further ones wait. INVARIANT: a connection is not read while requests of it wait
+//! to begin. Before a caller has proved who it is, and while the unread streams of all connections are many, it reads at
+//! most [`HTTP2_READ_SHORT`] bytes in a turn. INVARIANT: once a connection whose callers have proved nothing was refused,
+//! none of its requests begins any more.
 
 use std::{
     collections::VecDeque,
     pin::Pin,
     sync::{Arc, Weak},
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -26,7 +27,7 @@ use super::{
     overdue::{self, StreamCut},
 };
 use crate::{
-    access::shares::{StreamOwner, UnreadStreams},
+    access::shares::{ProofWatcher, StreamOwner, UnreadStreams},
     limits::{HTTP2_READ_SHORT, HTTP2_STREAMS_MAX, HTTP2_STREAMS_STARTED},
 };
 
@@ -56,9 +57,51 @@ struct OpenStreams {
     /// Streams that begin in the next turns, at most [`HTTP2_STREAMS_MAX`]: a client that resets streams before they begin
     /// may open others, and loses its connection.
     waiting: VecDeque<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Requests without an answer, those that wait to begin among them.
+    unanswered: usize,
     /// True once a caller proved who it is.
     is_proved: bool,
     is_refused: bool,
+    /// Wakes the connection while requests wait for answers to others, or for a proof.
+    waker: Option<Waker>,
+}
+
+impl OpenStreams {
+    /// Returns true if a request that waits, or the one that came last, may begin. `begun` are unanswered.
+    const fn may_start(&self, begun: usize) -> bool {
+        self.started < HTTP2_STREAMS_STARTED && (self.is_proved || begun < HTTP2_STREAMS_STARTED)
+    }
+
+    /// Requests that have begun and have no answer.
+    fn begun(&self) -> usize {
+        self.unanswered.saturating_sub(self.waiting.len())
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl ProofWatcher for ConnectionStreams {
+    fn note_proved(&self) {
+        let mut open = self.open.lock();
+        open.is_proved = true;
+        open.wake();
+    }
+}
+
+/// A request without an answer, until dropped.
+pub(super) struct UnansweredRequest(Weak<ConnectionStreams>);
+
+impl Drop for UnansweredRequest {
+    fn drop(&mut self) {
+        let Some(streams) = self.0.upgrade() else { return };
+        let mut open = streams.open.lock();
+        open.unanswered -= 1;
+        open.wake();
+    }
 }
 
 impl Streams {
@@ -70,8 +113,10 @@ impl Streams {
             read: 0,
             is_paused: false,
             waiting: VecDeque::new(),
+            unanswered: 0,
             is_proved: false,
             is_refused: false,
+            waker: None,
         };
         Self(Arc::new(ConnectionStreams { unread, open: Mutex::new(open), refused: Notify::new(), cut: Notify::new() }))
     }
@@ -94,12 +139,25 @@ impl Streams {
     ) -> Poll<C::Output> {
         self.start_waiting();
         let polled = stream.poll_turn(connection, cx);
-        let open = self.0.open.lock();
-        if open.is_paused || !open.waiting.is_empty() {
+        let mut open = self.0.open.lock();
+        if !open.waiting.is_empty() && !open.is_proved && open.begun() >= HTTP2_STREAMS_STARTED {
+            open.waker = Some(cx.waker().clone());
+        } else if open.is_paused || !open.waiting.is_empty() {
             // The next turn comes after those of other connections.
             cx.waker().wake_by_ref();
         }
         polled
+    }
+
+    /// Counts a request until it is answered.
+    pub(super) fn unanswered(&self) -> UnansweredRequest {
+        self.0.open.lock().unanswered += 1;
+        UnansweredRequest(Arc::downgrade(&self.0))
+    }
+
+    /// Returns what is notified once the caller of a request has proved who it is; `None` if one has.
+    pub(super) fn awaits_proof(&self) -> Option<Arc<dyn ProofWatcher>> {
+        (!self.0.open.lock().is_proved).then(|| Arc::clone(&self.0) as Arc<dyn ProofWatcher>)
     }
 
     /// Returns the number of bytes that the connection may read now, after the `rest` of a frame that has begun; zero if none
@@ -122,7 +180,7 @@ impl Streams {
     fn start_waiting(&self) {
         let mut open = self.0.open.lock();
         (open.started, open.read, open.is_paused) = (0, 0, false);
-        while open.started < HTTP2_STREAMS_STARTED
+        while open.may_start(open.begun())
             && let Some(stream) = open.waiting.pop_front()
         {
             open.started += 1;
@@ -214,7 +272,8 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Stream
                 connection.cut.notify_one();
             }
         };
-        if open.started < HTTP2_STREAMS_STARTED && open.waiting.is_empty() {
+        // The request itself is unanswered, too.
+        if open.waiting.is_empty() && open.may_start(open.begun().saturating_sub(1)) {
             open.started += 1;
             tokio::spawn(stream);
         } else {
@@ -248,6 +307,31 @@ mod tests {
         let connection = Arc::downgrade(&streams.0);
         drop(streams);
         assert_eq!((connection.strong_count(), Arc::strong_count(&held)), (0, 1 + HTTP2_STREAMS_STARTED));
+    }
+
+    /// Goal: requests whose callers are unknown wait for each other, and for nothing else. Method: more than may be unanswered,
+    /// before and after one is answered, and after a proof.
+    #[tokio::test]
+    async fn few_requests_begin_before_a_caller_is_known() {
+        let streams = Streams::of_tests();
+        streams.0.open.lock().is_proved = false;
+        let mut begun: VecDeque<_> = (0..5 * HTTP2_STREAMS_STARTED).map(|_| streams.unanswered()).collect();
+        for _ in 0..begun.len() {
+            streams.execute(pending::<()>());
+        }
+        let waiting = || {
+            streams.start_waiting();
+            streams.0.open.lock().waiting.len()
+        };
+        assert_eq!((waiting(), waiting()), (4 * HTTP2_STREAMS_STARTED, 4 * HTTP2_STREAMS_STARTED));
+        begun.pop_front();
+        assert_eq!(waiting(), 4 * HTTP2_STREAMS_STARTED - 1, "one was answered");
+        streams.0.note_proved();
+        assert_eq!(
+            (waiting(), waiting()),
+            (3 * HTTP2_STREAMS_STARTED - 1, 2 * HTTP2_STREAMS_STARTED - 1),
+            "one turn each"
+        );
     }
 
     /// Goal: a client that resets its streams before they begin cannot make more and more of them wait. Method: more streams
