@@ -164,7 +164,7 @@ async fn the_server_survives_each_attack_and_serves_others_meanwhile() {
     let size = if wanted.is_empty() { Size::Small } else { Size::Full };
     let chosen = |name: &str| size == Size::Small || wanted == "all" || wanted.split(';').any(|part| name == part);
     println!(
-        "| attack | way | CPU s | RSS MiB | GET median ms | GET p99 | GET max | list max | lease max | event max |"
+        "| attack | clients | CPU s | RSS MiB | GET median ms | GET p99 | GET max | list max | lease max | event max |"
     );
     println!("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     let mut missed = Vec::new();
