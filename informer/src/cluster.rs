@@ -1,31 +1,21 @@
 //! State shared by the informers of one cluster: endpoints, relist budget, verdicts on streams, running informers.
 
 mod builder;
-mod readiness;
 mod running;
 mod verdicts;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use informer_core::endpoints;
-use kube::{Resource, core::ApiResource};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::timeout};
 
+pub use self::builder::ClusterBuilder;
+pub(crate) use self::running::{InformerRegistration, InformerState, RunningInformers};
 use self::verdicts::Verdicts;
-pub use self::{
-    builder::ClusterBuilder,
-    readiness::{InformersNotReady, Readiness, UnreadyInformer, ready_all},
-};
-pub(crate) use self::{
-    readiness::DeclaredObjects,
-    running::{InformerRegistration, InformerState, RunningInformers, name_of},
-};
 use crate::{
     checkpoint,
-    declaration::DeclaredType,
     error::{Error, Kind},
-    informer::InformerBuilder,
-    raw,
+    readiness::{InformersNotReady, all_ready, unready},
     shared::SharedCopies,
     transport::{client_from, with_authority_file},
 };
@@ -87,24 +77,26 @@ impl Cluster {
         ClusterBuilder::new(client)
     }
 
-    /// Declares an informer of a type known at compile time. Sends no request before [`start`](InformerBuilder::start).
-    pub fn informer<K>(&self) -> InformerBuilder<K>
-    where
-        K: Resource<DynamicType = ()>,
-        K::Scope: 'static,
-    {
-        InformerBuilder::new(self.clone(), DeclaredType::of::<K>())
-    }
-
-    /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource. An `ApiResource`
-    /// lacks the type's scope; set it with [`scope`](InformerBuilder::scope) if you know it.
-    pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
-        InformerBuilder::new(self.clone(), DeclaredType::from(resource))
-    }
-
-    /// Declares a raw stream: changes as bytes, in order, without a store. See [`raw`].
-    pub fn raw(&self, resource: &ApiResource) -> raw::Builder {
-        raw::Builder::new(self.clone(), DeclaredType::from(resource))
+    /// Waits until every informer of this cluster that runs now is ready, [shared](Self::shared) ones included. Like
+    /// [`Informer::ready`](crate::Informer::ready), once for a whole program: start all, then wait. Does not wait for
+    /// informers that have ended or start later, nor for raw streams. For some of the informers, see
+    /// [`ready_all`](crate::ready_all).
+    ///
+    /// Cancel safe. Cost: one wake-up of the caller for each informer.
+    ///
+    /// # Errors
+    /// [`InformersNotReady`], as of [`ready_all`](crate::ready_all). Of shared copies it names those with a watch of
+    /// their own, which the filtered and the merged ones follow.
+    pub async fn ready_all(&self, deadline: Duration) -> Result<(), InformersNotReady> {
+        let (watching, derived) = (self.running().readiness(), self.copies().derived());
+        let all = async {
+            all_ready(&watching).await?;
+            all_ready(&derived).await
+        };
+        // After a timeout and after an early end alike, each informer has its reason.
+        let _ = timeout(deadline, all).await;
+        unready(&watching)?;
+        unready(&derived)
     }
 
     /// The endpoints' clients, in order of preference; at least one.

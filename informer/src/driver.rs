@@ -39,9 +39,9 @@ pub(crate) use self::{
     task::start,
 };
 use crate::{
-    cluster::name_of,
     error::{Error, Kind},
     progress::{InitialPhase, Outlet},
+    readiness::name_of,
     stats::Strategy,
     transport::{Answer, RequestedParts, ResponseForm, Transport},
 };

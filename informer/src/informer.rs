@@ -3,6 +3,7 @@
 mod builder;
 mod keeping;
 mod lifecycle;
+mod sharing;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
@@ -12,16 +13,18 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::{builder::InformerBuilder, keeping::Representation};
-pub(crate) use self::{keeping::Keep, lifecycle::KeepAlive};
+use self::keeping::Keep;
+pub use self::{builder::InformerBuilder, sharing::SharedBuilder};
 use crate::{
-    cluster::{DeclaredObjects, InformerState},
+    cluster::InformerState,
     decode::DecodedObjects,
     driver::{self, Setup, StoreSink},
     ended::EndReason,
     error::{NotReady, Ready},
+    keep_alive::KeepAlive,
     lifetime::Lifetime,
     progress::Progress,
+    readiness::DeclaredObjects,
     stats::Stats,
     store::{Snapshot, Store},
     subscription::{Source, Subscription, SubscriptionAll},
@@ -54,7 +57,7 @@ impl<K> Informer<K> {
             undecodable: decoded.undecodable_count(),
         });
         driver::start(setup, sink, sender.into(), stop, entry);
-        Self::with_keep_alive(source, decoded, KeepAlive::of_driver(stopper, progress, objects))
+        Self::with_keep_alive(source, decoded, KeepAlive::new(stopper, progress, objects))
     }
 
     fn with_keep_alive(source: Source, decoded: Arc<DecodedObjects<K>>, keep_alive: KeepAlive) -> Self {

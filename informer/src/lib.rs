@@ -173,12 +173,15 @@ pub mod delays;
 mod driver;
 mod ended;
 pub mod index;
+mod keep_alive;
 mod labels;
 mod lifetime;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod progress;
 pub mod raw;
+mod readiness;
+mod representation;
 #[cfg(feature = "runtime")]
 mod runtime;
 mod selectors;
@@ -206,17 +209,19 @@ pub use informer_core::{
 };
 
 pub use crate::{
-    cluster::{Cluster, ClusterBuilder, InformersNotReady, RELISTS_AT_ONCE, Readiness, UnreadyInformer, ready_all},
+    cluster::{Cluster, ClusterBuilder, RELISTS_AT_ONCE},
     config::Config,
     decode::DecodeError,
     ended::{EndReason, ShutdownTimeout},
     error::{Cause, ConfigError, Error, NotReady, Ready},
     index::Index,
-    informer::{Informer, InformerBuilder, Representation, VersionTimeout, WaitError},
+    informer::{Informer, InformerBuilder, SharedBuilder, VersionTimeout, WaitError},
     object::{Object, ObjectView},
     object_ref::ObjectRef,
+    readiness::{InformersNotReady, Readiness, UnreadyInformer, ready_all},
+    representation::Representation,
     selectors::IntoLabelSelector,
-    shared::{SHARED_GRACE, SharedBuilder},
+    shared::SHARED_GRACE,
     stats::{Stats, Strategy},
     store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},

@@ -58,7 +58,10 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use informer_core::stats;
+use informer_core::{
+    reflector::{Class, FallBack, RelistCause},
+    stats,
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, NoLabelSet},
@@ -67,8 +70,8 @@ use prometheus_client::{
 };
 
 use crate::{
-    Class, Cluster, FallBack, RelistCause, Stats, Strategy,
-    cluster::{InformerState, RunningInformers},
+    cluster::{Cluster, InformerState, RunningInformers},
+    stats::{Stats, Strategy},
 };
 
 /// Registers the current and future informers of `cluster` in `registry`. Does not keep informers running.

@@ -259,6 +259,18 @@ impl<K> From<ObjectView<'_, K>> for Object<K> {
     }
 }
 
+impl<K> From<&Object<K>> for ObjectRef<K> {
+    fn from(object: &Object<K>) -> Self {
+        object.to_ref()
+    }
+}
+
+impl<K> From<ObjectView<'_, K>> for ObjectRef<K> {
+    fn from(object: ObjectView<'_, K>) -> Self {
+        object.to_ref()
+    }
+}
+
 /// Equal if key, uid and resourceVersion are equal.
 impl<K> PartialEq for Object<K> {
     fn eq(&self, other: &Self) -> bool {

@@ -2,8 +2,6 @@
 
 use std::{cmp::Ordering, fmt, hash, marker::PhantomData};
 
-use crate::object::{Object, ObjectView};
-
 /// Reference to an object of type `K` by namespace and name. Says nothing about uid, version or existence.
 ///
 /// client-go's key text, controller-runtime's `NamespacedName`, and kube-runtime's `ObjectRef`, to and from which it
@@ -63,18 +61,6 @@ impl<K> ObjectRef<K> {
 /// The key text of an object; an empty namespace means a cluster-scoped one.
 pub(crate) fn key_of(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
-}
-
-impl<K> From<&Object<K>> for ObjectRef<K> {
-    fn from(object: &Object<K>) -> Self {
-        object.to_ref()
-    }
-}
-
-impl<K> From<ObjectView<'_, K>> for ObjectRef<K> {
-    fn from(object: ObjectView<'_, K>) -> Self {
-        object.to_ref()
-    }
 }
 
 // The traits are not derived: derives would require them of `K`.

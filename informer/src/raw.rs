@@ -44,6 +44,7 @@ use informer_core::{
     session::{Evidence, Order, Sink},
     store::{Store, StoreConfig, StoreError},
 };
+use kube::core::ApiResource;
 use tokio::sync::watch;
 
 use crate::{
@@ -141,6 +142,13 @@ pub struct Builder {
 
 /// Returns an object of the reader's state.
 type Witnesses = Arc<dyn Fn(usize) -> Option<Bytes> + Send + Sync>;
+
+impl Cluster {
+    /// Declares a raw stream: changes as bytes, in order, without a store. See [`raw`](crate::raw).
+    pub fn raw(&self, resource: &ApiResource) -> Builder {
+        Builder::new(self.clone(), DeclaredType::from(resource))
+    }
+}
 
 impl Builder {
     pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {

@@ -10,7 +10,7 @@ use crate::{
     decode::DecodedObjects,
     ended::EndReason,
     index::Index,
-    informer::KeepAlive,
+    keep_alive::KeepAlive,
     lifetime::Lifetime,
     object::{Object, ObjectView},
     object_ref::{ObjectRef, key_of},

@@ -23,7 +23,7 @@ use self::{
     source::{SavedTarget, Wait},
     telling::{DeliveryTarget, Teller},
 };
-use crate::{decode::DecodedObjects, ended::EndReason, informer::KeepAlive, object::Object};
+use crate::{decode::DecodedObjects, ended::EndReason, keep_alive::KeepAlive, object::Object};
 
 /// A change of an informer's objects, as one subscriber sees it. Cheap to clone.
 #[non_exhaustive]

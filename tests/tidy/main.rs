@@ -181,13 +181,58 @@ const LAYERS: &[&str] = &[
     "cli",
 ];
 
-/// Goal: no circle between the folders of the server. Method: names behind `crate::` in all code but tests.
+/// The folders and files of `informer/src`, lowest first: each knows only those before it.
+const SDK_LAYERS: &[&str] = &[
+    "labels",
+    "ended",
+    "error",
+    "config",
+    "delays",
+    "selectors",
+    "stats",
+    "progress",
+    "checkpoint",
+    "transport",
+    "representation",
+    "compression",
+    "decode",
+    "object_ref",
+    "object",
+    "index",
+    "lifetime",
+    "readiness",
+    "keep_alive",
+    "subscription",
+    "store",
+    "shared",
+    "cluster",
+    "driver",
+    "declaration",
+    "raw",
+    "informer",
+    "controller",
+    "metrics",
+    "runtime",
+    "testing",
+    "world",
+];
+
 #[test]
 fn folders_of_the_server_know_only_lower_ones() {
-    let folder = root().join("cache-server/src");
+    know_only_lower_ones("cache-server/src", LAYERS);
+}
+
+#[test]
+fn folders_of_the_sdk_know_only_lower_ones() {
+    know_only_lower_ones("informer/src", SDK_LAYERS);
+}
+
+/// Goal: no circle between the folders of a crate. Method: names behind `crate::` in all code but tests.
+fn know_only_lower_ones(folder: &str, layers: &[&str]) {
+    let folder = root().join(folder);
     let mut files = Vec::new();
     sources(&folder, &mut files);
-    let rank = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    let rank = |name: &str| layers.iter().position(|layer| *layer == name);
     for file in files {
         let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
         let is_test = path.split(['/', '.']).any(|part| part == "tests");
@@ -195,7 +240,7 @@ fn folders_of_the_server_know_only_lower_ones() {
         if is_test || ["lib", "main"].contains(&layer) {
             continue;
         }
-        let own = rank(layer).unwrap_or_else(|| panic!("{path} belongs to no layer: add it to LAYERS"));
+        let own = rank(layer).unwrap_or_else(|| panic!("{path} belongs to no layer: add it to the order"));
         let source = fs::read_to_string(&file).expect("a readable file");
         for used in used_modules(without_tests(&source)) {
             // Names that begin with a capital are items of `lib.rs`.
@@ -225,16 +270,25 @@ fn only_upstream_knows_the_sdk() {
     }
 }
 
-/// Goal: the drawing in `ARCHITECTURE.md` is the tree as it is. Method: each folder stands on a line that is not above
-/// that of a folder which it may know.
 #[test]
 fn the_map_draws_the_folders_of_the_server() {
+    is_drawn(LAYERS, "cli\n");
+}
+
+#[test]
+fn the_map_draws_the_folders_of_the_sdk() {
+    is_drawn(SDK_LAYERS, "world: ");
+}
+
+/// Goal: the drawing in `ARCHITECTURE.md` that begins with `first` is the tree as it is. Method: each folder stands on a
+/// line that is not above that of a folder which it may know.
+fn is_drawn(layers: &[&str], first: &str) {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
-    let drawing = map.split("```text\n").find(|block| block.starts_with("cli\n")).expect("the drawing");
+    let drawing = map.split("```text\n").find(|block| block.starts_with(first)).expect("the drawing");
     let drawing = drawing.split("```").next().expect("a first part");
     let draws = |line: &str, layer: &str| line.split("  ").any(|part| part.trim().split(':').next() == Some(layer));
     let mut above = 0;
-    for layer in LAYERS.iter().rev() {
+    for layer in layers.iter().rev() {
         let line = drawing.lines().position(|line| draws(line, layer));
         let line = line.unwrap_or_else(|| panic!("{layer} is not in the drawing"));
         assert!(above <= line, "{layer} is drawn too high");

@@ -13,12 +13,16 @@ use std::{
     },
 };
 
-use informer_core::{Resource, store};
+use informer_core::store;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::readiness::{DeclaredObjects, Readiness};
-use crate::{lifetime::Lifetime, progress::Progress, stats::Stats};
+use crate::{
+    lifetime::Lifetime,
+    progress::Progress,
+    readiness::{DeclaredObjects, Readiness},
+    stats::Stats,
+};
 
 /// Registration of one running informer, held by its task. Dropping it removes the informer from the registry.
 pub(crate) struct InformerRegistration {
@@ -117,25 +121,5 @@ impl InformerState {
     pub(crate) fn stats(&self) -> Stats {
         let undecodable = self.undecodable.load(Ordering::Relaxed);
         Stats { undecodable, ..self.progress.borrow().stats.clone() }
-    }
-}
-
-impl From<&Resource> for DeclaredObjects {
-    fn from(resource: &Resource) -> Self {
-        Self {
-            resource: name_of(&resource.group_version_path, &resource.plural),
-            namespaces: resource.namespace.iter().cloned().collect(),
-            labels: resource.labels.clone(),
-            fields: resource.fields.clone(),
-        }
-    }
-}
-
-/// Name of a resource type for logs and labels.
-pub(crate) fn name_of(group_version_path: &str, plural: &str) -> String {
-    let group_version = group_version_path.strip_prefix("/apis/");
-    match group_version.and_then(|path| path.split_once('/')) {
-        Some((group, _)) => format!("{plural}.{group}"),
-        None => plural.to_owned(),
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use super::{Informer, keeping::Keep};
+use kube::{Resource, core::ApiResource};
+
+use super::{Informer, SharedBuilder, keeping::Keep};
 use crate::{
     cluster::Cluster,
     config::Config,
@@ -11,7 +13,6 @@ use crate::{
         storage_setters,
     },
     error::ConfigError,
-    shared::SharedBuilder,
 };
 
 /// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start).
@@ -19,6 +20,23 @@ use crate::{
 pub struct InformerBuilder<K> {
     pub(super) declared: Declaration,
     pub(super) keep: Keep<K>,
+}
+
+impl Cluster {
+    /// Declares an informer of a type known at compile time. Sends no request before [`start`](InformerBuilder::start).
+    pub fn informer<K>(&self) -> InformerBuilder<K>
+    where
+        K: Resource<DynamicType = ()>,
+        K::Scope: 'static,
+    {
+        InformerBuilder::new(self.clone(), DeclaredType::of::<K>())
+    }
+
+    /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource. An `ApiResource`
+    /// lacks the type's scope; set it with [`scope`](InformerBuilder::scope) if you know it.
+    pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
+        InformerBuilder::new(self.clone(), DeclaredType::from(resource))
+    }
 }
 
 impl<K> InformerBuilder<K> {

@@ -1,48 +1,18 @@
-//! Life of an informer: its stop signal, its end and the reason, and its liveness.
-//!
-//! INVARIANT: the driver ends with the last [`KeepAlive`], or earlier by a shutdown. A shutdown of a shared copy ends one
-//! use of it; the copy runs as long as it has users.
+//! Life of an informer: its end and the reason, and its liveness.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use informer_core::store::Snapshot;
-use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    sync::{oneshot, watch},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::Informer;
 use crate::{
-    cluster::{DeclaredObjects, Readiness},
     decode::DecodedObjects,
     ended::{EndReason, ShutdownTimeout},
-    lifetime::Lifetime,
-    progress::Progress,
+    keep_alive::KeepAlive,
+    readiness::Readiness,
     shared::CopyUse,
     subscription::Source,
 };
-
-/// Keeps a driver running, or a use of a shared copy. Shared by the handles and the subscriptions of one informer.
-pub(crate) struct KeepAlive {
-    /// `None` once it was shut down.
-    hold: Mutex<Option<InformerHold>>,
-    /// The state at the shutdown of a shared copy's use.
-    last: watch::Sender<Option<Snapshot>>,
-    life: Lifetime,
-    objects: Arc<DeclaredObjects>,
-    /// The driver's runtime.
-    runtime: Handle,
-}
-
-/// Its drop ends what it holds.
-enum InformerHold {
-    /// Stop signal of the driver.
-    Driver(oneshot::Sender<()>),
-    /// One use of a copy that others may use too.
-    Shared(CopyUse),
-}
 
 /// A running informer taken apart, to be shared.
 pub(crate) struct FeedingInformer<K> {
@@ -50,58 +20,6 @@ pub(crate) struct FeedingInformer<K> {
     pub(crate) decoded: Arc<DecodedObjects<K>>,
     /// The informer stops when this is dropped.
     pub(crate) running: Arc<KeepAlive>,
-}
-
-impl KeepAlive {
-    fn new(hold: InformerHold, progress: watch::Receiver<Progress>, objects: Arc<DeclaredObjects>) -> Self {
-        let (last, at_shutdown) = watch::channel(None);
-        let life = Lifetime::new(progress, at_shutdown);
-        Self { hold: Mutex::new(Some(hold)), last, life, objects, runtime: Handle::current() }
-    }
-
-    /// Must be called inside a tokio runtime.
-    pub(super) fn of_driver(
-        stop: oneshot::Sender<()>,
-        progress: watch::Receiver<Progress>,
-        objects: Arc<DeclaredObjects>,
-    ) -> Self {
-        Self::new(InformerHold::Driver(stop), progress, objects)
-    }
-
-    /// Read side of this life.
-    pub(crate) const fn life(&self) -> &Lifetime {
-        &self.life
-    }
-
-    fn shut_down(&self) {
-        let hold = self.hold.lock().take();
-        match hold {
-            Some(InformerHold::Driver(stop)) => {
-                // An error means that the driver has ended, which is the goal.
-                let _ = stop.send(());
-            }
-            Some(InformerHold::Shared(used)) => {
-                // Subscribers see the end before the copy may stop, so that the shutdown is its reason.
-                self.last.send_modify(|last| *last = Some(used.state()));
-                drop(used);
-            }
-            None => {}
-        }
-    }
-
-    /// Adds the use of a shared copy to the request that feeds it.
-    pub(super) fn annotate(&self, request: String) -> String {
-        match &*self.hold.lock() {
-            Some(InformerHold::Shared(used)) => format!("{request} ({})", used.note()),
-            Some(InformerHold::Driver(_)) | None => request,
-        }
-    }
-}
-
-impl fmt::Debug for KeepAlive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeepAlive").field("end_reason", &self.life.end_reason()).finish_non_exhaustive()
-    }
 }
 
 impl<K> Informer<K> {
@@ -112,8 +30,7 @@ impl<K> Informer<K> {
     {
         let (source, progress, decoded) = used.parts();
         let objects = used.objects();
-        let keep_alive = KeepAlive::new(InformerHold::Shared(used), progress, objects);
-        Self::with_keep_alive(source, decoded, keep_alive)
+        Self::with_keep_alive(source, decoded, KeepAlive::new(used, progress, objects))
     }
 
     /// Takes the handle apart.
@@ -139,7 +56,7 @@ impl<K> Informer<K> {
     /// Returns the readiness of this informer without its type, to wait for several with [`ready_all`](crate::ready_all).
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        Readiness::new(Arc::clone(&self.keep_alive.objects), self.life().clone())
+        self.keep_alive.readiness().clone()
     }
 
     /// For alerts, and for the readiness of programs that must not act on an old state: true if the informer runs and heard
@@ -192,7 +109,7 @@ impl<K> Informer<K> {
         F: Future + Send + 'static,
     {
         let (informer, life) = (Arc::downgrade(&self.keep_alive), self.life().clone());
-        self.keep_alive.runtime.spawn(async move {
+        self.keep_alive.runtime().spawn(async move {
             tokio::select! {
                 _ = signal => {
                     if let Some(informer) = informer.upgrade() {

@@ -112,7 +112,7 @@ impl<K: DeserializeOwned> Translation<K> {
         }
     }
 
-    fn take(&mut self, event: std::result::Result<raw::Event, crate::Error>) {
+    fn take(&mut self, event: std::result::Result<raw::Event, crate::error::Error>) {
         match event {
             Ok(raw::Event::Init) => {
                 self.is_initial = true;

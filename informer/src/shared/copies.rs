@@ -21,12 +21,12 @@ use tokio::{
 
 use super::{derive::DerivedCopy, question::CopyQuestion};
 use crate::{
-    cluster::{DeclaredObjects, Readiness},
     decode::DecodedObjects,
     ended::EndReason,
-    informer::KeepAlive,
+    keep_alive::{InformerHold, KeepAlive},
     lifetime::Lifetime,
     progress::Progress,
+    readiness::{DeclaredObjects, Readiness},
     subscription::Source,
 };
 
@@ -39,15 +39,15 @@ pub(crate) struct SharedCopies {
 }
 
 /// The copies by what they hold.
-pub(super) type CopyTable = HashMap<CopyQuestion, Arc<SharedCopy>>;
+pub(crate) type CopyTable = HashMap<CopyQuestion, Arc<SharedCopy>>;
 
 /// A copy with any number of users, whatever type they decode its objects to.
 pub(crate) struct SharedCopy {
-    pub(super) question: CopyQuestion,
-    pub(super) origin: CopyOrigin,
-    pub(super) source: Source,
-    pub(super) progress: watch::Receiver<Progress>,
-    pub(super) decoders: Decoders,
+    pub(crate) question: CopyQuestion,
+    pub(crate) origin: CopyOrigin,
+    pub(crate) source: Source,
+    pub(crate) progress: watch::Receiver<Progress>,
+    pub(crate) decoders: Decoders,
     users: watch::Sender<CopyUsers>,
 }
 
@@ -59,7 +59,7 @@ struct CopyUsers {
 }
 
 /// Source of a shared copy's objects.
-pub(super) enum CopyOrigin {
+pub(crate) enum CopyOrigin {
     /// A watch of its own.
     Watch,
     /// A wider copy, whose objects are filtered.
@@ -71,7 +71,7 @@ pub(super) enum CopyOrigin {
 }
 
 /// Keeps a copy in step as long as it exists.
-pub(super) enum CopyFeed {
+pub(crate) enum CopyFeed {
     /// An informer with a task of its own, which its drop ends.
     Watch { _running: Arc<KeepAlive> },
     /// A store that follows other copies, in the copy's task.
@@ -80,22 +80,22 @@ pub(super) enum CopyFeed {
 
 /// The caches of decoded objects of one copy, by type. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Decoders {
+pub(crate) struct Decoders {
     by_type: Arc<Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
     undecodable: Arc<AtomicU64>,
 }
 
 /// One use of a shared copy. Its drop ends the use.
 pub(crate) struct CopyUse {
-    pub(super) copy: Arc<SharedCopy>,
+    pub(crate) copy: Arc<SharedCopy>,
 }
 
 impl SharedCopies {
-    pub(super) fn lock(&self) -> MutexGuard<'_, CopyTable> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CopyTable> {
         self.by_question.lock()
     }
 
-    pub(super) fn add_derived(&self, copy: &Arc<SharedCopy>) {
+    pub(crate) fn add_derived(&self, copy: &Arc<SharedCopy>) {
         let mut derived = self.derived.lock();
         derived.retain(|copy| copy.strong_count() > 0);
         derived.push(Arc::downgrade(copy));
@@ -122,7 +122,7 @@ impl SharedCopies {
     }
 
     /// Runs a copy until it has had no users for `grace`, or until `feed` ends.
-    pub(super) async fn keep(self: Arc<Self>, copy: Arc<SharedCopy>, grace: Duration, mut feed: CopyFeed) {
+    pub(crate) async fn keep(self: Arc<Self>, copy: Arc<SharedCopy>, grace: Duration, mut feed: CopyFeed) {
         tokio::select! { biased;
             () = self.unused(&copy, grace) => feed.ending(EndReason::Dropped),
             () = feed.run() => {}
@@ -179,7 +179,7 @@ fn remove(table: &mut CopyTable, copy: &Arc<SharedCopy>) {
 }
 
 impl SharedCopy {
-    pub(super) fn new(
+    pub(crate) fn new(
         question: CopyQuestion,
         origin: CopyOrigin,
         source: Source,
@@ -191,12 +191,12 @@ impl SharedCopy {
     }
 
     /// Returns false once the copy has ended: by a panic in its task, or with its runtime.
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.progress.borrow().ended.is_none()
     }
 
     /// Returns true if the copy follows the server by a watch, and its initial state is complete.
-    pub(super) fn is_watching(&self) -> bool {
+    pub(crate) fn is_watching(&self) -> bool {
         let progress = self.progress.borrow();
         progress.is_synced && !progress.is_polling && progress.ended.is_none()
     }
@@ -206,7 +206,7 @@ impl SharedCopy {
     }
 
     /// Returns true if a wider copy that others declared supplies some of the objects.
-    pub(super) fn is_filtered(&self) -> bool {
+    pub(crate) fn is_filtered(&self) -> bool {
         match &self.origin {
             CopyOrigin::Watch => false,
             CopyOrigin::Wider => true,
@@ -228,14 +228,14 @@ impl SharedCopy {
 
 impl Decoders {
     /// Creates the caches of a copy with the one of the informer that feeds it.
-    pub(super) fn of<K: Send + Sync + 'static>(first: Arc<DecodedObjects<K>>) -> Self {
+    pub(crate) fn of<K: Send + Sync + 'static>(first: Arc<DecodedObjects<K>>) -> Self {
         let undecodable = first.undecodable_count();
         let decoders = Self { by_type: Arc::default(), undecodable };
         decoders.by_type.lock().insert(TypeId::of::<K>(), first);
         decoders
     }
 
-    pub(super) fn get<K: Send + Sync + 'static>(&self) -> Arc<DecodedObjects<K>> {
+    pub(crate) fn get<K: Send + Sync + 'static>(&self) -> Arc<DecodedObjects<K>> {
         let new = || Arc::new(DecodedObjects::<K>::counting(Arc::clone(&self.undecodable)));
         let known = {
             let mut by_type = self.by_type.lock();
@@ -248,7 +248,7 @@ impl Decoders {
 
 impl CopyUse {
     /// Adds a user. Call it under the registry's lock, or before the copy's task runs.
-    pub(super) fn new(copy: &Arc<SharedCopy>) -> Self {
+    pub(crate) fn new(copy: &Arc<SharedCopy>) -> Self {
         copy.users.send_modify(|users| users.count += 1);
         Self { copy: Arc::clone(copy) }
     }
@@ -262,19 +262,20 @@ impl CopyUse {
         (source.clone(), progress.clone(), decoders.get())
     }
 
-    /// The copy's current state.
-    pub(crate) fn state(&self) -> Snapshot {
-        self.copy.source.now.borrow().clone()
-    }
-
     /// Description of the copy's objects.
     pub(crate) fn objects(&self) -> Arc<DeclaredObjects> {
         self.copy.objects()
     }
+}
 
-    /// Describes the use, to be shown behind the copy's request.
-    pub(crate) fn note(&self) -> String {
-        self.copy.note()
+impl InformerHold for CopyUse {
+    fn shut_down(self: Box<Self>, last: &watch::Sender<Option<Snapshot>>) {
+        // Subscribers see the end before the drop may stop the copy, so that the shutdown is its reason.
+        last.send_modify(|last| *last = Some(self.copy.source.now.borrow().clone()));
+    }
+
+    fn note(&self) -> Option<String> {
+        Some(self.copy.note())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A copy derived from others, which it uses as long as it exists.
-pub(super) struct DerivedCopy {
+pub(crate) struct DerivedCopy {
     // Dropped first: the reason of the end is readable before the drop of `now` ends subscriptions.
     progress: Outlet,
     now: watch::Sender<Snapshot>,
@@ -30,7 +30,7 @@ type SourceChanges = stream::SelectAll<BoxStream<'static, (usize, bool)>>;
 
 impl DerivedCopy {
     /// Creates a copy of the objects of `sources` that pass `filter`, and what its readers need.
-    pub(super) fn new(
+    pub(crate) fn new(
         sources: Vec<CopyUse>,
         filter: EntryFilter,
         indexes: Vec<IndexFn>,
@@ -46,7 +46,7 @@ impl DerivedCopy {
     }
 
     /// Follows the sources until one of them ends.
-    pub(super) async fn run(&mut self) {
+    pub(crate) async fn run(&mut self) {
         let mut changes = self.changes();
         while let Some((at, is_alive)) = changes.next().await {
             self.follow(at);
@@ -58,7 +58,7 @@ impl DerivedCopy {
     }
 
     /// Sets the reason that the drop publishes.
-    pub(super) const fn ending(&mut self, reason: EndReason) {
+    pub(crate) const fn ending(&mut self, reason: EndReason) {
         self.progress.ending(reason);
     }
 

@@ -11,67 +11,52 @@ use informer_core::{
 };
 
 use crate::{
-    cluster::{DeclaredObjects, name_of},
-    declaration::Declaration,
-    informer::Representation,
+    readiness::{DeclaredObjects, name_of},
+    representation::Representation,
 };
 
 /// All settings that decide which objects a copy holds, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CopyQuestion {
-    group_version_path: String,
-    plural: String,
+    pub(crate) group_version_path: String,
+    pub(crate) plural: String,
     /// Empty for all namespaces.
-    pub(super) namespaces: BTreeSet<String>,
-    labels: label::Selector,
-    fields: field::Selector,
-    drop_paths: BTreeSet<String>,
-    object_bytes_max: usize,
+    pub(crate) namespaces: BTreeSet<String>,
+    pub(crate) labels: label::Selector,
+    pub(crate) fields: field::Selector,
+    pub(crate) drop_paths: BTreeSet<String>,
+    pub(crate) object_bytes_max: usize,
     /// Transforms in their order.
-    transforms: Vec<NamedTransform>,
-    form: StoredForm,
+    pub(crate) transforms: Vec<NamedTransform>,
+    pub(crate) form: StoredForm,
 }
 
 /// A transform by its name and the type to which it decodes objects. Equal ones are taken for the same function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct NamedTransform {
-    pub(super) name: String,
-    pub(super) of: TypeId,
+pub(crate) struct NamedTransform {
+    pub(crate) name: String,
+    pub(crate) of: TypeId,
 }
 
 /// The form in which objects are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub(super) struct StoredForm {
-    pub(super) is_metadata: bool,
-    pub(super) representation: Representation,
+pub(crate) struct StoredForm {
+    pub(crate) is_metadata: bool,
+    pub(crate) representation: Representation,
     /// The type whose values are stored, if objects are stored decoded.
-    pub(super) decoded_to: Option<TypeId>,
-    pub(super) linger: Option<Duration>,
+    pub(crate) decoded_to: Option<TypeId>,
+    pub(crate) linger: Option<Duration>,
 }
 
 impl CopyQuestion {
-    pub(super) fn new(declared: &Declaration, transforms: Vec<NamedTransform>, form: StoredForm) -> Self {
-        Self {
-            group_version_path: declared.of.group_version_path.clone(),
-            plural: declared.of.plural.clone(),
-            namespaces: declared.namespaces.clone(),
-            labels: declared.labels.clone(),
-            fields: declared.fields.clone(),
-            drop_paths: declared.config.drop_paths.iter().cloned().collect(),
-            object_bytes_max: declared.config.object_bytes_max,
-            transforms,
-            form,
-        }
-    }
-
     /// The question about one namespace of several.
-    pub(super) fn within(&self, namespace: &str) -> Self {
+    pub(crate) fn within(&self, namespace: &str) -> Self {
         Self { namespaces: BTreeSet::from([namespace.to_owned()]), ..self.clone() }
     }
 
     /// Returns the filter that answers `self` from a copy of `wider`; `None` if the copy may lack an object or a field
     /// that the answer needs.
-    pub(super) fn filter_of(&self, wider: &Self) -> Option<EntryFilter> {
+    pub(crate) fn filter_of(&self, wider: &Self) -> Option<EntryFilter> {
         let is_alike = self.group_version_path == wider.group_version_path
             && self.plural == wider.plural
             && self.drop_paths == wider.drop_paths

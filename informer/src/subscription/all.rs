@@ -22,7 +22,7 @@ use super::{
     source::{SavedTarget, Source, Wait},
     telling::{DeliveryTarget, Teller},
 };
-use crate::{decode::DecodedObjects, ended::EndReason, informer::KeepAlive};
+use crate::{decode::DecodedObjects, ended::EndReason, keep_alive::KeepAlive};
 
 /// Every change of an informer, in order: first the objects present, then one event per change.
 ///

@@ -3,9 +3,9 @@
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
+use informer_core::Resource;
 use tokio::time::timeout;
 
-use super::Cluster;
 use crate::{
     error::{NotReady, Ready},
     lifetime::Lifetime,
@@ -31,7 +31,7 @@ pub(crate) struct DeclaredObjects {
 }
 
 /// Waits until all of these informers are ready: `ready_all([pods.readiness(), nodes.readiness()], deadline)`. For all
-/// informers of a cluster, see [`Cluster::ready_all`].
+/// informers of a cluster, see [`Cluster::ready_all`](crate::Cluster::ready_all).
 ///
 /// Cancel safe. Cost: one wake-up of the caller for each informer.
 ///
@@ -48,35 +48,13 @@ pub async fn ready_all(
     unready(&informers)
 }
 
-impl Cluster {
-    /// Waits until every informer of this cluster that runs now is ready, [shared](Self::shared) ones included. Like
-    /// [`Informer::ready`](crate::Informer::ready), once for a whole program: start all, then wait. Does not wait for
-    /// informers that have ended or start later, nor for raw streams. For some of the informers, see [`ready_all`].
-    ///
-    /// Cancel safe. Cost: one wake-up of the caller for each informer.
-    ///
-    /// # Errors
-    /// [`InformersNotReady`], as of [`ready_all`]. Of shared copies it names those with a watch of their own, which the
-    /// filtered and the merged ones follow.
-    pub async fn ready_all(&self, deadline: Duration) -> Result<(), InformersNotReady> {
-        let (watching, derived) = (self.running().readiness(), self.copies().derived());
-        let all = async {
-            all_ready(&watching).await?;
-            all_ready(&derived).await
-        };
-        // As in the function.
-        let _ = timeout(deadline, all).await;
-        unready(&watching)?;
-        unready(&derived)
-    }
-}
-
 /// Waits until all are ready, or one of them cannot become ready.
-async fn all_ready(informers: &[Readiness]) -> Result<(), NotReady> {
+pub(crate) async fn all_ready(informers: &[Readiness]) -> Result<(), NotReady> {
     try_join_all(informers.iter().map(|informer| informer.ready(Duration::MAX))).await.map(drop)
 }
 
-fn unready(informers: &[Readiness]) -> Result<(), InformersNotReady> {
+/// Returns an error that names the informers that are not ready.
+pub(crate) fn unready(informers: &[Readiness]) -> Result<(), InformersNotReady> {
     let unready: Vec<UnreadyInformer> = informers.iter().filter_map(Readiness::unready).collect();
     if unready.is_empty() { Ok(()) } else { Err(InformersNotReady { unready, started: informers.len() }) }
 }
@@ -84,6 +62,10 @@ fn unready(informers: &[Readiness]) -> Result<(), InformersNotReady> {
 impl Readiness {
     pub(crate) const fn new(objects: Arc<DeclaredObjects>, life: Lifetime) -> Self {
         Self { objects, life }
+    }
+
+    pub(crate) const fn life(&self) -> &Lifetime {
+        &self.life
     }
 
     /// Waits until the informer is ready; see [`Informer::ready`](crate::Informer::ready).
@@ -105,6 +87,26 @@ impl Readiness {
         let reason = self.life.readiness().err()?;
         let DeclaredObjects { resource, namespaces, labels, fields } = (*self.objects).clone();
         Some(UnreadyInformer { resource, namespaces, labels, fields, reason })
+    }
+}
+
+impl From<&Resource> for DeclaredObjects {
+    fn from(resource: &Resource) -> Self {
+        Self {
+            resource: name_of(&resource.group_version_path, &resource.plural),
+            namespaces: resource.namespace.iter().cloned().collect(),
+            labels: resource.labels.clone(),
+            fields: resource.fields.clone(),
+        }
+    }
+}
+
+/// Name of a resource type for logs and labels.
+pub(crate) fn name_of(group_version_path: &str, plural: &str) -> String {
+    let group_version = group_version_path.strip_prefix("/apis/");
+    match group_version.and_then(|path| path.split_once('/')) {
+        Some((group, _)) => format!("{plural}.{group}"),
+        None => plural.to_owned(),
     }
 }
 
