@@ -65,9 +65,9 @@ async fn write(
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = commit::read(app, &place).await?;
         let changed = change(&scale::read(paths, &current.object))?;
-        let wanted = scale::wanted(&place, &current.object, &changed)?;
+        let replicas = scale::requested_replicas(&place, &current.object, &changed)?;
         let mut object = current.object.clone();
-        scale::put(&mut object, &paths.spec_replicas, wanted.into());
+        scale::put(&mut object, &paths.spec_replicas, replicas.into());
         // A retry must build a new object from the new version.
         let again = || Err(place.modified());
         let change = RequestedChange::Replace(SentObject::new(object, &again));

@@ -73,7 +73,7 @@ impl AppliedConfiguration {
     pub fn read(
         place: &WriteTarget<'_>,
         body: &[u8],
-        asked: PatchOptions,
+        requested: PatchOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Status> {
         let mut duplicates = false;
@@ -104,7 +104,7 @@ impl AppliedConfiguration {
         metadata::check_shape(&config).map_err(Status::bad_request)?;
         if duplicates {
             let complaints = validation::complaints(encoding(body), body, &[], true);
-            match asked.options.validation {
+            match requested.options.validation {
                 FieldValidation::Ignore => {}
                 FieldValidation::Warn => warnings.extend(complaints),
                 FieldValidation::Strict => {
@@ -117,7 +117,7 @@ impl AppliedConfiguration {
             metadata::metadata_mut(&mut config).insert("name".to_owned(), "".into());
         }
         let subresource = restrict(place, &mut config, &mut fields);
-        Ok(Self { manager: asked.manager, force: asked.force, config, fields, subresource })
+        Ok(Self { manager: requested.manager, force: requested.force, config, fields, subresource })
     }
 
     fn owner<'a>(&'a self, ty: &'a ResourceType) -> ManagerIdentity<'a> {
@@ -153,10 +153,10 @@ impl AppliedConfiguration {
         let mut owned = Ownership::of(stored, self.owner(ty));
         let mut merged = merge::merge(stored.clone(), &self.config, &shape);
         owned.take_over(&merge::changed(stored, &merged, &shape, &self.fields), self.force)?;
-        let mut kept = owned.others();
-        kept.add(&self.fields);
+        let mut retained = owned.others();
+        retained.add(&self.fields);
         let last = owned.last();
-        merge::remove(&mut merged, &shape, &last, &kept);
+        merge::remove(&mut merged, &shape, &last, &retained);
         let unchanged = last == self.fields && merged == *stored;
         if !unchanged {
             put_entries(&mut merged, owned.with(&self.fields, now));
@@ -207,8 +207,8 @@ fn decode(body: &[u8], duplicates: &mut bool) -> Result<Object, Status> {
 }
 
 fn check_type(ty: &ResourceType, config: &Object) -> Result<(), Status> {
-    let said = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (said("apiVersion"), said("kind"));
+    let declared = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (declared("apiVersion"), declared("kind"));
     if api_version == ty.api_version() && kind == ty.kind {
         return Ok(());
     }
@@ -276,12 +276,12 @@ fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet)
             ""
         }
         Part::Status => {
-            let kept = place.part.kept_metadata(place.ty);
+            let retained = place.part.retained_metadata(place.ty);
             if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
-                metadata.retain(|name, _| !kept.contains(&name.as_str()));
+                metadata.retain(|name, _| !retained.contains(&name.as_str()));
             }
             if let Some(metadata) = fields.inside.get_mut("f:metadata") {
-                metadata.inside.retain(|step, _| !kept.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
+                metadata.inside.retain(|step, _| !retained.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
             }
             fields.inside.retain(|step, _| matches!(step.as_str(), "f:metadata" | "f:status"));
             config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));

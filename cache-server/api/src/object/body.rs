@@ -176,7 +176,7 @@ pub fn read_valid(
     }
     if validation != FieldValidation::Ignore && (duplicates || !found.unknown.is_empty()) {
         let complaints = validation::complaints(encoding, body, &found.unknown, duplicates);
-        validation::judge(validation, complaints, warnings).map_err(|error| refuse(&error))?;
+        validation::report(validation, complaints, warnings).map_err(|error| refuse(&error))?;
     }
     Ok(object)
 }
@@ -227,9 +227,9 @@ fn document(ty: &ResourceType, encoding: Encoding, body: &[u8], duplicates: &mut
 /// # Errors
 /// 400 with Kubernetes' messages.
 fn check_type(registry: &Registry, ty: &ResourceType, object: &Object) -> Result<(), Status> {
-    let said = |member: &str| text(object, member).map_err(|error| unrecognized(ty, &error));
-    let api_version = said("apiVersion")?.unwrap_or_else(|| ty.api_version());
-    let kind = said("kind")?.unwrap_or(&ty.kind);
+    let declared = |member: &str| text(object, member).map_err(|error| unrecognized(ty, &error));
+    let api_version = declared("apiVersion")?.unwrap_or_else(|| ty.api_version());
+    let kind = declared("kind")?.unwrap_or(&ty.kind);
     if api_version == ty.api_version() && kind == ty.kind {
         return Ok(());
     }

@@ -61,9 +61,9 @@ fn expect_text(value: Option<&Value>, member: &str) -> Result<(), String> {
     }
 }
 
-fn mistyped(value: &Value, member: &str, wanted: &str) -> String {
+fn mistyped(value: &Value, member: &str, expected: &str) -> String {
     let field = if member == "metadata" { ".metadata".to_owned() } else { format!("ObjectMeta.metadata.{member}") };
-    format!("json: cannot unmarshal {} into Go struct field {field} of type {wanted}", json_type(value))
+    format!("json: cannot unmarshal {} into Go struct field {field} of type {expected}", json_type(value))
 }
 
 /// Returns a string member of metadata; empty if absent.
@@ -116,8 +116,8 @@ fn put(metadata: &mut Object, member: &str, value: &str) {
 /// # Errors
 /// 400 if the object names another namespace.
 pub fn match_namespace(ty: &ResourceType, namespace: &str, object: &mut Object) -> Result<(), Status> {
-    let said = text(object, "namespace");
-    if ty.namespaced && !said.is_empty() && said != namespace {
+    let declared = text(object, "namespace");
+    if ty.namespaced && !declared.is_empty() && declared != namespace {
         return Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -243,7 +243,7 @@ const OWNED: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReference
 
 impl Part {
     /// Returns the metadata members that a request for this part cannot change, besides those that the server owns.
-    pub fn kept_metadata(self, ty: &ResourceType) -> &'static [&'static str] {
+    pub fn retained_metadata(self, ty: &ResourceType) -> &'static [&'static str] {
         match (self, ty.status_metadata) {
             (Self::Main, _) => &[],
             (Self::Status, StatusMetadata::Stays) => &OWNED,
@@ -290,11 +290,11 @@ fn with_status(ty: &ResourceType, stored: &Object, sent: &mut Object) -> Object 
     carry(sent, &mut next, "status");
     match ty.status_metadata {
         StatusMetadata::Stays => carry(metadata_mut(sent), metadata_mut(&mut next), "managedFields"),
-        StatusMetadata::WrittenBut(kept) => {
+        StatusMetadata::WrittenBut(retained) => {
             let before = metadata_mut(&mut next).clone();
             carry(sent, &mut next, "metadata");
             let metadata = metadata_mut(&mut next);
-            kept.iter().for_each(|member| keep(&before, metadata, member));
+            retained.iter().for_each(|member| keep(&before, metadata, member));
         }
     }
     next

@@ -84,13 +84,13 @@ impl Options {
             causes.push(cause);
             false
         });
-        let asked = first(query, "fieldValidation").unwrap_or_default();
-        let validation = match asked {
+        let requested = first(query, "fieldValidation").unwrap_or_default();
+        let validation = match requested {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             "" | "Warn" => FieldValidation::Warn,
             _ => {
-                causes.push(StatusCause::not_supported("fieldValidation", asked, &VALIDATIONS));
+                causes.push(StatusCause::not_supported("fieldValidation", requested, &VALIDATIONS));
                 FieldValidation::Warn
             }
         };
@@ -116,7 +116,7 @@ impl PatchOptions {
         if !causes.is_empty() {
             return Err(Status::invalid_options("PatchOptions", causes));
         }
-        let force = force.is_some_and(|said| said != "0" && !said.eq_ignore_ascii_case("false"));
+        let force = force.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"));
         Ok(Self { options, manager: manager.to_owned(), force })
     }
 }
@@ -143,13 +143,13 @@ fn check_manager(manager: &str, causes: &mut Vec<StatusCause>) {
     }
 }
 
-fn read_dry_run(asked: &[&str]) -> Result<bool, StatusCause> {
-    if asked.iter().any(|value| *value != "All") {
-        let asked = asked.iter().map(|value| quote(value)).collect::<Vec<_>>().join(",");
-        let text = format!("Unsupported value: [{asked}]: supported values: \"All\"");
+fn read_dry_run(requested: &[&str]) -> Result<bool, StatusCause> {
+    if requested.iter().any(|value| *value != "All") {
+        let requested = requested.iter().map(|value| quote(value)).collect::<Vec<_>>().join(",");
+        let text = format!("Unsupported value: [{requested}]: supported values: \"All\"");
         return Err(StatusCause::new(CauseReason::FieldValueNotSupported, "dryRun", &text));
     }
-    Ok(!asked.is_empty())
+    Ok(!requested.is_empty())
 }
 
 /// Propagation policies, in the order of error messages. All have the same effect, as there is no garbage collector.
@@ -162,12 +162,12 @@ impl DeleteOptions {
     /// 415 and 400 for a body that is no `DeleteOptions`, 400 for a query that cannot be parsed; 422 for unknown values
     /// and for conflicting options about dependents.
     pub fn read(request: &WriteRequest<'_>) -> Result<Self, Status> {
-        let said = if request.body.is_empty() {
+        let options = if request.body.is_empty() {
             RawDeleteOptions::in_query(request.query)?
         } else {
             RawDeleteOptions::in_body(request)?
         };
-        said.check()
+        options.check()
     }
 }
 
@@ -354,25 +354,25 @@ mod tests {
         );
         assert_eq!(read(&[], r#"{"dryRun":["All"]}"#), Ok(dry));
         let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}"#;
-        let asked =
+        let expected =
             DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()), ..DeleteOptions::default() };
-        assert_eq!(read(&[("dryRun", "All")], body), Ok(asked.clone()));
-        assert_eq!(read(&[("uid", "u"), ("resourceVersion", "7")], ""), Ok(asked));
+        assert_eq!(read(&[("dryRun", "All")], body), Ok(expected.clone()));
+        assert_eq!(read(&[("uid", "u"), ("resourceVersion", "7")], ""), Ok(expected));
     }
 
     #[test]
     fn grace_and_dependents_are_read_from_both() {
-        let asked = |grace_seconds, orphan_dependents: Option<bool>| {
+        let expected = |grace_seconds, orphan_dependents: Option<bool>| {
             let says_policy = orphan_dependents.is_some();
             Ok(DeleteOptions { grace_seconds, orphan_dependents, says_policy, ..DeleteOptions::default() })
         };
-        assert_eq!(read(&[("gracePeriodSeconds", "5")], ""), asked(Some(5), None));
-        assert_eq!(read(&[("gracePeriodSeconds", "-5")], ""), asked(Some(1), None));
+        assert_eq!(read(&[("gracePeriodSeconds", "5")], ""), expected(Some(5), None));
+        assert_eq!(read(&[("gracePeriodSeconds", "-5")], ""), expected(Some(1), None));
         for (text, orphans) in [("", true), ("true", true), ("0", false), ("False", false)] {
-            assert_eq!(read(&[("orphanDependents", text)], ""), asked(None, Some(orphans)), "{text}");
+            assert_eq!(read(&[("orphanDependents", text)], ""), expected(None, Some(orphans)), "{text}");
         }
         let body = r#"{"gracePeriodSeconds":0,"orphanDependents":false,"propagationPolicy":null}"#;
-        assert_eq!(read(&[("gracePeriodSeconds", "5")], body), asked(Some(0), Some(false)));
+        assert_eq!(read(&[("gracePeriodSeconds", "5")], body), expected(Some(0), Some(false)));
     }
 
     #[test]

@@ -91,9 +91,9 @@ impl Patch {
             malformed(patch_type, validation, &text)
         })?;
         let malformed = |text: &str| malformed(patch_type, validation, text);
-        let mistyped = |value: &Value, wanted: &str| {
+        let mistyped = |value: &Value, expected: &str| {
             let found = go::json_type(value);
-            malformed(&format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
+            malformed(&format!("json: cannot unmarshal {found} into Go value of type {expected}"))
         };
         let mut complaints =
             if duplicates { validation::complaints(Encoding::Json, body, &[], true) } else { Vec::new() };
@@ -131,13 +131,13 @@ impl Patch {
     pub fn apply(&self, ty: &ResourceType, object: &Object) -> Result<Object, Status> {
         let shape = if matches!(self.how, PatchKind::Strategic(_)) { schemas::of(ty) } else { None };
         let mut object = self.edit(object, shape.as_ref())?;
-        for (member, wanted) in [("kind", ty.kind.as_str()), ("apiVersion", ty.api_version())] {
+        for (member, expected) in [("kind", ty.kind.as_str()), ("apiVersion", ty.api_version())] {
             // Bodies may omit the member, so a patch may remove it; strategic merge patches cannot change it.
             let found = object.entry(member).or_insert(Value::Null);
             if found.is_null() || shape.is_some() {
-                *found = wanted.into();
+                *found = expected.into();
             }
-            if found != wanted {
+            if found != expected {
                 return Err(undecodable("the kind or apiVersion of the object changed"));
             }
         }

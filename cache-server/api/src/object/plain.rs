@@ -47,11 +47,11 @@ impl<'a> PlainObject<'a> {
 
     /// Returns true if the object has the kind and the apiVersion of `ty`, or none.
     fn is_of(&self, ty: &ResourceType) -> bool {
-        let mut wanted = [("kind", &*ty.kind), ("apiVersion", ty.api_version())].into_iter();
-        wanted.all(|(member, wanted)| {
+        let mut expected = [("kind", &*ty.kind), ("apiVersion", ty.api_version())].into_iter();
+        expected.all(|(member, expected)| {
             let mut found = self.members().filter(|(name, _)| *name == member);
             found.all(|(_, value)| {
-                value.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) == Some(wanted.as_bytes())
+                value.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) == Some(expected.as_bytes())
             })
         })
     }
@@ -67,9 +67,9 @@ impl<'a> PlainObject<'a> {
         if target.part != Part::Main || !stored.is_normal() {
             return None;
         }
-        let kept = PlainScan::of_object(stored.metadata_text(), None)?;
-        let (kept, sent) = (values(&kept.members, &kept.text), values(&self.0.metadata, &self.0.text));
-        let metadata = metadata_of_successor(kept, sent)?;
+        let retained = PlainScan::of_object(stored.metadata_text(), None)?;
+        let (retained, sent) = (values(&retained.members, &retained.text), values(&self.0.metadata, &self.0.text));
+        let metadata = metadata_of_successor(retained, sent)?;
         let draft = Draft::of_members(&target.ty.schema, self.members(), metadata.iter().copied()).ok()?;
         Some(draft.normal())
     }
@@ -101,13 +101,13 @@ fn metadata_of_successor<'t>(
     }
     for (name, value) in sent {
         if KEPT.contains(&name) {
-            let (_, kept) = stored.clone().find(|(found, _)| *found == name)?;
+            let (_, before) = stored.clone().find(|(found, _)| *found == name)?;
             let is_ignored = match name {
                 "creationTimestamp" | "generation" => true,
                 "namespace" | "uid" => value == b"\"\"",
                 _ => false,
             };
-            if !is_ignored && value != kept {
+            if !is_ignored && value != before {
                 return None;
             }
             continue;

@@ -75,14 +75,14 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
     if envelope.is_empty() {
         return Err(unrecognized("empty body"));
     }
-    let (mut said, raw) = open(envelope).map_err(|error| unrecognized(&error.to_string()))?;
-    for (said, expected) in [(&mut said.api_version, api_version), (&mut said.kind, kind)] {
-        if said.is_empty() {
-            expected.clone_into(said);
+    let (mut type_meta, raw) = open(envelope).map_err(|error| unrecognized(&error.to_string()))?;
+    for (declared, expected) in [(&mut type_meta.api_version, api_version), (&mut type_meta.kind, kind)] {
+        if declared.is_empty() {
+            expected.clone_into(declared);
         }
     }
     let mut object = Object::new();
-    if let Some(message) = definition(&said).and_then(table::find) {
+    if let Some(message) = definition(&type_meta).and_then(table::find) {
         message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
             ProtobufError::TooHeavy(error) => ProtobufRefusal::TooHeavy(error),
             error @ (ProtobufError::UnexpectedEof
@@ -94,22 +94,22 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
             | ProtobufError::WrongWireType(..)
             | ProtobufError::TooDeep(_)
             | ProtobufError::Value(_)) => ProtobufRefusal::Broken {
-                version: said.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
-                kind: said.kind.clone(),
+                version: type_meta.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
+                kind: type_meta.kind.clone(),
                 error: error.to_string(),
             },
         })?;
     }
-    object.insert("apiVersion".to_owned(), Value::String(said.api_version));
-    object.insert("kind".to_owned(), Value::String(said.kind));
+    object.insert("apiVersion".to_owned(), Value::String(type_meta.api_version));
+    object.insert("kind".to_owned(), Value::String(type_meta.kind));
     Ok(object)
 }
 
 /// Returns the JSON of an object of `ty`. Returns `None` for any other body: [`read`] tells what it is, or the error.
 pub(crate) fn read_text(body: &[u8], ty: &ResourceType) -> Option<Vec<u8>> {
     let message = open_stored(body)?.ok()?;
-    let is_said = |said: &str, wanted: &str| said.is_empty() || said == wanted;
-    let is_of_type = is_said(&message.api_version, ty.api_version()) && is_said(&message.kind, &ty.kind);
+    let agrees = |declared: &str, expected: &str| declared.is_empty() || declared == expected;
+    let is_of_type = agrees(&message.api_version, ty.api_version()) && agrees(&message.kind, &ty.kind);
     if is_of_type && reads(ty) { message.json(ty).ok() } else { None }
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct StoredMessage<'a> {
 /// Decodes the envelope of a stored value; `None` if it is not protobuf.
 pub(crate) fn open_stored(value: &[u8]) -> Option<Result<StoredMessage<'_>, ProtobufError>> {
     let opened = open(value.strip_prefix(PREFIX)?);
-    Some(opened.map(|(said, raw)| StoredMessage { api_version: said.api_version, kind: said.kind, raw }))
+    Some(opened.map(|(type_meta, raw)| StoredMessage { api_version: type_meta.api_version, kind: type_meta.kind, raw }))
 }
 
 impl StoredMessage<'_> {
@@ -172,14 +172,14 @@ pub(crate) fn read_options(body: &[u8]) -> Result<Value, String> {
 }
 
 /// Returns the schema definition of a kind. DeleteOptions belong to every group.
-fn definition(said: &EnvelopeType) -> Option<&'static str> {
-    let api_version = if said.kind == "DeleteOptions" { "v1" } else { &said.api_version };
-    crate::schemas::definition(api_version, &said.kind)
+fn definition(type_meta: &EnvelopeType) -> Option<&'static str> {
+    let api_version = if type_meta.kind == "DeleteOptions" { "v1" } else { &type_meta.api_version };
+    crate::schemas::definition(api_version, &type_meta.kind)
 }
 
 /// Decodes an envelope: the type and the bytes of the object.
 fn open(envelope: &[u8]) -> Result<(EnvelopeType, &[u8]), ProtobufError> {
-    let (mut said, mut raw): (_, &[u8]) = (EnvelopeType::default(), &[]);
+    let (mut type_meta, mut raw): (_, &[u8]) = (EnvelopeType::default(), &[]);
     let mut reader = wire::MessageReader::new("Unknown", envelope);
     while let Some((number, piece)) = reader.next()? {
         match number {
@@ -187,8 +187,8 @@ fn open(envelope: &[u8]) -> Result<(EnvelopeType, &[u8]), ProtobufError> {
                 let mut reader = wire::MessageReader::new("TypeMeta", piece.bytes("TypeMeta")?);
                 while let Some((number, piece)) = reader.next()? {
                     match number {
-                        1 => said.api_version = piece.text("APIVersion")?,
-                        2 => said.kind = piece.text("Kind")?,
+                        1 => type_meta.api_version = piece.text("APIVersion")?,
+                        2 => type_meta.kind = piece.text("Kind")?,
                         _ => {}
                     }
                 }
@@ -197,7 +197,7 @@ fn open(envelope: &[u8]) -> Result<(EnvelopeType, &[u8]), ProtobufError> {
             _ => {}
         }
     }
-    Ok((said, raw))
+    Ok((type_meta, raw))
 }
 
 #[cfg(test)]
@@ -220,8 +220,8 @@ mod tests {
     }
 
     fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
-        let said = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
-        [PREFIX, &field(1, &said), &field(2, raw)].concat()
+        let type_meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [PREFIX, &field(1, &type_meta), &field(2, raw)].concat()
     }
 
     fn value(body: &[u8]) -> Value {

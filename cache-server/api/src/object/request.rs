@@ -85,16 +85,16 @@ impl WriteTarget<'_> {
 
     /// Checks that the object's name equals the name in the path.
     pub fn match_name(&self, object: &Object) -> Result<(), Status> {
-        let said = metadata::text(object, "name");
-        if said.is_empty() {
+        let declared = metadata::text(object, "name");
+        if declared.is_empty() {
             return Err(Status::bad_request(format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be provided",
                 self.name
             )));
         }
-        if said != self.name {
+        if declared != self.name {
             return Err(Status::bad_request(format!(
-                "the name of the object ({said}) does not match the name on the URL ({})",
+                "the name of the object ({declared}) does not match the name on the URL ({})",
                 self.name
             )));
         }

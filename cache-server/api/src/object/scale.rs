@@ -42,8 +42,8 @@ pub fn read(paths: &Scale, object: &Object) -> Object {
     }
     let number = |path: &str| at(object, path).and_then(Value::as_i64);
     // kube-apiserver defaults the replicas of built-in types on creation.
-    let wanted = number(&paths.spec_replicas).unwrap_or(1);
-    let spec = if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) };
+    let replicas = number(&paths.spec_replicas).unwrap_or(1);
+    let spec = if replicas == 0 { json!({}) } else { json!({ "replicas": replicas }) };
     let mut status = json!({ "replicas": number(&paths.status_replicas).unwrap_or_default() });
     let selector = selector(&paths.selector, object);
     if !selector.is_empty() {
@@ -56,8 +56,8 @@ pub fn read(paths: &Scale, object: &Object) -> Object {
     }
 }
 
-/// Returns the wanted replicas of a changed Scale, after checking that it is a Scale of this object at this version.
-pub fn wanted(place: &WriteTarget<'_>, stored: &Object, scale: &Object) -> Result<i64, Status> {
+/// Returns the requested replicas of a changed Scale, after checking that it is a Scale of this object at this version.
+pub fn requested_replicas(place: &WriteTarget<'_>, stored: &Object, scale: &Object) -> Result<i64, Status> {
     metadata::match_namespace(place.ty, place.namespace, &mut scale.clone())?;
     place.match_name(scale)?;
     let (uid, version) = (metadata::text(scale, "uid"), metadata::text(scale, "resourceVersion"));
@@ -72,18 +72,18 @@ pub fn wanted(place: &WriteTarget<'_>, stored: &Object, scale: &Object) -> Resul
     }
     let replicas = scale.get("spec").and_then(|spec| spec.get("replicas")).unwrap_or(&Value::Null);
     let number = if replicas.is_null() { Some(0) } else { replicas.as_i64() };
-    let wanted = number.filter(|&number| i32::try_from(number).is_ok()).ok_or_else(|| {
+    let replicas = number.filter(|&number| i32::try_from(number).is_ok()).ok_or_else(|| {
         let found = go::json_type(replicas);
         cannot_be_handled(&format!(
             "json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"
         ))
     })?;
-    if wanted < 0 {
+    if replicas < 0 {
         let why = "must be greater than or equal to 0";
-        let cause = StatusCause::invalid("spec.replicas", &wanted.to_string(), why);
+        let cause = StatusCause::invalid("spec.replicas", &replicas.to_string(), why);
         return Err(Status::invalid("autoscaling", KIND, place.name, vec![cause]));
     }
-    Ok(wanted)
+    Ok(replicas)
 }
 
 /// Reads the Scale that a PUT sends.
@@ -97,7 +97,7 @@ pub fn read_sent(request: &WriteRequest<'_>) -> Result<Object, Status> {
     let encoding = Encoding::of(request.ty, request.content_type)?;
     let value = encoding.decode(request.body).map_err(|error| unrecognized(&error))?;
     let Value::Object(sent) = value else { return Err(unrecognized("couldn't get version/kind")) };
-    let is = |member: &str, wanted: &str| sent.get(member).is_none_or(|said| said == wanted);
+    let is = |member: &str, expected: &str| sent.get(member).is_none_or(|declared| declared == expected);
     if !is("kind", KIND) || !is("apiVersion", API_VERSION) {
         return Err(cannot_be_handled("another kind or version"));
     }

@@ -56,8 +56,8 @@ enum Directive {
 }
 
 /// Parses `$patch`; absent means merge.
-fn directive(said: Option<&Value>) -> Result<Directive, PatchRefusal> {
-    match said {
+fn directive(directive: Option<&Value>) -> Result<Directive, PatchRefusal> {
+    match directive {
         None => Ok(Directive::Merge),
         Some(Value::String(word)) if word == "merge" => Ok(Directive::Merge),
         Some(Value::String(word)) if word == "replace" => Ok(Directive::Replace),
@@ -77,8 +77,8 @@ fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&ValueShap
     let deletions = take_lists(&mut patch, DELETE_FROM, "invalid patch format of primitive list")?;
     for (name, order) in orders {
         let inner = member(shape, &name);
-        let wanted = patch.remove(&name);
-        set_order(&mut object, &name, wanted, order, inner.as_ref())?;
+        let requested = patch.remove(&name);
+        set_order(&mut object, &name, requested, order, inner.as_ref())?;
     }
     for (name, value) in patch {
         let inner = member(shape, &name);
@@ -200,7 +200,7 @@ fn set_order(
 /// deletion.
 fn bare(value: Value) -> Option<Value> {
     match value {
-        Value::Object(object) if object.get(PATCH).is_some_and(|said| said == "delete") => None,
+        Value::Object(object) if object.get(PATCH).is_some_and(|directive| directive == "delete") => None,
         Value::Object(object) => Some(Value::Object(bare_object(object))),
         Value::Array(items) => Some(Value::Array(bare_list(items))),
         scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Some(scalar),

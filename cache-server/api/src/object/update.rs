@@ -101,7 +101,7 @@ pub fn plan(
             }
             let unknown = found.unknown.iter().map(|path| validation::unknown_field(path));
             let complaints = patch.complaints().iter().cloned().chain(unknown).collect();
-            validation::judge(options.validation, complaints, warnings).map_err(|error| undecodable(&error))?;
+            validation::report(options.validation, complaints, warnings).map_err(|error| undecodable(&error))?;
             stay(place, object)?
         }
         RequestedChange::Apply(applied) => {
@@ -134,14 +134,14 @@ fn stay(place: &WriteTarget<'_>, mut object: Object) -> Result<Object, Status> {
 /// # Errors
 /// 409 unless `object` has the uid of `stored`, or no uid.
 pub fn check_uid(place: &WriteTarget<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
-    let (wanted, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
-    if wanted.is_empty() || wanted == found {
+    let (expected, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
+    if expected.is_empty() || expected == found {
         return Ok(());
     }
     let ResourceType { group, plural, .. } = &**place.ty;
     let text = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+         Precondition failed: UID in precondition: {expected}, UID in object meta: {found}",
         place.key()
     );
     Err(Status::conflict(group, plural, place.name, &text))
@@ -152,13 +152,13 @@ pub fn check_uid(place: &WriteTarget<'_>, stored: &Object, object: &Object) -> R
 /// # Errors
 /// 500, as in kube-apiserver, if it is no number.
 pub fn version(sent: &Object) -> Result<u64, Status> {
-    let said = metadata::text(sent, "resourceVersion");
-    if said.is_empty() { Ok(0) } else { go::parse_uint(said).map_err(Status::unmapped) }
+    let declared = metadata::text(sent, "resourceVersion");
+    if declared.is_empty() { Ok(0) } else { go::parse_uint(declared).map_err(Status::unmapped) }
 }
 
 /// Checks that the resourceVersion of the change, if any, equals the stored one.
 fn check_version(place: &WriteTarget<'_>, stored: &Object, sent: &Object) -> Result<(), Status> {
-    let said = metadata::text(sent, "resourceVersion");
+    let declared = metadata::text(sent, "resourceVersion");
     let ResourceType { group, plural, unconditional_update, .. } = &**place.ty;
     match version(sent)? {
         0 if *unconditional_update => Ok(()),
@@ -169,7 +169,7 @@ fn check_version(place: &WriteTarget<'_>, stored: &Object, sent: &Object) -> Res
             place.name,
             vec![StatusCause::invalid("metadata.resourceVersion", "0", "must be specified for an update")],
         )),
-        _ if said == metadata::text(stored, "resourceVersion") => Ok(()),
+        _ if declared == metadata::text(stored, "resourceVersion") => Ok(()),
         _ => Err(place.modified()),
     }
 }

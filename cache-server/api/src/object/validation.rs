@@ -97,7 +97,7 @@ pub fn unknown_field(path: &str) -> String {
 ///
 /// # Errors
 /// `strict decoding error: …`.
-pub fn judge(validation: FieldValidation, complaints: Vec<String>, warnings: &mut Vec<String>) -> Result<(), String> {
+pub fn report(validation: FieldValidation, complaints: Vec<String>, warnings: &mut Vec<String>) -> Result<(), String> {
     match validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => warnings.extend(complaints),
@@ -109,20 +109,20 @@ pub fn judge(validation: FieldValidation, complaints: Vec<String>, warnings: &mu
 
 /// Builds the values of `Warning` headers: distinct warnings, as many as an answer may have.
 pub fn headers(warnings: &[String]) -> Vec<String> {
-    let mut said: Vec<&String> = Vec::new();
+    let mut reported: Vec<&String> = Vec::new();
     let mut headers = Vec::new();
     let mut left = WARNINGS_CHARS_MAX;
     for warning in warnings {
         let text: String = warning.chars().filter(|letter| !letter.is_control()).take(WARNING_CHARS_MAX).collect();
         let chars = text.chars().count();
-        if said.contains(&warning) {
+        if reported.contains(&warning) {
             continue;
         }
         if chars > left || headers.len() == WARNINGS_MAX {
             break;
         }
         left -= chars;
-        said.push(warning);
+        reported.push(warning);
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
         headers.push(format!("299 - \"{text}\""));
     }
@@ -276,8 +276,8 @@ fn walk(value: &mut Value, shape: &ValueShape, path: &ValuePath<'_>, found: &mut
         (_, value) if fits(shape, value) => {}
         (_, value) => {
             found.mistyped.get_or_insert_with(|| {
-                let (said, field, wanted) = (json_type(value), path.field(), go_type(shape));
-                format!("json: cannot unmarshal {said} into Go struct field {field} of type {wanted}")
+                let (found, field, expected) = (json_type(value), path.field(), go_type(shape));
+                format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
             });
         }
     }

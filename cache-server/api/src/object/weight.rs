@@ -146,12 +146,12 @@ pub fn size(content_type: Option<&str>, body: &[u8], stored: Option<&Entry>) -> 
     }
     // The stored object is decoded once, and its successor built beside it.
     let stored = stored.map(Entry::object_text).unwrap_or_default();
-    let kept = of_text(stored);
+    let current = of_text(stored);
     // A short text takes little time, however it decodes.
     let long = |text: &[u8], decoded: usize| if text.len() <= UNREAD_BYTES_MAX { 0 } else { decoded };
-    let slow = long(body, sent) + 2 * long(stored, kept);
+    let slow = long(body, sent) + 2 * long(stored, current);
     let is_large = body.len().max(stored.len()) > LARGE_BYTES_MIN || slow > LARGE_DECODED_BYTES_MIN;
-    Ok(if is_large { Size::Large } else { Size::Small(sent + 2 * kept) })
+    Ok(if is_large { Size::Large } else { Size::Small(sent + 2 * current) })
 }
 
 /// Estimates the decoded bytes of a JSON text; a constant factor for short texts.

@@ -235,18 +235,18 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_free_where_the_schema_keeps_them() {
-        let kept = "x-kubernetes-preserve-unknown-fields";
+        let preserve = "x-kubernetes-preserve-unknown-fields";
         let shape = ValueShape::from_openapi(&json!({"type": "object", "properties": {
-            "kept": {"type": "object", kept: true, "properties": {"a": {"type": "string"}}},
-            "any": {kept: true},
+            "preserve": {"type": "object", preserve: true, "properties": {"a": {"type": "string"}}},
+            "any": {preserve: true},
             "pod": {"type": "object", "x-kubernetes-embedded-resource": true},
         }}));
-        let inside = known(&shape, "kept");
+        let inside = known(&shape, "preserve");
         assert_eq!(known(&inside, "a").kind(), JsonKind::String);
         assert!(matches!(inside.member("b"), ShapeMember::Free(None)));
         assert_eq!(known(&shape, "any").kind(), JsonKind::Any);
         assert_eq!(known(&known(&shape, "pod"), "apiVersion").kind(), JsonKind::String);
-        for shape in [ValueShape::free(), ValueShape::from_openapi(&json!({kept: true}))] {
+        for shape in [ValueShape::free(), ValueShape::from_openapi(&json!({preserve: true}))] {
             assert_eq!(shape.kind(), JsonKind::Object);
             assert!(matches!(shape.member("anything"), ShapeMember::Free(None)));
             assert!(matches!(shape.member("metadata"), ShapeMember::Known(_)));

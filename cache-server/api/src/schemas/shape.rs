@@ -119,8 +119,8 @@ impl ValueShape {
 
     fn strategy(&self, which: impl Fn(&Strategies) -> &MergeStrategy) -> Merge<'_> {
         // A strategy declared for the member takes precedence over its type's strategy.
-        let told = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
-        match told.map(which) {
+        let strategies = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
+        match strategies.map(which) {
             None if self.kind() == JsonKind::Object => Merge::Granular,
             None | Some(MergeStrategy::Atomic) => Merge::Atomic,
             Some(MergeStrategy::Granular) => Merge::Granular,

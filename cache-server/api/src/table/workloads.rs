@@ -61,7 +61,7 @@ pub(crate) const KINDS: &[TypeColumns] = &[
         columns: &[NAME, READY, AGE, CONTAINERS, IMAGES],
         print: |object, row| {
             let ready = object.at("status.readyReplicas").integer();
-            row.text(name(object)).write(format_args!("{ready}/{}", wanted(object))).age(created(object));
+            row.text(name(object)).write(format_args!("{ready}/{}", desired(object))).age(created(object));
             containers(object.at("spec.template"), row);
         },
     },
@@ -170,13 +170,13 @@ const REPLICAS: &[super::Column] = &[
 /// Writes all cells except the selector.
 fn replicas(object: &CellJson<'_>, row: &mut RowWriter) {
     let status = object.get("status");
-    row.text(name(object)).integer(wanted(object)).integer(status.get("replicas").integer());
+    row.text(name(object)).integer(desired(object)).integer(status.get("replicas").integer());
     row.integer(status.get("readyReplicas").integer()).age(created(object));
     containers(object.at("spec.template"), row);
 }
 
 /// Returns the wanted replicas. kube-apiserver defaults them to one.
-fn wanted(object: &CellJson<'_>) -> i64 {
+fn desired(object: &CellJson<'_>) -> i64 {
     let spec = object.get("spec");
     spec.get("replicas").as_integer().unwrap_or_else(|| i64::from(!spec.is_null()))
 }
@@ -184,7 +184,7 @@ fn wanted(object: &CellJson<'_>) -> i64 {
 fn deployment(object: &CellJson<'_>, row: &mut RowWriter) {
     let status = object.get("status");
     let ready = status.get("readyReplicas").integer();
-    row.text(name(object)).write(format_args!("{ready}/{}", wanted(object)));
+    row.text(name(object)).write(format_args!("{ready}/{}", desired(object)));
     row.integer(status.get("updatedReplicas").integer()).integer(status.get("availableReplicas").integer());
     row.age(created(object));
     let selector = labels::text(object.at("spec.selector"));

@@ -21,45 +21,45 @@ pub(crate) fn merge(mut object: Object, config: &Object, shape: &ValueShape) -> 
 }
 
 fn merge_members(object: &mut Object, config: &Object, shape: Option<&ValueShape>) {
-    for (name, wanted) in config {
+    for (name, applied) in config {
         let inner = member(shape, name);
         let merged = match object.remove(name) {
-            Some(before) => merge_values(before, wanted, inner.as_ref()),
-            None => wanted.clone(),
+            Some(before) => merge_values(before, applied, inner.as_ref()),
+            None => applied.clone(),
         };
         object.insert(name.clone(), merged);
     }
 }
 
-fn merge_values(before: Value, wanted: &Value, shape: Option<&ValueShape>) -> Value {
-    match (before, wanted) {
-        (Value::Object(mut before), Value::Object(wanted)) if is_granular(shape) => {
-            merge_members(&mut before, wanted, shape);
+fn merge_values(before: Value, applied: &Value, shape: Option<&ValueShape>) -> Value {
+    match (before, applied) {
+        (Value::Object(mut before), Value::Object(applied)) if is_granular(shape) => {
+            merge_members(&mut before, applied, shape);
             Value::Object(before)
         }
-        (Value::Array(before), Value::Array(wanted)) if is_associative(shape) => {
-            Value::Array(merge_items(before, wanted, shape))
+        (Value::Array(before), Value::Array(applied)) if is_associative(shape) => {
+            Value::Array(merge_items(before, applied, shape))
         }
-        (_, wanted) => wanted.clone(),
+        (_, applied) => applied.clone(),
     }
 }
 
 /// Merges the wanted items into a list, in their order. Other items keep their order, and their place before the wanted
 /// items that followed them.
-fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&ValueShape>) -> Vec<Value> {
-    let Some(shape) = shape else { return wanted.to_vec() };
+fn merge_items(before: Vec<Value>, applied: &[Value], shape: Option<&ValueShape>) -> Vec<Value> {
+    let Some(shape) = shape else { return applied.to_vec() };
     let inner = shape.item();
     let steps = |items: &[Value]| -> Vec<Option<String>> { items.iter().map(|item| step(shape, item).ok()).collect() };
-    let (old_steps, new_steps) = (steps(&before), steps(wanted));
+    let (old_steps, new_steps) = (steps(&before), steps(applied));
     let new_places = places(&new_steps);
     let old_places = places(&old_steps);
-    let is_wanted = |at: usize| old_steps[at].as_deref().is_some_and(|step| new_places.contains_key(step));
+    let is_applied = |at: usize| old_steps[at].as_deref().is_some_and(|step| new_places.contains_key(step));
     let mut before: Vec<Option<Value>> = before.into_iter().map(Some).collect();
-    let mut merged = Vec::with_capacity(before.len() + wanted.len());
+    let mut merged = Vec::with_capacity(before.len() + applied.len());
     let mut left = 0;
-    for (item, step) in wanted.iter().zip(&new_steps) {
+    for (item, step) in applied.iter().zip(&new_steps) {
         // Stop at a wanted item that was not merged yet: it is placed in its turn.
-        while left < before.len() && !(is_wanted(left) && before[left].is_some()) {
+        while left < before.len() && !(is_applied(left) && before[left].is_some()) {
             merged.extend(before[left].take());
             left += 1;
         }
@@ -70,7 +70,7 @@ fn merge_items(before: Vec<Value>, wanted: &[Value], shape: Option<&ValueShape>)
         });
     }
     // Drop further items with the key of a wanted item.
-    let rest = before.into_iter().enumerate().skip(left).filter(|(at, _)| !is_wanted(*at));
+    let rest = before.into_iter().enumerate().skip(left).filter(|(at, _)| !is_applied(*at));
     merged.extend(rest.filter_map(|(_, item)| item));
     merged
 }
@@ -144,25 +144,25 @@ fn changed_items(before: &[Value], after: &[Value], shape: &ValueShape, fields: 
     FieldSet { own: false, inside: inside.collect() }
 }
 
-/// Removes from the object the fields in `last` that are not in `kept`. An object or list that becomes empty is removed
-/// too unless `kept` has fields in it.
-pub(crate) fn remove(object: &mut Object, shape: &ValueShape, last: &FieldSet, kept: &FieldSet) {
-    remove_members(object, Some(shape), last, Some(kept));
+/// Removes from the object the fields in `last` that are not in `retained`. An object or list that becomes empty is removed
+/// too unless `retained` has fields in it.
+pub(crate) fn remove(object: &mut Object, shape: &ValueShape, last: &FieldSet, retained: &FieldSet) {
+    remove_members(object, Some(shape), last, Some(retained));
 }
 
-fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldSet, kept: Option<&FieldSet>) {
+fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldSet, retained: Option<&FieldSet>) {
     for (step, below) in &last.inside {
         let Some(name) = step.strip_prefix("f:") else { continue };
-        let kept = kept.and_then(|kept| kept.inside.get(step));
-        if below.own && kept.is_none() {
+        let retained = retained.and_then(|retained| retained.inside.get(step));
+        if below.own && retained.is_none() {
             object.remove(name);
             continue;
         }
         let Some(value) = object.get_mut(name) else { continue };
         let inner = member(shape, name);
         match value {
-            Value::Object(members) => remove_members(members, inner.as_ref(), below, kept),
-            Value::Array(items) => remove_items(items, inner.as_ref(), below, kept),
+            Value::Object(members) => remove_members(members, inner.as_ref(), below, retained),
+            Value::Array(items) => remove_items(items, inner.as_ref(), below, retained),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
         let is_hollow = match value {
@@ -170,25 +170,25 @@ fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldS
             Value::Array(items) => items.is_empty(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
         };
-        if kept.is_none() && is_hollow {
+        if retained.is_none() && is_hollow {
             object.remove(name);
         }
     }
 }
 
-fn remove_items(items: &mut Vec<Value>, shape: Option<&ValueShape>, last: &FieldSet, kept: Option<&FieldSet>) {
+fn remove_items(items: &mut Vec<Value>, shape: Option<&ValueShape>, last: &FieldSet, retained: Option<&FieldSet>) {
     let Some(shape) = shape.filter(|shape| is_associative(Some(shape))) else { return };
     let inner = shape.item();
     items.retain_mut(|item| {
         let Some((step, below)) = step(shape, item).ok().and_then(|step| last.inside.get_key_value(&step)) else {
             return true;
         };
-        let kept = kept.and_then(|kept| kept.inside.get(step));
-        if below.own && kept.is_none() {
+        let retained = retained.and_then(|retained| retained.inside.get(step));
+        if below.own && retained.is_none() {
             return false;
         }
         if let Value::Object(members) = item {
-            remove_members(members, inner.as_ref(), below, kept);
+            remove_members(members, inner.as_ref(), below, retained);
         }
         true
     });

@@ -21,8 +21,8 @@ fn read(
     force: bool,
     config: &Value,
 ) -> Result<AppliedConfiguration, (u16, String)> {
-    let asked = PatchOptions { manager: manager.to_owned(), force, ..PatchOptions::default() };
-    AppliedConfiguration::read(place, config.to_string().as_bytes(), asked, &mut Vec::new())
+    let options = PatchOptions { manager: manager.to_owned(), force, ..PatchOptions::default() };
+    AppliedConfiguration::read(place, config.to_string().as_bytes(), options, &mut Vec::new())
         .map_err(|status| (status.code, status.message))
 }
 
@@ -286,9 +286,9 @@ fn configurations_that_do_not_fit_are_refused() {
 fn yaml_is_read_as_well_as_json() {
     let place = WriteTarget { ty: &ty("", "configmaps"), namespace: "ns", name: "a", part: Part::Main };
     let read = |body: &str| {
-        let asked = PatchOptions { manager: "m".to_owned(), ..PatchOptions::default() };
+        let options = PatchOptions { manager: "m".to_owned(), ..PatchOptions::default() };
         let mut warnings = Vec::new();
-        AppliedConfiguration::read(&place, body.as_bytes(), asked, &mut warnings)
+        AppliedConfiguration::read(&place, body.as_bytes(), options, &mut warnings)
             .map(|applied| (Value::Object(applied.config)["data"].clone(), warnings))
             .map_err(|status| (status.code, status.message))
     };

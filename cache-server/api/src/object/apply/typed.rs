@@ -162,14 +162,14 @@ impl ApplyWalk {
     }
 
     fn mistyped(&mut self, value: &Value, shape: &ValueShape) {
-        let wanted = match shape.kind() {
+        let expected = match shape.kind() {
             JsonKind::Object => "map",
             JsonKind::Array => "list",
             JsonKind::String | JsonKind::IntOrString | JsonKind::Quantity | JsonKind::Any => "string",
             JsonKind::Integer | JsonKind::Number => "numeric (int or float)",
             JsonKind::Boolean => "boolean",
         };
-        self.refuse(&format!("expected {wanted}, got {}", json_type(value)));
+        self.refuse(&format!("expected {expected}, got {}", json_type(value)));
     }
 
     fn items(&mut self, items: &[Value], shape: Option<&ValueShape>) -> FieldSet {

@@ -8,18 +8,18 @@ use super::super::body::Object;
 
 /// Merges `patch` into `object`: null removes a member, objects merge, every other value replaces the old one.
 pub(crate) fn merge(object: &mut Object, patch: &Object) {
-    for (name, wanted) in patch {
-        match (object.get_mut(name), wanted) {
+    for (name, value) in patch {
+        match (object.get_mut(name), value) {
             (_, Value::Null) => {
                 object.remove(name);
             }
-            (Some(Value::Object(there)), Value::Object(wanted)) => merge(there, wanted),
+            (Some(Value::Object(there)), Value::Object(value)) => merge(there, value),
             // kube-apiserver keeps nulls in a value that replaces an object.
-            (Some(there @ Value::Object(_)), wanted) => *there = wanted.clone(),
-            (Some(_) | None, wanted) => {
-                let mut wanted = wanted.clone();
-                without_nulls(&mut wanted);
-                object.insert(name.clone(), wanted);
+            (Some(there @ Value::Object(_)), value) => *there = value.clone(),
+            (Some(_) | None, value) => {
+                let mut value = value.clone();
+                without_nulls(&mut value);
+                object.insert(name.clone(), value);
             }
         }
     }
@@ -55,11 +55,11 @@ mod tests {
             (json!({}), json!({"a": {"b": {"c": null}}}), json!({"a": {"b": {}}})),
             (json!({"a": [1]}), json!({"a": [{"b": null}, null]}), json!({"a": [{}, null]})),
         ];
-        for (object, patch, wanted) in table {
+        for (object, patch, expected) in table {
             let (mut merged, patch) =
                 (object.as_object().expect("an object").clone(), patch.as_object().expect("a patch").clone());
             merge(&mut merged, &patch);
-            assert_eq!(Value::Object(merged), wanted, "{object} {patch:?}");
+            assert_eq!(Value::Object(merged), expected, "{object} {patch:?}");
         }
     }
 }

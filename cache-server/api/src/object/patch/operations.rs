@@ -252,9 +252,9 @@ fn replace(document: &mut Value, path: &str, value: Value, spent: &mut Operation
     Ok(())
 }
 
-fn test(document: &mut Value, path: &str, wanted: &Value) -> Result<(), &'static str> {
+fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), &'static str> {
     let found = if path.is_empty() { Some(&*document) } else { get(document, path)? };
-    if found.unwrap_or(&Value::Null) == wanted { Ok(()) } else { Err("the value is another") }
+    if found.unwrap_or(&Value::Null) == expected { Ok(()) } else { Err("the value is another") }
 }
 
 /// Refuses a result that could not be decoded again, before it is built.
@@ -320,9 +320,9 @@ mod tests {
             (json!([{"op": "move", "from": "/l/0", "path": "/m/a~1b~0c"}]), "/m/a~1b~0c", json!("a")),
             (json!([{"op": "replace", "path": "", "value": {"n": 1}}]), "", json!({"n": 1})),
         ];
-        for (operations, path, wanted) in table {
+        for (operations, path, expected) in table {
             let patched = patched(&document, operations.clone()).expect("applies");
-            assert_eq!(patched.pointer(path), Some(&wanted), "{operations}");
+            assert_eq!(patched.pointer(path), Some(&expected), "{operations}");
         }
     }
 

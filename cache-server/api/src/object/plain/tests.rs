@@ -343,8 +343,8 @@ fn renewal(version: &str) -> Vec<u8> {
     let managed = [&[0x8a, 0x01][..], &field(0, &manager)[1..]].concat();
     let spec = [field(1, b"h"), vec![2 << 3, 40], field(4, b"\x08\x80\x92\xda\xca\x06\x10\x80\x04")].concat();
     let raw = [field(1, &[metadata.concat(), managed].concat()), field(2, &spec)].concat();
-    let said = [field(1, b"coordination.k8s.io/v1"), field(2, b"Lease")].concat();
-    [b"k8s\0", &field(1, &said)[..], &field(2, &raw)].concat()
+    let type_meta = [field(1, b"coordination.k8s.io/v1"), field(2, b"Lease")].concat();
+    [b"k8s\0", &field(1, &type_meta)[..], &field(2, &raw)].concat()
 }
 
 /// Goal: a node's renewal is plain, and no protobuf leads to another result than its decoded form. Method: a renewal, and

@@ -167,8 +167,8 @@ impl Instructions {
         let mut read = Self { plain: Vec::new(), deleted: HashSet::new(), replace: false };
         for mut item in patch {
             let Value::Object(object) = &mut item else { return Err(mixed()) };
-            let said = object.get(PATCH).cloned();
-            match directive(said.as_ref())? {
+            let marker = object.get(PATCH).cloned();
+            match directive(marker.as_ref())? {
                 Directive::Merge => {
                     object.remove(PATCH);
                     read.plain.push(item);
@@ -200,14 +200,14 @@ fn check_order(patch: &[Value], order: &[Value], identity: &ItemIdentity) -> Res
 /// Sorts the items that `order` lists into that order. The others keep their order, each in front of the first listed
 /// item that it preceded in `before`.
 fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], identity: &ItemIdentity) -> Vec<Value> {
-    let wanted = ItemPositions::of(order, identity);
+    let requested = ItemPositions::of(order, identity);
     let stood = ItemPositions::of(before, identity);
     let place = |places: &ItemPositions, item: &Value| identity.find(item).and_then(|key| places.place(key));
     let (mut named, rest): (Vec<_>, Vec<_>) = items
         .into_iter()
-        .map(|item| (place(&wanted, &item), place(&stood, &item), item))
-        .partition(|(wanted, _, _)| wanted.is_some());
-    named.sort_by_key(|(wanted, _, _)| *wanted);
+        .map(|item| (place(&requested, &item), place(&stood, &item), item))
+        .partition(|(requested, _, _)| requested.is_some());
+    named.sort_by_key(|(requested, _, _)| *requested);
     let mut arranged = Vec::with_capacity(named.len() + rest.len());
     let mut rest = rest.into_iter().peekable();
     for (_, stood, item) in named {

@@ -200,12 +200,12 @@ fn items_stand_in_the_order_that_is_asked_for() {
             };
             names.split_whitespace().map(item).collect()
         };
-        let mut wanted = json!({"$setElementOrder/containers": items(order)});
+        let mut ordered = json!({"$setElementOrder/containers": items(order)});
         if !patch.is_empty() {
-            wanted["containers"] = items(patch);
+            ordered["containers"] = items(patch);
         }
         let before = if before.is_empty() { json!({}) } else { json!({"containers": items(before)}) };
-        check_spec(before, wanted, json!({"containers": items(after)}));
+        check_spec(before, ordered, json!({"containers": items(after)}));
     }
 }
 

@@ -92,11 +92,11 @@ mod tests {
             ("a", Err(0)),
             ("p\u{e4}ss", Err(1)),
         ];
-        for (text, wanted) in table {
-            let wanted = wanted.map(|text| text.map(str::to_owned));
+        for (text, expected) in table {
+            let expected = expected.map(|text| text.map(str::to_owned));
             assert_eq!(
                 canonical(text),
-                wanted.map_err(|at| format!("illegal base64 data at input byte {at}")),
+                expected.map_err(|at| format!("illegal base64 data at input byte {at}")),
                 "{text:?}"
             );
         }

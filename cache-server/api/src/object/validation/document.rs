@@ -107,7 +107,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
 /// Complaints about a document, in its order.
 pub struct ComplaintOrder<'a> {
     unknown: HashSet<&'a str>,
-    told: RefCell<DocumentComplaints>,
+    complaints: RefCell<DocumentComplaints>,
 }
 
 #[derive(Default)]
@@ -120,7 +120,7 @@ struct DocumentComplaints {
 impl<'a> ComplaintOrder<'a> {
     /// `unknown` holds the paths of unknown fields.
     pub fn of(unknown: &'a [String]) -> Self {
-        Self { unknown: unknown.iter().map(String::as_str).collect(), told: RefCell::default() }
+        Self { unknown: unknown.iter().map(String::as_str).collect(), complaints: RefCell::default() }
     }
 
     /// Walks the document again.
@@ -130,34 +130,34 @@ impl<'a> ComplaintOrder<'a> {
 
     /// Returns the complaints, each once.
     pub fn texts(self) -> Vec<String> {
-        self.told.into_inner().texts
+        self.complaints.into_inner().texts
     }
 
     fn say(&self, what: &str, path: &str) {
-        let mut told = self.told.borrow_mut();
+        let mut complaints = self.complaints.borrow_mut();
         let text = format!("{what} field {}", quote(path));
-        if told.texts.len() < STRICT_ERRORS_MAX && told.seen.insert(text.clone()) {
-            told.texts.push(text);
+        if complaints.texts.len() < STRICT_ERRORS_MAX && complaints.seen.insert(text.clone()) {
+            complaints.texts.push(text);
         }
     }
 
     /// Runs `inside` with one more step on the path.
     fn step<T>(&self, name: fmt::Arguments<'_>, inside: impl FnOnce() -> T) -> T {
         let before = {
-            let path = &mut self.told.borrow_mut().path;
+            let path = &mut self.complaints.borrow_mut().path;
             let before = path.len();
             // Writing to a String cannot fail.
             let _ = fmt::Write::write_fmt(path, name);
             before
         };
         let value = inside();
-        self.told.borrow_mut().path.truncate(before);
+        self.complaints.borrow_mut().path.truncate(before);
         value
     }
 
     fn path(&self) -> String {
-        let told = self.told.borrow();
-        told.path.strip_prefix('.').unwrap_or(&told.path).to_owned()
+        let complaints = self.complaints.borrow();
+        complaints.path.strip_prefix('.').unwrap_or(&complaints.path).to_owned()
     }
 }
 

@@ -153,8 +153,8 @@ fn nulls_and_empty_collections_read_as_kube_apiserver_stores_them() {
         }),
         ("secrets", json!({"data": {"k": null}}), json!({"data": {"k": ""}})),
     ];
-    for (plural, body, wanted) in table {
-        assert_eq!(found(plural, &body), (wanted, Findings::default()), "{body}");
+    for (plural, body, expected) in table {
+        assert_eq!(found(plural, &body), (expected, Findings::default()), "{body}");
     }
     let fields = json!({"metadata": {"managedFields": [{"fieldsV1": {"f:data": {}}}, {"fieldsV1": {}}]}});
     assert_eq!(found("configmaps", &fields).0, fields, "what is stored as it came");

@@ -89,7 +89,7 @@ impl Definition {
             condition("Established", false, "NotAccepted", "not all names are accepted")
         };
         let mut conditions = self.status.conditions.clone();
-        let mut changed = [accepted, established].map(|wanted| set(&mut conditions, wanted, now)).contains(&true);
+        let mut changed = [accepted, established].map(|condition| set(&mut conditions, condition, now)).contains(&true);
         let stored = self.stored_versions();
         changed |= names != self.status.accepted_names || stored != self.status.stored_versions;
         changed.then_some(AcceptedStatus { names, conditions, stored })
@@ -105,18 +105,18 @@ impl Definition {
 
     /// The names that are accepted, and the reason and message of a conflict.
     fn deconflict(&self, taken: &TakenNames) -> (Names, Option<(&'static str, String)>) {
-        let (asked, mut names) = (&self.spec.names, self.status.accepted_names.clone());
+        let (requested, mut names) = (&self.spec.names, self.status.accepted_names.clone());
         let in_use = |name: &str| format!("{} is already in use", quote(name));
-        let choose = |reason, asked: &String, name: &mut String, taken: &HashMap<String, usize>| {
-            if asked == name || !taken.contains_key(asked) {
-                name.clone_from(asked);
+        let choose = |reason, requested: &String, name: &mut String, taken: &HashMap<String, usize>| {
+            if requested == name || !taken.contains_key(requested) {
+                name.clone_from(requested);
                 return None;
             }
-            Some((reason, in_use(asked)))
+            Some((reason, in_use(requested)))
         };
-        let plural = choose("PluralConflict", &asked.plural, &mut names.plural, &taken.resources);
-        let singular = choose("SingularConflict", &asked.singular, &mut names.singular, &taken.resources);
-        let refused: Vec<String> = asked
+        let plural = choose("PluralConflict", &requested.plural, &mut names.plural, &taken.resources);
+        let singular = choose("SingularConflict", &requested.singular, &mut names.singular, &taken.resources);
+        let refused: Vec<String> = requested
             .short_names
             .iter()
             .filter(|short| !names.short_names.contains(short) && taken.resources.contains_key(*short))
@@ -128,14 +128,14 @@ impl Definition {
             many => Some(format!("[{}]", many.join(", "))),
         };
         if short_names.is_none() {
-            names.short_names.clone_from(&asked.short_names);
+            names.short_names.clone_from(&requested.short_names);
         }
         let short_names = short_names.map(|text| ("ShortNamesConflict", text));
-        let kind = choose("KindConflict", &asked.kind, &mut names.kind, &taken.kinds);
-        let list_kind = choose("ListKindConflict", &asked.list_kind, &mut names.list_kind, &taken.kinds);
+        let kind = choose("KindConflict", &requested.kind, &mut names.kind, &taken.kinds);
+        let list_kind = choose("ListKindConflict", &requested.list_kind, &mut names.list_kind, &taken.kinds);
         // Of several conflicts the last one is reported, in the order of kube-apiserver's naming controller.
         let conflict = [plural, singular, short_names, kind, list_kind].into_iter().flatten().last();
-        names.categories.clone_from(&asked.categories);
+        names.categories.clone_from(&requested.categories);
         (names, conflict)
     }
 }
@@ -168,18 +168,18 @@ fn condition(kind: &str, status: bool, reason: &str, message: &str) -> Condition
 }
 
 /// Sets a condition; its transition time changes only with its status. Returns true if anything changed.
-fn set(conditions: &mut Vec<Condition>, mut wanted: Condition, now: &str) -> bool {
-    let Some(found) = conditions.iter_mut().find(|found| found.kind == wanted.kind) else {
-        now.clone_into(&mut wanted.last_transition_time);
-        conditions.push(wanted);
+fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: &str) -> bool {
+    let Some(found) = conditions.iter_mut().find(|found| found.kind == condition.kind) else {
+        now.clone_into(&mut condition.last_transition_time);
+        conditions.push(condition);
         return true;
     };
-    if found.status == wanted.status && found.reason == wanted.reason && found.message == wanted.message {
+    if found.status == condition.status && found.reason == condition.reason && found.message == condition.message {
         return false;
     }
-    let kept = if found.status == wanted.status { &found.last_transition_time } else { now };
-    wanted.last_transition_time = kept.to_owned();
-    *found = wanted;
+    let since = if found.status == condition.status { &found.last_transition_time } else { now };
+    condition.last_transition_time = since.to_owned();
+    *found = condition;
     true
 }
 

@@ -44,8 +44,8 @@ impl Definition {
     /// # Errors
     /// [`DefinitionRefusal`]; the object may be partly filled in and must not be stored.
     pub fn prepare(object: &mut Object, change: DefinitionChange<'_>) -> Result<(), DefinitionRefusal> {
-        let asked = Self::read(object).ok_or(DefinitionRefusal::Malformed)?;
-        fill_in(object, &asked);
+        let requested = Self::read(object).ok_or(DefinitionRefusal::Malformed)?;
+        fill_in(object, &requested);
         let definition = Self::read(object).ok_or(DefinitionRefusal::Malformed)?;
         let mut causes = Causes::default();
         definition.check_names(&mut causes);
@@ -136,15 +136,15 @@ impl Definition {
             return;
         }
         let field = format!("metadata.annotations[{APPROVED}]");
-        let said = self.metadata.annotations.get(APPROVED).and_then(Value::as_str).unwrap_or_default();
-        let is_url = said.split_once("://").is_some_and(|(scheme, rest)| {
+        let approval = self.metadata.annotations.get(APPROVED).and_then(Value::as_str).unwrap_or_default();
+        let is_url = approval.split_once("://").is_some_and(|(scheme, rest)| {
             !scheme.is_empty() && rest.split('/').next().is_some_and(|host| !host.is_empty())
         });
-        if said.is_empty() {
+        if approval.is_empty() {
             causes.push(StatusCause::required(&field, &format!("{APPROVAL}, {APPROVAL_SEE}")));
-        } else if !is_url && !said.starts_with("unapproved") {
+        } else if !is_url && !approval.starts_with("unapproved") {
             let why = format!("{APPROVAL} with either a URL or a reason starting with \"unapproved\", {APPROVAL_SEE}");
-            causes.push(StatusCause::invalid(&field, &quote(said), &why));
+            causes.push(StatusCause::invalid(&field, &quote(approval), &why));
         }
     }
 
@@ -298,12 +298,12 @@ impl ScalePaths {
             ("specReplicasPath", &self.spec_replicas_path, &[".spec."][..], "should be a json path under .spec"),
             ("statusReplicasPath", &self.status_replicas_path, &[".status."], "should be a json path under .status"),
         ];
-        for (member, said, under, why) in places {
+        for (member, declared, under, why) in places {
             let field = format!("{path}.{member}");
-            if said.is_empty() {
+            if declared.is_empty() {
                 causes.push(StatusCause::required(&field, ""));
-            } else if !under.iter().any(|under| said.starts_with(under)) {
-                causes.push(StatusCause::invalid(&field, &quote(said), why));
+            } else if !under.iter().any(|under| declared.starts_with(under)) {
+                causes.push(StatusCause::invalid(&field, &quote(declared), why));
             }
         }
         let selector = &self.label_selector_path;
@@ -316,8 +316,8 @@ impl ScalePaths {
 }
 
 /// Fills in names derived from others, the conversion strategy `None`, and the current storage version.
-fn fill_in(object: &mut Object, asked: &Definition) {
-    let names = &asked.spec.names;
+fn fill_in(object: &mut Object, requested: &Definition) {
+    let names = &requested.spec.names;
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         if let Some(given) = spec.get_mut("names").and_then(Value::as_object_mut) {
             if names.singular.is_empty() {
@@ -327,7 +327,7 @@ fn fill_in(object: &mut Object, asked: &Definition) {
                 given.insert("listKind".to_owned(), format!("{}List", names.kind).into());
             }
         }
-        if asked.spec.conversion.strategy.is_empty() {
+        if requested.spec.conversion.strategy.is_empty() {
             spec.insert("conversion".to_owned(), json!({"strategy": "None"}));
         }
     }
@@ -338,7 +338,7 @@ fn fill_in(object: &mut Object, asked: &Definition) {
     let members = status.as_object_mut().expect("made an object above");
     members.entry("conditions").or_insert(Value::Null);
     members.entry("acceptedNames").or_insert_with(|| json!({"plural": "", "kind": ""}));
-    members.insert("storedVersions".to_owned(), asked.stored_versions().into());
+    members.insert("storedVersions".to_owned(), requested.stored_versions().into());
 }
 
 #[cfg(test)]

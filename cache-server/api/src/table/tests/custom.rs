@@ -24,11 +24,11 @@ fn a_definition_without_columns_shows_an_age() {
 
 #[test]
 fn columns_of_a_definition_stand_behind_the_name() {
-    let said = json!([
+    let declared = json!([
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "How large.", "priority": 1, "format": "int32"},
         column("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#),
     ]);
-    let columns = Columns::custom(&PrinterColumn::list(&said));
+    let columns = Columns::custom(&PrinterColumn::list(&declared));
     let definitions = definitions(&columns);
     assert_eq!(definitions.len(), 3);
     let size =
@@ -70,16 +70,17 @@ fn a_value_of_another_type_is_not_shown() {
         ("date", "integer", json!(null)),
         ("other", "text", json!(null)),
     ] {
-        let said = json!([column("X", kind, &format!(".v.{path}"))]);
-        let columns = Columns::custom(&PrinterColumn::list(&said));
+        let declared = json!([column("X", kind, &format!(".v.{path}"))]);
+        let columns = Columns::custom(&PrinterColumn::list(&declared));
         assert_eq!(row(&columns, object.to_string().as_bytes())["cells"][1], expected, "{kind} {path}");
     }
 }
 
 #[test]
 fn a_definition_that_says_nonsense_is_shown_as_far_as_it_goes() {
-    let said = json!([{"name": 3, "type": [], "jsonPath": "nonsense"}, "x", column("Ok", "string", ".metadata.name")]);
-    let columns = Columns::custom(&PrinterColumn::list(&said));
+    let declared =
+        json!([{"name": 3, "type": [], "jsonPath": "nonsense"}, "x", column("Ok", "string", ".metadata.name")]);
+    let columns = Columns::custom(&PrinterColumn::list(&declared));
     assert_eq!(row(&columns, object(json!({})).to_string().as_bytes()), json!({"cells": ["a", null, null, "a"]}));
 }
 
@@ -91,8 +92,8 @@ fn columns_share_the_work_and_the_bytes_of_a_row() {
     let object = object(json!({"spec": {"items": items, "size": 3}})).to_string();
     let columns = |path: &str, count: usize| {
         let last = column("Size", "integer", ".spec.size");
-        let said: Vec<Value> = vec![column("X", "string", path); count].into_iter().chain([last]).collect();
-        Columns::custom(&PrinterColumn::list(&json!(said)))
+        let declared: Vec<Value> = vec![column("X", "string", path); count].into_iter().chain([last]).collect();
+        Columns::custom(&PrinterColumn::list(&json!(declared)))
     };
     let cells = |columns: &Columns| row(columns, object.as_bytes())["cells"].as_array().expect("cells").clone();
     let begun = std::time::Instant::now();
@@ -113,7 +114,7 @@ fn columns_share_the_work_and_the_bytes_of_a_row() {
 fn a_path_of_signs_and_quotes_is_read_at_once() {
     let path = [&"[?(@.a".repeat(60), "=='", &"<=>".repeat(150), "'", &")]".repeat(60)].concat();
     let begun = std::time::Instant::now();
-    let said = vec![column("X", "string", &path); 128];
-    let _ = Columns::custom(&PrinterColumn::list(&json!(said)));
+    let declared = vec![column("X", "string", &path); 128];
+    let _ = Columns::custom(&PrinterColumn::list(&json!(declared)));
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
