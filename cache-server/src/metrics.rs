@@ -415,7 +415,7 @@ impl CacheGauges {
         self.window_events.get_or_create(&labels).set(stats.window_events as u64);
         self.buckets.get_or_create(&labels).set(stats.buckets as u64);
         self.events.get_or_create(&labels).inc_by(stats.events);
-        self.selectors.get_or_create(&labels).inc_by(stats.selectors_asked);
+        self.selectors.get_or_create(&labels).inc_by(stats.selector_evaluations);
         self.epochs.get_or_create(&labels).inc_by(stats.epochs);
         if let Some(covered) = stats.window_covers {
             self.window_covers.get_or_create(&labels).set(covered.as_secs_f64());

@@ -194,9 +194,9 @@ impl Scope {
             Self::All => true,
             Self::Namespace(namespace) => event.object.namespace() == &**namespace,
             Self::Name(name) => event.object.key() == &**name,
-            Self::Node(wanted) => node_field.is_some_and(|place| {
+            Self::Node(requested) => node_field.is_some_and(|place| {
                 let (node, before) = nodes(event, place);
-                node == &**wanted || before == Some(wanted)
+                node == &**requested || before == Some(requested)
             }),
         }
     }

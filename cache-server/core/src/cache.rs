@@ -46,10 +46,10 @@ use crate::{
 
 /// The requested position is older than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too old resource version: {asked} ({oldest})")]
+#[error("too old resource version: {requested} ({oldest})")]
 pub struct ExpiredPosition {
     /// The requested position.
-    pub asked: u64,
+    pub requested: u64,
     /// The oldest position a watch can resume from.
     pub oldest: u64,
 }
@@ -148,13 +148,13 @@ impl CacheState {
     }
 
     /// Updates the objects and the position. Returns `None` if no object changed.
-    fn take_in(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
+    fn update(&mut self, change: Change, now: Time) -> Result<Option<Arc<Event>>, OutOfOrder> {
         let got = change.resource_version();
         check_order(&change, self.applied)?;
         // Only a change at the applied revision can repeat one: the look-up is saved for all others.
         let may_repeat = got == self.applied;
         self.applied = self.applied.max(got);
-        Ok(take_into(&mut self.objects, change, self.events + 1, may_repeat, now))
+        Ok(apply_to(&mut self.objects, change, self.events + 1, may_repeat, now))
     }
 
     /// Adds an event, whose object was taken in, to the window and the buckets; `touch` gets their waiters.
@@ -179,7 +179,7 @@ impl CacheState {
     pub(crate) fn expired(&self, position: u64) -> ExpiredPosition {
         let oldest = self.window.log.lost();
         // A reader may have read the first changes of the revision that was evicted last, and no resume begins there.
-        ExpiredPosition { asked: position.min(oldest.saturating_sub(1)), oldest }
+        ExpiredPosition { requested: position.min(oldest.saturating_sub(1)), oldest }
     }
 
     /// Ends a turn of the writer under the lock: evicts events.
@@ -216,7 +216,7 @@ fn check_order(change: &Change, applied: u64) -> Result<(), OutOfOrder> {
 }
 
 /// Applies `change` to `objects`. Returns its event with this number, or `None` if no object changed.
-fn take_into(
+fn apply_to(
     objects: &mut Objects<Entry>,
     change: Change,
     number: u64,
@@ -306,7 +306,7 @@ impl Writer {
         let Self { shared, touched, gone, .. } = self;
         let node_field = shared.schema.node_field;
         let (event, appended) = shared.interest.publish(&shared.state, touched, |state, touched| {
-            let event = state.take_in(change, now)?;
+            let event = state.update(change, now)?;
             if let Some(event) = &event {
                 state.append(event, node_field, |waiters| touched.push(Arc::clone(waiters)));
             }
@@ -346,7 +346,7 @@ impl Writer {
         };
         all.iter().try_for_each(|change| check_order(change, applied))?;
         for change in changes {
-            let event = take_into(&mut objects, change, number + 1, true, now);
+            let event = apply_to(&mut objects, change, number + 1, true, now);
             number += u64::from(event.is_some());
             events.extend(event);
         }
@@ -497,14 +497,14 @@ mod tests {
             let event = writer.apply(put(version), Time(Duration::ZERO)).expect("in order").expect("a change");
             assert!(matches!(event.kind, ChangeKind::Created | ChangeKind::Updated));
         }
-        let kept = || reader.stats().window_events;
-        assert_eq!(kept(), 1_000);
+        let retained = || reader.stats().window_events;
+        assert_eq!(retained(), 1_000);
         drop(snapshot);
         let mut gone = ReleasedState::default();
         let more = writer.shared.state.write().evict(&limits, None, Time(Duration::ZERO), &mut gone);
-        assert_eq!((more, gone.events.len(), kept()), (true, EVICTED_PER_LOCK, 1_000 - EVICTED_PER_LOCK));
+        assert_eq!((more, gone.events.len(), retained()), (true, EVICTED_PER_LOCK, 1_000 - EVICTED_PER_LOCK));
         writer.apply(put(1_002), Time(Duration::ZERO)).expect("in order");
-        assert_eq!(kept(), 10, "the bound holds when a write is done");
+        assert_eq!(retained(), 10, "the bound holds when a write is done");
         assert_eq!(reader.oldest(), 992);
     }
 

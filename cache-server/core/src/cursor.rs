@@ -65,7 +65,7 @@ pub enum Step {
 pub struct Cursor {
     shared: Arc<CacheCore>,
     epoch: Arc<Epoch>,
-    judge: Arc<CachedFilter>,
+    filter: Arc<CachedFilter>,
     scope: Scope,
     /// Waiters of the scope's bucket; `None` before the cursor joined it and after its end.
     waiters: Option<Arc<Waiters>>,
@@ -75,7 +75,7 @@ pub struct Cursor {
     /// All matching events up to the event of this number were pushed.
     number: u64,
     phase: Phase,
-    showing: EventFormatter,
+    formatter: EventFormatter,
 }
 
 /// Runs from the first to the last phase, except that the three phases before the last one alternate.
@@ -150,11 +150,11 @@ impl Cursor {
             CursorStart::After(position) => (Arc::clone(&shared.state.read().epoch), *position, None),
         };
         shared.counters.catching_up.fetch_add(1, Ordering::Relaxed);
-        let showing = EventFormatter::default();
-        let judge = shared.filters.share(filter);
+        let formatter = EventFormatter::default();
+        let filter = shared.filters.share(filter);
         let (waiters, place, phase) = (None, WaiterRegistration::default(), Phase::CatchingUp);
-        let mut cursor = Self { shared, epoch, judge, scope, waiters, place, position, number: 0, phase, showing };
-        let filter = Arc::clone(cursor.judge.filter());
+        let mut cursor = Self { shared, epoch, filter, scope, waiters, place, position, number: 0, phase, formatter };
+        let filter = Arc::clone(cursor.filter.filter());
         let phase = match (cursor.join(number)?, start) {
             (JoinedAt::End, _) => Phase::Over(EndCause::EpochEnded),
             (_, CursorStart::Initial(snapshot)) => {
@@ -219,29 +219,29 @@ impl Cursor {
     /// Sets the response format. Call before the first `step`.
     #[must_use]
     pub fn shown_as(mut self, form: Form) -> Self {
-        self.showing = EventFormatter::new(form);
+        self.formatter = EventFormatter::new(form);
         self
     }
 
     /// Returns true if the output depends on the current time: table rows have ages.
     #[must_use]
     pub const fn tells_time(&self) -> bool {
-        self.showing.tells_time()
+        self.formatter.tells_time()
     }
 
     /// Sets the time used for the AGE column, in Unix seconds.
     pub const fn set_now(&mut self, now: i64) {
-        self.showing.set_now(now);
+        self.formatter.set_now(now);
     }
 
     /// Pushes the next objects or events into `out`, within `budget`. Without a context, [`Step::Wait`] registers no
     /// waker. Cost: short read locks; selectors and slices are evaluated without a lock.
     pub fn step(&mut self, budget: Budget, out: &mut Slices, cx: Option<&mut Context<'_>>) -> Step {
-        let showing = &mut self.showing;
+        let formatter = &mut self.formatter;
         let step = match &mut self.phase {
             Phase::Over(EndCause::EpochEnded) => return Step::EpochEnded,
             Phase::Over(EndCause::Expired(oldest)) => {
-                return Step::Expired(ExpiredPosition { asked: self.position, oldest: *oldest });
+                return Step::Expired(ExpiredPosition { requested: self.position, oldest: *oldest });
             }
             Phase::Initial(walk) => {
                 if self.epoch.ended() {
@@ -251,8 +251,8 @@ impl Cursor {
                 } else {
                     let mut shown = 0;
                     let more = walk.step(|entry| {
-                        shown += showing.effort(entry);
-                        showing.line(entry, &SentEvent::Added, out);
+                        shown += formatter.effort(entry);
+                        formatter.line(entry, &SentEvent::Added, out);
                         !out.reached(budget) && shown < READ_PER_STEP
                     });
                     if more { Step::Sent } else { self.finish_initial() }
@@ -267,8 +267,8 @@ impl Cursor {
                 self.enter(Phase::CatchingUp);
             }
             Step::EpochEnded => self.enter(Phase::Over(EndCause::EpochEnded)),
-            Step::Expired(ExpiredPosition { asked, oldest }) => {
-                self.position = asked;
+            Step::Expired(ExpiredPosition { requested, oldest }) => {
+                self.position = requested;
                 self.shared.counters.expired.fetch_add(1, Ordering::Relaxed);
                 self.enter(Phase::Over(EndCause::Expired(oldest)));
             }
@@ -321,7 +321,7 @@ impl Cursor {
                 if !out.reached(budget) {
                     self.push(&event, out);
                     (self.position, self.number) = (event.resource_version, event.number);
-                    looked += self.judge.filter().weight();
+                    looked += self.filter.filter().weight();
                     unread -= 1;
                 } else {
                     is_partial |= event.resource_version == self.position;
@@ -390,12 +390,12 @@ impl Cursor {
 
     /// Pushes `event` as this watcher sees it: an object may enter or leave the selector.
     fn push(&mut self, event: &Event, out: &mut Slices) {
-        let verdict = self.judge.verdict(event, &self.shared.filters.asked);
+        let verdict = self.filter.verdict(event, &self.shared.filters.evaluations);
         match (event.previous.as_ref().filter(|_| verdict.before), verdict.now) {
             (None, false) => {}
-            (None, true) => self.showing.line(&event.object, &SentEvent::Added, out),
-            (Some(_), true) => self.showing.line(&event.object, &SentEvent::Modified, out),
-            (Some(previous), false) => self.showing.line(previous, &SentEvent::Deleted(&event.digits), out),
+            (None, true) => self.formatter.line(&event.object, &SentEvent::Added, out),
+            (Some(_), true) => self.formatter.line(&event.object, &SentEvent::Modified, out),
+            (Some(previous), false) => self.formatter.line(previous, &SentEvent::Deleted(&event.digits), out),
         }
     }
 
@@ -426,7 +426,7 @@ impl Cursor {
 
     /// Pushes a bookmark line at `at`, in the format of the stream.
     pub fn push_bookmark(&mut self, at: u64, initial_events_end: bool, out: &mut Slices) {
-        self.showing.bookmark(&self.shared.schema, at, initial_events_end, out);
+        self.formatter.bookmark(&self.shared.schema, at, initial_events_end, out);
     }
 
     /// Returns the position at or below which all matching events were pushed; during the initial state, the position

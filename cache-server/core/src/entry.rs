@@ -257,8 +257,8 @@ impl Entry {
     }
 
     /// Pushes the line for the given event type, optionally without managedFields.
-    pub(crate) fn push_line(&self, told: &SentEvent<'_>, without_managed_fields: bool, out: &mut Slices) {
-        let as_stored = match told {
+    pub(crate) fn push_line(&self, event: &SentEvent<'_>, without_managed_fields: bool, out: &mut Slices) {
+        let as_stored = match event {
             SentEvent::Added => !self.updated,
             SentEvent::Modified => self.updated,
             SentEvent::Deleted(_) => false,
@@ -266,9 +266,9 @@ impl Entry {
         // The stored head fits only its own event type; for others the head is a constant slice.
         let start = if as_stored { 0 } else { self.object_at() };
         if !as_stored {
-            out.push_static(told.head());
+            out.push_static(event.head());
         }
-        self.push_edited(start, self.line_len, without_managed_fields, told.digits(), out);
+        self.push_edited(start, self.line_len, without_managed_fields, event.digits(), out);
     }
 
     /// Pushes a part of the line, optionally without managedFields, or with other digits.
@@ -289,9 +289,9 @@ impl Entry {
     /// Returns the cells in a table. Cost: parses the object at the first call, and at each call if the cells are long
     /// and [`LONG_CELLS`] is full.
     pub(crate) fn cells(&self, rows: &Arc<dyn Rows>) -> Cow<'_, Cells> {
-        let kept = &self.variants.get_or_init(Box::default).cells;
+        let cached = &self.variants.get_or_init(Box::default).cells;
         let mut long = None;
-        let made = kept.get_or_init(|| {
+        let made = cached.get_or_init(|| {
             let cells = rows.cells(&self.object());
             let is_short = cells.len() <= CELLS_KEPT_MAX;
             let share = if is_short { None } else { LONG_CELLS.share(cells.len()) };
@@ -323,8 +323,8 @@ impl Entry {
     /// per object version if its result can be cached. Returns `None` if the cache is full and the object is long.
     /// Memory: about a third of the object's bytes while cached.
     pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> Option<Piece> {
-        if let Some(kept) = self.variants.get().and_then(|variants| variants.piece.get()) {
-            return Some(kept.piece().clone());
+        if let Some(cached) = self.variants.get().and_then(|variants| variants.piece.get()) {
+            return Some(cached.piece().clone());
         }
         // Half the length is a generous estimate of the compressed size.
         let has_room = PIECES.taken() + self.len() / 2 < PIECES_BYTES_MAX;
@@ -334,9 +334,9 @@ impl Entry {
         let object = self.bytes(Span { start: self.object_at(), end: self.object_end() });
         let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
         let piece = if self.builtin { make(&[b"{", rest]) } else { make(&[object]) };
-        if let Some(kept) = PIECES.keep(&piece).filter(|_| has_room) {
+        if let Some(cached) = PIECES.keep(&piece).filter(|_| has_room) {
             // If another thread was first, its piece stays and this one is dropped.
-            let _ = self.variants.get_or_init(Box::default).piece.set(kept);
+            let _ = self.variants.get_or_init(Box::default).piece.set(cached);
         }
         Some(piece)
     }

@@ -128,8 +128,8 @@ impl Filter {
     ) -> Result<Arc<Self>, UnknownField> {
         let terms = Terms::new(schema, fields)?;
         let exactly = |operand: Operand| {
-            let wanted = |term: &FilterTerm<'_>| term.operand == operand && term.op == field::Op::Eq;
-            terms.iter().find(wanted).map(|term| term.value)
+            let is_equality = |term: &FilterTerm<'_>| term.operand == operand && term.op == field::Op::Eq;
+            terms.iter().find(is_equality).map(|term| term.value)
         };
         // The namespace of the path wins: a contradicting `metadata.namespace` term then matches no object in it.
         let one_namespace = namespace.or_else(|| exactly(Operand::Namespace)).filter(|_| namespaced);

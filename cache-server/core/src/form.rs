@@ -203,8 +203,8 @@ impl MetaVersion {
     }
 
     /// Like [`Self::partial_head`], in a line of a watch.
-    const fn partial_line_head(self, told: &SentEvent<'_>) -> &'static str {
-        match (self, told) {
+    const fn partial_line_head(self, event: &SentEvent<'_>) -> &'static str {
+        match (self, event) {
             (Self::V1, SentEvent::Added) => partial!(r#"{"type":"ADDED","object":"#, "meta.k8s.io/v1"),
             (Self::V1, SentEvent::Modified) => partial!(r#"{"type":"MODIFIED","object":"#, "meta.k8s.io/v1"),
             (Self::V1, SentEvent::Deleted(_)) => partial!(r#"{"type":"DELETED","object":"#, "meta.k8s.io/v1"),
@@ -217,13 +217,13 @@ impl MetaVersion {
 
 impl Row {
     /// Writes a Table of one row up to the cells array: its metadata, and the columns unless `told` (already sent).
-    fn table_head(&self, digits: &[u8], told: bool, text: &mut Vec<u8>) {
+    fn table_head(&self, digits: &[u8], columns_sent: bool, text: &mut Vec<u8>) {
         text.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
         text.extend_from_slice(self.meta.api_version().as_bytes());
         text.extend_from_slice(br#"","metadata":{"resourceVersion":""#);
         text.extend_from_slice(digits);
         text.extend_from_slice(br#""},"columnDefinitions":"#);
-        text.extend_from_slice(if told { b"null" } else { &self.definitions });
+        text.extend_from_slice(if columns_sent { b"null" } else { &self.definitions });
         text.extend_from_slice(br#","rows":["#);
     }
 }
@@ -295,12 +295,12 @@ pub(crate) struct EventFormatter {
     /// Current time for ages, in Unix seconds.
     now: i64,
     /// True once this stream has sent the columns of a table.
-    told: bool,
+    columns_sent: bool,
 }
 
 impl EventFormatter {
     pub(crate) fn new(form: Form) -> Self {
-        Self { form, now: 0, told: false }
+        Self { form, now: 0, columns_sent: false }
     }
 
     pub(crate) const fn tells_time(&self) -> bool {
@@ -331,27 +331,27 @@ impl EventFormatter {
     }
 
     /// Pushes a line of a watch.
-    pub(crate) fn line(&mut self, entry: &Entry, told: &SentEvent<'_>, out: &mut Slices) {
+    pub(crate) fn line(&mut self, entry: &Entry, event: &SentEvent<'_>, out: &mut Slices) {
         let Form { content, without_managed_fields: without, version } = &self.form;
         match (content, version) {
-            (Content::Whole, None) => entry.push_line(told, *without, out),
+            (Content::Whole, None) => entry.push_line(event, *without, out),
             (Content::Whole, Some(version)) => {
-                out.push_static(told.head());
+                out.push_static(event.head());
                 out.push(version.head.clone());
-                entry.push_part(LinePart::RestOfLine, *without, told.digits(), out);
+                entry.push_part(LinePart::RestOfLine, *without, event.digits(), out);
             }
             (Content::Metadata(meta), _) => {
-                out.push_static(meta.partial_line_head(told).as_bytes());
-                entry.push_part(LinePart::Metadata, *without, told.digits(), out);
+                out.push_static(meta.partial_line_head(event).as_bytes());
+                entry.push_part(LinePart::Metadata, *without, event.digits(), out);
                 out.push_static(PARTIAL_LINE_TAIL);
             }
             (Content::Row(row), _) => {
-                let mut text = told.head().to_vec();
-                let position = told.digits().map_or_else(|| entry.digits(), Bytes::clone);
-                row.table_head(&position, self.told, &mut text);
-                entry.push_row(&self.form, row, told.digits(), self.now, text, RowEnd::Line, out);
+                let mut text = event.head().to_vec();
+                let position = event.digits().map_or_else(|| entry.digits(), Bytes::clone);
+                row.table_head(&position, self.columns_sent, &mut text);
+                entry.push_row(&self.form, row, event.digits(), self.now, text, RowEnd::Line, out);
                 // Only the first line of a stream carries the columns, as in kube-apiserver.
-                self.told = true;
+                self.columns_sent = true;
             }
         }
     }
@@ -374,13 +374,13 @@ impl EventFormatter {
         let object =
             watch_event::bookmark_object("PartialObjectMetadata", row.meta.api_version(), at, initial_events_end);
         let mut text = br#"{"type":"BOOKMARK","object":"#.to_vec();
-        row.table_head(itoa::Buffer::new().format(at).as_bytes(), self.told, &mut text);
+        row.table_head(itoa::Buffer::new().format(at).as_bytes(), self.columns_sent, &mut text);
         text.extend_from_slice(br#"{"cells":"#);
         row.rows.cells(b"{}").write(self.now, &mut text);
         text.extend_from_slice(br#","object":"#);
         text.extend_from_slice(&object);
         text.extend_from_slice(RowEnd::Line.text(false));
-        self.told = true;
+        self.columns_sent = true;
         out.push(text.into());
     }
 }
@@ -443,17 +443,17 @@ impl Entry {
 
     /// Pushes the ADDED line in this format; a table includes its columns.
     pub fn added_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, told: false }.line(self, &SentEvent::Added, out);
+        EventFormatter { form: form.clone(), now, columns_sent: false }.line(self, &SentEvent::Added, out);
     }
 
     /// Pushes the MODIFIED line in this format; a table omits its columns.
     pub fn modified_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, told: true }.line(self, &SentEvent::Modified, out);
+        EventFormatter { form: form.clone(), now, columns_sent: true }.line(self, &SentEvent::Modified, out);
     }
 
     /// Pushes the DELETED line in this format, with `digits` as its resourceVersion; a table omits its columns.
     pub fn deleted_as(&self, digits: &Bytes, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, told: true }.line(self, &SentEvent::Deleted(digits), out);
+        EventFormatter { form: form.clone(), now, columns_sent: true }.line(self, &SentEvent::Deleted(digits), out);
     }
 
     /// Pushes the object with all its members.

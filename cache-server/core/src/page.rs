@@ -143,7 +143,7 @@ pub struct Page {
     remaining: Option<u64>,
     /// Objects from the start of the page on, if the previous page counted them.
     following: Option<u64>,
-    showing: EventFormatter,
+    formatter: EventFormatter,
     /// An item after all pushed ones that the caller has to format.
     slow: Option<SlowItem>,
 }
@@ -180,8 +180,8 @@ impl Page {
         // Every object of the state follows the start of a whole list.
         let is_whole = start.is_none() && filter.is_trivial() && matches!(filter.range(), Range::All);
         let following = state.objects().filter(|_| is_whole).and_then(|objects| u64::try_from(objects.len()).ok());
-        let (walk, next, remaining, showing) = (walk(), None, None, EventFormatter::default());
-        Self { walk, left, first: true, done: false, ahead, next, remaining, following, showing, slow: None }
+        let (walk, next, remaining, formatter) = (walk(), None, None, EventFormatter::default());
+        Self { walk, left, first: true, done: false, ahead, next, remaining, following, formatter, slow: None }
     }
 
     /// Sets the number of objects from the start of the page on, as counted by the previous page. The objects after
@@ -253,8 +253,8 @@ impl Page {
     /// Sets the format. Call before the first step. `now` is the time for ages in table rows, in Unix seconds.
     #[must_use]
     pub fn shown_as(mut self, form: Form, now: i64) -> Self {
-        self.showing = EventFormatter::new(form);
-        self.showing.set_now(now);
+        self.formatter = EventFormatter::new(form);
+        self.formatter.set_now(now);
         self
     }
 
@@ -262,17 +262,17 @@ impl Page {
     /// returns true may push no item. Call [`Self::take_slow`] after each step: the item it returns follows the pushed
     /// ones.
     pub fn step(&mut self, budget: Budget, out: &mut Slices) -> bool {
-        let showing = std::mem::take(&mut self.showing);
+        let formatter = std::mem::take(&mut self.formatter);
         let (mut slow, mut effort) = (None, 0);
         let more = self.visit(|entry, first| {
-            slow = showing.slow_item(entry, first);
+            slow = formatter.slow_item(entry, first);
             if slow.is_none() {
-                effort += showing.effort(entry);
-                showing.item(entry, first, out);
+                effort += formatter.effort(entry);
+                formatter.item(entry, first, out);
             }
             slow.is_none() && effort < READ_PER_STEP && !out.reached(budget)
         });
-        (self.showing, self.slow) = (showing, slow);
+        (self.formatter, self.slow) = (formatter, slow);
         more
     }
 
@@ -304,21 +304,21 @@ impl Page {
 
     /// Like [`Self::visit`], with each object's text in this page's format, without commas.
     pub fn visit_texts(&mut self, mut visit: impl FnMut(&Arc<Entry>, &Slices) -> bool) -> bool {
-        let showing = std::mem::take(&mut self.showing);
+        let formatter = std::mem::take(&mut self.formatter);
         let mut text = Slices::new();
         let more = self.visit(|entry, _| {
             text.clear();
-            showing.item(entry, true, &mut text);
+            formatter.item(entry, true, &mut text);
             visit(entry, &text)
         });
-        self.showing = showing;
+        self.formatter = formatter;
         more
     }
 
     /// Returns true if items are table rows, which are computed at their first use.
     #[must_use]
     pub const fn shows_rows(&self) -> bool {
-        self.showing.tells_time()
+        self.formatter.tells_time()
     }
 
     /// Returns true if a selector with many conditions makes each step take about a millisecond.
@@ -330,7 +330,7 @@ impl Page {
     /// Returns true if items are the stored bytes.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        self.showing.is_plain()
+        self.formatter.is_plain()
     }
 
     /// Returns true if the snapshot was cut: reset the connection, never end it cleanly. The page then sends no more

@@ -149,7 +149,7 @@ impl Reader {
         let state = self.shared.state.read();
         let oldest = state.window.log.lost();
         if state.epoch.number != now.epoch || resource_version < oldest {
-            return Err(ExpiredPosition { asked: resource_version, oldest });
+            return Err(ExpiredPosition { requested: resource_version, oldest });
         }
         let number = state.window.log.number_at(resource_version);
         Ok(CacheSnapshot::new(objects, resource_version, number, &state.epoch))
@@ -176,7 +176,7 @@ impl Reader {
             let state = self.shared.state.read();
             let log = &state.window.log;
             if state.epoch.number != base.epoch || number < log.evicted() {
-                return Err(ExpiredPosition { asked: base.resource_version, oldest: log.lost() });
+                return Err(ExpiredPosition { requested: base.resource_version, oldest: log.lost() });
             }
             events.extend(log.after(number).take(EVENTS_PER_LOCK).cloned());
             number = events.last().map_or(newest, |last: &Arc<Event>| last.number);
@@ -194,7 +194,7 @@ impl Reader {
                 let oldest = state.window.log.lost();
                 // The epoch may have changed, or the position been evicted, since the last batch.
                 if state.epoch.number != now.epoch || resource_version < oldest {
-                    return Err(ExpiredPosition { asked: resource_version, oldest });
+                    return Err(ExpiredPosition { requested: resource_version, oldest });
                 }
                 let log = &state.window.log;
                 log.back_from(number, log.number_at(resource_version)).take(EVENTS_PER_LOCK).cloned().collect()
@@ -294,7 +294,7 @@ impl Reader {
             lists_cut_for_time: counters.cuts.lists_for_time.load(Ordering::Relaxed),
             streams_cut_for_bytes: counters.cuts.streams_for_bytes.load(Ordering::Relaxed),
             streams_cut_for_time: counters.cuts.streams_for_time.load(Ordering::Relaxed),
-            selectors_asked: self.shared.filters.asked(),
+            selector_evaluations: self.shared.filters.evaluations(),
         }
     }
 }
@@ -340,8 +340,8 @@ impl Exact {
 
     /// Returns the states to drop without the lock.
     pub(crate) fn remove_below(&mut self, lost: u64) -> Vec<Objects<Entry>> {
-        let (gone, kept) = std::mem::take(&mut self.states).into_iter().partition(|state| state.position < lost);
-        self.states = kept;
+        let (gone, retained) = std::mem::take(&mut self.states).into_iter().partition(|state| state.position < lost);
+        self.states = retained;
         let gone: VecDeque<_> = gone;
         gone.into_iter().map(|state: ExactState| state.objects).collect()
     }

@@ -43,7 +43,7 @@ pub struct CacheStats {
     /// [`Limits::read_time_max`](crate::Limits::read_time_max).
     pub streams_cut_for_time: u64,
     /// Evaluations of selectors against an event: one for all watches with equal selectors, if they keep up.
-    pub selectors_asked: u64,
+    pub selector_evaluations: u64,
 }
 
 impl CacheStats {

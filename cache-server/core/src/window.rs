@@ -236,8 +236,8 @@ mod tests {
                 assert_eq!(numbers(log.after(number)), expected, "after {number} without {evicted}");
                 let back: Vec<u64> = (evicted_number + 1..=number.min(16)).rev().collect();
                 assert_eq!(numbers(log.back_from(number, 0)), back, "back from {number} without {evicted}");
-                let is_kept = evicted_number < number && number <= 16;
-                assert_eq!(log.get(number).map(|event| event.number), is_kept.then_some(number));
+                let is_retained = evicted_number < number && number <= 16;
+                assert_eq!(log.get(number).map(|event| event.number), is_retained.then_some(number));
             }
         }
     }

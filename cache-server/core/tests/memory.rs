@@ -81,14 +81,14 @@ fn nothing_stays_of_watchers_that_came_back() {
         }
     };
     come_and_leave();
-    let kept = HEAP.current_usage() - before;
+    let retained = HEAP.current_usage() - before;
     writer.trim(at(1));
     come_and_leave();
     writer.trim(at(2));
-    assert!(kept > 8 << 10 && HEAP.current_usage() > before + kept / 2, "made once for all who come");
+    assert!(retained > 8 << 10 && HEAP.current_usage() > before + retained / 2, "made once for all who come");
     writer.trim(at(3));
     let left = HEAP.current_usage().saturating_sub(before);
-    assert!(left < kept / 10, "{left} bytes of {kept} are left");
+    assert!(left < retained / 10, "{left} bytes of {retained} are left");
 }
 
 /// Goal: watchers that keep resuming from far back, as in a large cluster, cost no more memory than the window.
@@ -157,10 +157,10 @@ fn what_a_client_does_not_take_keeps_no_large_objects() {
         }
         let mut out = Slices::new();
         let _ = cursor.step(PLENTY, &mut out, None);
-        let told = out.iter().filter(|slice| slice.starts_with(b"{\"type\"")).count();
-        assert!(told >= 10, "{told} events in one batch");
+        let delivered = out.iter().filter(|slice| slice.starts_with(b"{\"type\"")).count();
+        assert!(delivered >= 10, "{delivered} events in one batch");
         writer.reset(Objects::new(), 200, at(0));
-        let kept = HEAP.current_usage().saturating_sub(before);
-        assert!(kept < LARGE / 4, "{kept} bytes for {} in {told} events", out.bytes());
+        let retained = HEAP.current_usage().saturating_sub(before);
+        assert!(retained < LARGE / 4, "{retained} bytes for {} in {delivered} events", out.bytes());
     }
 }

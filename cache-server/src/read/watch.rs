@@ -116,7 +116,7 @@ pub(crate) async fn watch(
     let (marks, answered) = asked.and_then(|asked| asked.marks(app, &reader, &start)).unzip();
     let cursor = match reader.cursor(start, filter) {
         Ok(cursor) => cursor.shown_as(form),
-        Err(expired) => return Ok(refused(&Status::expired_watch(expired.asked, expired.oldest))),
+        Err(expired) => return Ok(refused(&Status::expired_watch(expired.requested, expired.oldest))),
     };
     let ahead = AheadCheck::of(app, &target.ty, &cursor, &reader);
     let bookmarks = options.allow_bookmarks.then(|| Bookmarks {

@@ -476,9 +476,9 @@ impl<'a> FieldFinder<'a> {
         if schema.fields.is_empty() {
             return Ok((Box::default(), Vec::new()));
         }
-        let wanted: Vec<_> = schema.fields.iter().map(|field| &*field.path).enumerate().collect();
-        let mut fields = Self { body, found: vec![None; wanted.len()], values: Vec::new() };
-        fields.visit(&mut Walk::new(body)?, &wanted)?;
+        let paths: Vec<_> = schema.fields.iter().map(|field| &*field.path).enumerate().collect();
+        let mut fields = Self { body, found: vec![None; paths.len()], values: Vec::new() };
+        fields.visit(&mut Walk::new(body)?, &paths)?;
         let Self { found, mut values, .. } = fields;
         let spans = found
             .into_iter()
@@ -498,13 +498,13 @@ impl<'a> FieldFinder<'a> {
         Ok((spans, values))
     }
 
-    /// Visits the object entered last. `wanted` are field indexes with the rest of their paths.
-    fn visit(&mut self, walk: &mut Walk<'_>, wanted: &[(usize, &str)]) -> Result<(), JsonError> {
+    /// Visits the object entered last. `paths` are field indexes with the rest of their paths.
+    fn visit(&mut self, walk: &mut Walk<'_>, paths: &[(usize, &str)]) -> Result<(), JsonError> {
         while let Some(key) = walk.key()? {
             let key = key.bytes();
             let mut here = Vec::new();
             let mut deeper = Vec::new();
-            for &(place, path) in wanted {
+            for &(place, path) in paths {
                 match path.as_bytes().strip_prefix(&*key) {
                     Some([]) => here.push(place),
                     Some([b'.', ..]) => deeper.push((place, &path[key.len() + 1..])),

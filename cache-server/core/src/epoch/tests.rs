@@ -15,7 +15,7 @@ fn limits() -> Limits {
 }
 
 /// Returns true if some reader keeps the event at `version` at `now`.
-fn is_kept(epoch: &Epoch, version: u64, now: Time) -> bool {
+fn is_retained(epoch: &Epoch, version: u64, now: Time) -> bool {
     epoch.look(now, &limits());
     !epoch.let_go(version, false, now, &mut Vec::new())
 }
@@ -44,7 +44,7 @@ fn the_oldest_open_snapshot_or_held_page_counts() {
 fn a_snapshot_needs_what_happened_after_it() {
     let epoch = Epoch::new(1);
     let pin = epoch.pin(5);
-    assert!(!is_kept(&epoch, 5, at(0)) && is_kept(&epoch, 6, at(0)));
+    assert!(!is_retained(&epoch, 5, at(0)) && is_retained(&epoch, 6, at(0)));
     assert!(!pin.is_cut());
 }
 
@@ -60,7 +60,7 @@ fn a_cut_leaves_newer_snapshots_alone() {
     drop(old);
     let same_place_again = epoch.pin(9);
     drop(new);
-    assert!(is_kept(&epoch, 10, at(0)) && !same_place_again.is_cut());
+    assert!(is_retained(&epoch, 10, at(0)) && !same_place_again.is_cut());
 }
 
 /// Goal: the objects of a reader that never runs again are freed. Method: objects without other references.
@@ -84,12 +84,12 @@ fn who_is_cut_keeps_no_objects() {
 fn nobody_is_late_who_costs_nothing() {
     let epoch = Epoch::new(1);
     let pin = epoch.pin(5);
-    assert!(is_kept(&epoch, 6, at(0)));
+    assert!(is_retained(&epoch, 6, at(0)));
     for second in 1..1_000 {
         epoch.look(at(second), &limits());
     }
     assert!(!pin.is_cut());
-    assert!(!is_kept(&epoch, 6, at(1_000)), "it keeps nothing any more");
+    assert!(!is_retained(&epoch, 6, at(1_000)), "it keeps nothing any more");
     assert!(pin.is_cut(), "and is cut by the first event that goes");
 }
 
@@ -98,10 +98,10 @@ fn a_list_has_a_minute_and_a_stream_as_long_as_it_moves() {
     let epoch = Epoch::new(1);
     let (list, moving, stuck) = (epoch.pin(5), epoch.pin(6), epoch.pin(7));
     let (moving, stuck) = (stream(&moving), stream(&stuck));
-    assert!(is_kept(&epoch, 6, at(0)));
+    assert!(is_retained(&epoch, 6, at(0)));
     moving.read(100_000);
     stuck.read(59_000);
-    assert!(is_kept(&epoch, 6, at(59)));
+    assert!(is_retained(&epoch, 6, at(59)));
     let mut cut = Vec::new();
     epoch.look(at(60), &limits());
     assert!(epoch.let_go(6, false, at(60), &mut cut));
@@ -123,15 +123,15 @@ fn who_was_slow_and_got_everything_has_as_long_to_come_back() {
         state.done();
         drop(state);
         let until = 1 + read_for + comes_back_within;
-        assert!(is_kept(&epoch, 6, at(until)), "{read_for}");
-        assert!(!is_kept(&epoch, 6, at(until + 1)), "{read_for}");
+        assert!(is_retained(&epoch, 6, at(until)), "{read_for}");
+        assert!(!is_retained(&epoch, 6, at(until + 1)), "{read_for}");
     }
     let epoch = Epoch::new(1);
     let left_early = stream(&epoch.pin(5));
     epoch.look(at(1), &limits());
     epoch.look(at(11), &limits());
     drop(left_early);
-    assert!(!is_kept(&epoch, 6, at(11)));
+    assert!(!is_retained(&epoch, 6, at(11)));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(crate) struct Filters {
     hasher: RandomState,
     table: Mutex<Table>,
     /// Number of evaluations of a filter against an event.
-    pub(crate) asked: AtomicU64,
+    pub(crate) evaluations: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -44,39 +44,39 @@ impl Filters {
         let hash = self.hasher.hash_one(&*filter);
         let mut table = self.table.lock();
         match table.known.get(&hash).and_then(Weak::upgrade) {
-            Some(judge) if **judge.filter() == *filter => {
-                judge.share();
-                judge
+            Some(cached) if **cached.filter() == *filter => {
+                cached.share();
+                cached
             }
             // A hash collision: the known filter keeps its place, and this one is not shared.
             Some(_) => Arc::new(CachedFilter::new(filter)),
             None => {
-                let judge = Arc::new(CachedFilter::new(filter));
-                table.insert(hash, &judge);
-                judge
+                let cached = Arc::new(CachedFilter::new(filter));
+                table.insert(hash, &cached);
+                cached
             }
         }
     }
 
     /// Returns the number of evaluations of selectors against an event.
-    pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    pub(crate) fn evaluations(&self) -> u64 {
+        self.evaluations.load(Ordering::Relaxed)
     }
 }
 
 impl Table {
-    fn insert(&mut self, hash: u64, judge: &Arc<CachedFilter>) {
+    fn insert(&mut self, hash: u64, cached: &Arc<CachedFilter>) {
         if self.skip > 0 {
             self.skip -= 1;
             return;
         }
         if self.room <= self.known.len() {
-            self.known.retain(|_, judge| judge.strong_count() > 0);
+            self.known.retain(|_, cached| cached.strong_count() > 0);
             self.room = (self.known.len() * 2).clamp(ROOM_MIN, FILTERS_SHARED_MAX);
             self.known.shrink_to(self.room);
         }
         if self.known.len() < self.room {
-            self.known.insert(hash, Arc::downgrade(judge));
+            self.known.insert(hash, Arc::downgrade(cached));
         } else {
             // A full sweep of a full table costs too much to repeat for each new filter.
             self.skip = FILTERS_SHARED_MAX;

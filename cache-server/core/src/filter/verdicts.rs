@@ -49,12 +49,12 @@ impl CachedFilter {
         }
     }
 
-    /// Returns the verdict, from the cache if another watcher computed it; `asked` counts the evaluations.
-    pub(crate) fn verdict(&self, event: &Event, asked: &AtomicU64) -> EventVerdict {
+    /// Returns the verdict, from the cache if another watcher computed it; `evaluations` counts the others.
+    pub(crate) fn verdict(&self, event: &Event, evaluations: &AtomicU64) -> EventVerdict {
         if self.filter.is_trivial() {
             return EventVerdict { before: event.previous.is_some(), now: event.kind != ChangeKind::Deleted };
         }
-        let Some(recent) = self.recent.get() else { return self.ask(event, asked) };
+        let Some(recent) = self.recent.get() else { return self.evaluate(event, evaluations) };
         let place = usize::try_from(event.number % VERDICTS_KEPT as u64).unwrap_or_default();
         let place = &recent[place];
         // Relaxed is enough: the word itself contains the event number that validates the verdict.
@@ -62,7 +62,7 @@ impl CachedFilter {
         if word >> VERDICT_BITS == event.number {
             return EventVerdict::of(word);
         }
-        let verdict = self.ask(event, asked);
+        let verdict = self.evaluate(event, evaluations);
         // A lagging watcher must not overwrite the verdicts of newer events, which most watchers read next.
         if word >> VERDICT_BITS < event.number {
             place.store(event.number << VERDICT_BITS | verdict.bits(), Ordering::Relaxed);
@@ -70,8 +70,8 @@ impl CachedFilter {
         verdict
     }
 
-    fn ask(&self, event: &Event, asked: &AtomicU64) -> EventVerdict {
-        asked.fetch_add(1, Ordering::Relaxed);
+    fn evaluate(&self, event: &Event, evaluations: &AtomicU64) -> EventVerdict {
+        evaluations.fetch_add(1, Ordering::Relaxed);
         EventVerdict {
             before: event.previous.as_ref().is_some_and(|previous| self.filter.matches(previous)),
             now: event.kind != ChangeKind::Deleted && self.filter.matches(&event.object),

@@ -116,14 +116,14 @@ fn lines_of_every_form_say_the_same_wherever_members_stand() {
     let digits = Bytes::from_static(b"12345");
     for order in 0..256_usize {
         let places = [order & 3, order >> 2 & 3, order >> 4 & 3, order >> 6 & 3];
-        if (0..4).any(|wanted| !places.contains(&wanted)) {
+        if (0..4).any(|place| !places.contains(&place)) {
             continue;
         }
         let metadata = places.map(|place| members[place]).join(",");
         let entry = entry(true, &format!(r#"{{"spec":{{"x":"y"}},"metadata":{{{metadata}}},"status":{{}}}}"#));
         assert_eq!((entry.field(0), entry.label("b").as_deref()), ("y", Some("c")), "{metadata}");
         for without in [false, true] {
-            let said = |version: &str| {
+            let stored = |version: &str| {
                 let mut object: Value = serde_json::from_slice(&entry.object()).expect("an entry is JSON");
                 object["metadata"]["resourceVersion"] = json!(version);
                 if without {
@@ -135,13 +135,14 @@ fn lines_of_every_form_say_the_same_wherever_members_stand() {
                 [Form::whole(), Form::metadata(MetaVersion::V1), row(RowObject::Metadata), row(RowObject::Whole)]
             {
                 let form = Form { without_managed_fields: without, ..form };
-                let expected = |version: &str, told: bool| match &form.content {
-                    Content::Whole => said(version),
-                    Content::Metadata(_) => partial(&said(version)),
+                let expected = |version: &str, columns_sent: bool| match &form.content {
+                    Content::Whole => stored(version),
+                    Content::Metadata(_) => partial(&stored(version)),
                     Content::Row(row) => {
                         let object =
-                            if row.object == RowObject::Whole { said(version) } else { partial(&said(version)) };
-                        let columns = if told { Value::Null } else { json!([{"name": "Name"}, {"name": "Age"}]) };
+                            if row.object == RowObject::Whole { stored(version) } else { partial(&stored(version)) };
+                        let columns =
+                            if columns_sent { Value::Null } else { json!([{"name": "Name"}, {"name": "Age"}]) };
                         json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
                             "columnDefinitions": columns, "rows": [{"cells": ["a", "7s"], "object": object}]})
                     }
@@ -168,14 +169,14 @@ fn partial(object: &Value) -> Value {
 #[test]
 fn columns_are_told_once_in_a_stream() {
     let entry = entry(true, OBJECT);
-    let mut showing = EventFormatter::new(row(RowObject::None));
+    let mut formatter = EventFormatter::new(row(RowObject::None));
     let defined = |line: String| {
         let line: Value = serde_json::from_str(&line).expect(&line);
         !line["object"]["columnDefinitions"].is_null()
     };
-    assert!(defined(text(|out| showing.line(&entry, &SentEvent::Added, out))));
-    assert!(!defined(text(|out| showing.line(&entry, &SentEvent::Modified, out))));
-    assert!(!defined(text(|out| showing.bookmark(&schema(true), 9, false, out))));
+    assert!(defined(text(|out| formatter.line(&entry, &SentEvent::Added, out))));
+    assert!(!defined(text(|out| formatter.line(&entry, &SentEvent::Modified, out))));
+    assert!(!defined(text(|out| formatter.bookmark(&schema(true), 9, false, out))));
     assert!(defined(text(|out| EventFormatter::new(row(RowObject::None)).bookmark(&schema(true), 9, false, out))));
 }
 
@@ -194,9 +195,9 @@ fn bookmarks_come_in_the_form_of_their_stream() {
             ),
         ),
     ] {
-        let mut showing = EventFormatter::new(form);
-        showing.set_now(1_005);
-        let line = text(|out| showing.bookmark(&schema(true), 9, true, out));
+        let mut formatter = EventFormatter::new(form);
+        formatter.set_now(1_005);
+        let line = text(|out| formatter.bookmark(&schema(true), 9, true, out));
         assert_eq!(line, format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"));
     }
 }

@@ -59,10 +59,10 @@ fn a_batch_wakes_each_watcher_once_and_is_read_whole() {
     assert_eq!((waking.wake(), reader.applied(), reader.stats().events), (4, 103, 5));
     assert_eq!(writer.apply_batch(deletions(7, 104), at(0)), Ok(5), "two are missing");
     for (watcher, count) in watchers.iter_mut().zip([5, 5, 5, 1]) {
-        let (told, step) = drain(watcher);
+        let (lines, step) = drain(watcher);
         let names = |kind: &str, at: u64| (0..count).map(move |index| format!("{kind} a/{index}@{at}")).collect();
         let expected: Vec<Vec<String>> = vec![names("ADDED", 103), names("DELETED", 104)];
-        assert_eq!((told, step, watcher.bookmark()), (expected.concat(), Step::Wait, Some(104)));
+        assert_eq!((lines, step, watcher.bookmark()), (expected.concat(), Step::Wait, Some(104)));
     }
 }
 
@@ -143,14 +143,18 @@ fn the_rest_of_a_batch_is_neither_missed_nor_repeated() {
                 let context = format!("{scope:?}: {read} read, {evicted} evicted");
                 let oldest = if evicted == 0 { 101 } else { 110 };
                 assert_eq!(reader.oldest(), oldest, "{context}");
-                let (told, step) = drain(&mut watcher);
+                let (lines, step) = drain(&mut watcher);
                 if read < evicted {
-                    let asked = if read == 0 { 101 } else { 109 };
-                    assert_eq!((told, step), (vec![], Step::Expired(ExpiredPosition { asked, oldest })), "{context}");
+                    let requested = if read == 0 { 101 } else { 109 };
+                    assert_eq!(
+                        (lines, step),
+                        (vec![], Step::Expired(ExpiredPosition { requested, oldest })),
+                        "{context}"
+                    );
                 } else {
                     let rest: Vec<String> = (read..BATCH).map(|index| format!("ADDED a/{index}@110")).collect();
-                    let told: Vec<String> = told.into_iter().filter(|line| line.contains("a/")).collect();
-                    assert_eq!((told, step), (rest, Step::Wait), "{context}");
+                    let lines: Vec<String> = lines.into_iter().filter(|line| line.contains("a/")).collect();
+                    assert_eq!((lines, step), (rest, Step::Wait), "{context}");
                 }
                 check_positions(&reader, scope, evicted, BATCH);
             }
@@ -166,13 +170,13 @@ fn check_positions(reader: &Reader, scope: &Arc<Filter>, evicted: usize, batch: 
             assert_eq!(drain(&mut resumed.expect("in the window")).0.len(), batch);
             assert_eq!(state.expect("in the window").objects.len(), 1);
         } else {
-            let expired = ExpiredPosition { asked: position, oldest: 110 };
+            let expired = ExpiredPosition { requested: position, oldest: 110 };
             assert_eq!((resumed.err(), state.err()), (Some(expired), Some(expired)));
         }
     }
     assert_eq!(reader.at(110).expect("the whole batch").objects.len(), 1 + batch);
-    let told = drain(&mut after(reader, 110, scope).expect("after the batch")).0;
-    assert!(told.iter().all(|line| line.contains("b/q")), "{told:?}");
+    let lines = drain(&mut after(reader, 110, scope).expect("after the batch")).0;
+    assert!(lines.iter().all(|line| line.contains("b/q")), "{lines:?}");
 }
 
 /// Goal: changes of one revision that come one by one reach every open watch once. Method: watchers that have read
@@ -187,21 +191,21 @@ fn changes_of_one_revision_may_come_one_by_one() {
             assert!(event.is_some());
         };
         let mut watchers: Vec<Cursor> = (0..3).map(|_| after(&reader, base, scope).expect("now")).collect();
-        let mut told: Vec<Vec<String>> = vec![Vec::new(); 3];
+        let mut delivered: Vec<Vec<String>> = vec![Vec::new(); 3];
         for index in 0..9 {
             change(&mut writer, index);
-            told[0].extend(drain(&mut watchers[0]).0);
+            delivered[0].extend(drain(&mut watchers[0]).0);
             assert_eq!(watchers[0].bookmark(), Some(base + 1));
             if index % 4 == 3 {
-                told[1].extend(drain(&mut watchers[1]).0);
+                delivered[1].extend(drain(&mut watchers[1]).0);
             }
         }
-        told[1].extend(drain(&mut watchers[1]).0);
-        told[2].extend(drain(&mut watchers[2]).0);
-        for told in &told {
+        delivered[1].extend(drain(&mut watchers[1]).0);
+        delivered[2].extend(drain(&mut watchers[2]).0);
+        for lines in &delivered {
             let expected: Vec<String> = (0..9).map(|index| format!("a/{index}@{}", base + 1)).collect();
-            let told: Vec<&str> = told.iter().filter_map(|line| line.split_once(' ')).map(|(_, pod)| pod).collect();
-            assert_eq!(told, expected);
+            let pods: Vec<&str> = lines.iter().filter_map(|line| line.split_once(' ')).map(|(_, pod)| pod).collect();
+            assert_eq!(pods, expected);
         }
         assert!(after(&reader, base + 1, scope).is_ok_and(|mut watcher| drain(&mut watcher).0.is_empty()));
         waking.wake();
@@ -261,7 +265,7 @@ fn a_state_between_changes_whose_position_before_is_lost_expires() {
     }
     let mut steps = std::iter::repeat_with(|| watcher.step(PLENTY, &mut Slices::new(), None));
     let end = steps.find(|step| *step != Step::Sent);
-    assert_eq!(end, Some(Step::Expired(ExpiredPosition { asked: 104, oldest: 105 })));
+    assert_eq!(end, Some(Step::Expired(ExpiredPosition { requested: 104, oldest: 105 })));
 }
 
 /// Goal: a start ahead of the cache skips every change at its position, but none above. Method: batches and single
@@ -272,11 +276,11 @@ fn a_start_in_the_future_skips_its_whole_revision() {
         for is_eager in [false, true] {
             let (mut writer, _waking, reader) = listed(Limits::default());
             let mut ahead = after(&reader, 103, scope).expect("ahead");
-            let mut told = Vec::new();
+            let mut lines = Vec::new();
             let mut apply = |changes: Vec<Change>| {
                 assert_eq!(writer.apply_batch(changes, at(0)), Ok(2));
                 if is_eager {
-                    told.extend(drain(&mut ahead).0);
+                    lines.extend(drain(&mut ahead).0);
                     let bookmark = ahead.bookmark();
                     assert_eq!(bookmark, (103 <= reader.applied()).then(|| reader.applied()));
                 }
@@ -286,9 +290,9 @@ fn a_start_in_the_future_skips_its_whole_revision() {
             apply(deletions(2, 103));
             apply(puts(2, 104));
             apply(deletions(2, 104));
-            told.extend(drain(&mut ahead).0);
+            lines.extend(drain(&mut ahead).0);
             let expected = ["ADDED a/0@104", "ADDED a/1@104", "DELETED a/0@104", "DELETED a/1@104"].map(str::to_owned);
-            assert_eq!((told, ahead.bookmark()), (expected.to_vec(), Some(104)), "{scope:?}, {is_eager}");
+            assert_eq!((lines, ahead.bookmark()), (expected.to_vec(), Some(104)), "{scope:?}, {is_eager}");
         }
     }
 }
@@ -327,18 +331,18 @@ fn every_position_of_a_history_of_batches_is_right() {
     assert_eq!(events.iter().filter(|(at, ..)| *at > oldest).count() + cut(&events, oldest), 700);
     for position in (100..=250).rev() {
         check_state(&reader, position, &states[usize::try_from(position - 100).expect("small")]);
-        for (wanted, filter) in [
+        for (name, filter) in [
             ("", Filter::all()),
             ("ns-1", filter(Some("ns-1"), "", "")),
             ("ns-1/4", filter(Some("ns-1"), "", "metadata.name=4")),
             ("node-1", filter(None, "", "spec.nodeName=node-1")),
         ] {
             let concerns = |key: &str, node: &str, before: &str| {
-                wanted.is_empty()
-                    || key == wanted
-                    || key.split_once('/').expect("a key").0 == wanted
-                    || node == wanted
-                    || before == wanted
+                name.is_empty()
+                    || key == name
+                    || key.split_once('/').expect("a key").0 == name
+                    || node == name
+                    || before == name
             };
             match after(&reader, position, &filter) {
                 Ok(mut watcher) => {
@@ -347,12 +351,12 @@ fn every_position_of_a_history_of_batches_is_right() {
                         .filter(|(at, key, node, before)| *at > position && concerns(key, node, before))
                         .map(|(at, ..)| *at)
                         .collect();
-                    let told = drain(&mut watcher).0;
-                    let positions = told.iter().filter_map(|line| line.rsplit_once('@')?.1.parse().ok());
-                    assert_eq!(positions.collect::<Vec<u64>>(), expected, "{wanted} from {position}");
+                    let lines = drain(&mut watcher).0;
+                    let positions = lines.iter().filter_map(|line| line.rsplit_once('@')?.1.parse().ok());
+                    assert_eq!(positions.collect::<Vec<u64>>(), expected, "{name} from {position}");
                 }
                 Err(expired) => {
-                    assert_eq!((expired.asked, expired.oldest, position < oldest), (position, oldest, true))
+                    assert_eq!((expired.requested, expired.oldest, position < oldest), (position, oldest, true))
                 }
             }
         }

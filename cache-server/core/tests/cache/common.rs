@@ -83,15 +83,16 @@ pub(crate) const PLENTY: Budget = Budget { slices: 64, bytes: 16 << 10 };
 /// Steps until the cursor waits or is over. Returns the lines sent, each as `ADDED ns/name@rv`, and the last step;
 /// `done RV` marks the end of the initial state.
 pub(crate) fn drain(cursor: &mut Cursor) -> (Vec<String>, Step) {
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     loop {
         let mut out = Slices::new();
         let step = cursor.step(PLENTY, &mut out, None);
-        told.extend(lines(&out).into_iter().map(|(kind, pod)| format!("{kind} {}@{}", pod.key, pod.resource_version)));
+        delivered
+            .extend(lines(&out).into_iter().map(|(kind, pod)| format!("{kind} {}@{}", pod.key, pod.resource_version)));
         match step {
             Step::Sent => {}
-            Step::InitialDone(position) => told.push(format!("done {position}")),
-            Step::Wait | Step::Expired(_) | Step::EpochEnded => return (told, step),
+            Step::InitialDone(position) => delivered.push(format!("done {position}")),
+            Step::Wait | Step::Expired(_) | Step::EpochEnded => return (delivered, step),
         }
     }
 }

@@ -182,13 +182,13 @@ proptest! {
     fn a_filter_wants_what_its_selectors_want(
         labels in prop::collection::vec((0..6_usize, 0..6_usize), 0..8),
         node in 0..3_usize,
-        wanted in prop_oneof![
+        requested in prop_oneof![
             prop::collection::vec((0..8_usize, 0..6_usize, 0..6_usize), 0..4),
             // More requirements than are searched for one by one, most of them negative.
             prop::collection::vec((2..4_usize, 0..6_usize, 0..60_usize), 9..14),
             prop::collection::vec((0..8_usize, 0..6_usize, 0..6_usize), 9..10),
         ],
-        wanted_node in prop::option::of(0..3_usize),
+        requested_node in prop::option::of(0..3_usize),
     ) {
         // Each name has a plain and an escaped spelling.
         let name = |place: usize| format!("{}{}", if place < 3 { "a" } else { "\\u0061" }, place % 3);
@@ -200,7 +200,7 @@ proptest! {
         );
         let entry = watch_cache::Draft::new(&schema(), object.as_bytes()).expect("an object").commit(5);
         let plain = |place: usize| format!("a{}", place % 3);
-        let terms: Vec<String> = wanted
+        let terms: Vec<String> = requested
             .iter()
             .map(|&(how, key, value)| {
                 let (key, value) = (plain(key), if value < 6 { plain(value) } else { format!("b{value}") });
@@ -215,10 +215,10 @@ proptest! {
                 }
             })
             .collect();
-        let fields = wanted_node.map_or_else(String::new, |node| format!("spec.nodeName=n{node}"));
+        let fields = requested_node.map_or_else(String::new, |node| format!("spec.nodeName=n{node}"));
         let filter = filter(None, &terms.join(","), &fields);
         let selector = label::Selector::parse(&terms.join(",")).expect("a selector");
-        let expected = selector.matches(|key| entry.label(key)) && wanted_node.is_none_or(|wanted| wanted == node);
+        let expected = selector.matches(|key| entry.label(key)) && requested_node.is_none_or(|requested| requested == node);
         prop_assert_eq!(filter.matches(&entry), expected, "{} of {}", terms.join(","), object);
     }
 }

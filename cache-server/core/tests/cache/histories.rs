@@ -59,13 +59,13 @@ impl Model {
         state
     }
 
-    /// Returns the lines that a watcher of `wanted` sees from `start` on, by the table of selector transitions.
-    fn seen(&self, start: Start, wanted: &Wanted) -> Vec<(String, Pod)> {
-        self.changes_seen(start, wanted).into_iter().map(|(_, line)| line).collect()
+    /// Returns the lines that a watcher of `selection` sees from `start` on, by the table of selector transitions.
+    fn seen(&self, start: Start, selection: &Selection) -> Vec<(String, Pod)> {
+        self.changes_seen(start, selection).into_iter().map(|(_, line)| line).collect()
     }
 
     /// Like `seen`, with the index of each change.
-    fn changes_seen(&self, start: Start, wanted: &Wanted) -> Vec<(usize, (String, Pod))> {
+    fn changes_seen(&self, start: Start, selection: &Selection) -> Vec<(usize, (String, Pod))> {
         let mut state: BTreeMap<&str, &Pod> = self.first.iter().map(|(key, pod)| (key.as_str(), pod)).collect();
         let mut seen = Vec::new();
         for (index, (at, key, now)) in self.history.iter().enumerate() {
@@ -76,8 +76,8 @@ impl Model {
             if index < start.index || *at <= start.above {
                 continue;
             }
-            let before = before.filter(|pod| wanted.matches(pod));
-            let now = now.as_ref().filter(|pod| wanted.matches(pod));
+            let before = before.filter(|pod| selection.matches(pod));
+            let now = now.as_ref().filter(|pod| selection.matches(pod));
             match (before, now) {
                 (None, None) => {}
                 (None, Some(now)) => seen.push((index, ("ADDED".to_owned(), now.clone()))),
@@ -93,14 +93,14 @@ impl Model {
 
 /// A filter as the model evaluates it.
 #[derive(Clone, Debug, Default)]
-struct Wanted {
+struct Selection {
     namespace: Option<String>,
     name: Option<String>,
     node: Option<String>,
     app: Option<String>,
 }
 
-impl Wanted {
+impl Selection {
     fn random(rng: &mut Rng) -> Self {
         let mut maybe =
             |chance: f64, of: &[&str]| (rng.f64() < chance).then(|| (*rng.choice(of).expect("some")).to_owned());
@@ -113,7 +113,7 @@ impl Wanted {
     }
 
     fn matches(&self, pod: &Pod) -> bool {
-        let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        let is = |selected: &Option<String>, value: &str| selected.as_ref().is_none_or(|selected| selected == value);
         is(&self.namespace, pod.namespace())
             && is(&self.name, &pod.key[pod.namespace().len() + 1..])
             && is(&self.node, &pod.node)
@@ -131,7 +131,7 @@ impl Wanted {
 
 /// One client: watches, checks its input, and resumes from its last position.
 struct Watcher {
-    wanted: Wanted,
+    selection: Selection,
     cursor: Option<Cursor>,
     epoch: u64,
     /// Start of the lines seen so far, and the revision of the initial state; `initial` is set while it is sent.
@@ -330,12 +330,12 @@ impl World {
             let gone = self.rng.usize(0..self.watchers.len());
             self.watchers.swap_remove(gone);
         }
-        let wanted = Wanted::random(&mut self.rng);
+        let selection = Selection::random(&mut self.rng);
         let slowness = *self.rng.choice([1, 2, 60].iter()).expect("some");
         let ahead = self.model.applied + 3;
         let position = self.rng.u64(self.model.from.saturating_sub(3)..=ahead);
         let watcher = Watcher {
-            wanted,
+            selection,
             cursor: None,
             epoch: self.model.epoch,
             from: self.model.start(position),
@@ -359,7 +359,7 @@ impl World {
         watcher.from = Start { index: self.model.history.len(), above: 0 };
         (watcher.listed, watcher.last, watcher.seen) = (snapshot.resource_version, 0, 0);
         (watcher.initial, watcher.broken) = (Some(Vec::new()), None);
-        let cursor = self.reader.cursor(CursorStart::Initial(snapshot), watcher.wanted.filter());
+        let cursor = self.reader.cursor(CursorStart::Initial(snapshot), watcher.selection.filter());
         watcher.cursor = Some(cursor.expect("a snapshot just taken is in the window"));
     }
 
@@ -397,7 +397,7 @@ impl World {
         match self.reader.at(position) {
             Ok(snapshot) if snapshot.history_id() == history && is_same => {
                 assert_eq!(snapshot.resource_version, position, "seed {}", self.seed);
-                let cursor = self.reader.cursor(CursorStart::Rest(snapshot, behind), watcher.wanted.filter());
+                let cursor = self.reader.cursor(CursorStart::Rest(snapshot, behind), watcher.selection.filter());
                 watcher.cursor = Some(cursor.expect("a state that can be read is in the window"));
                 self.reached.went_on += 1;
             }
@@ -413,7 +413,7 @@ impl World {
         let oldest = self.reader.oldest();
         let watcher = &mut self.watchers[at];
         let last = watcher.last;
-        match self.reader.cursor(CursorStart::After(last), watcher.wanted.filter()) {
+        match self.reader.cursor(CursorStart::After(last), watcher.selection.filter()) {
             Ok(cursor) => {
                 (watcher.cursor, watcher.from, watcher.seen) = (Some(cursor), self.model.start(last), 0);
                 (watcher.initial, watcher.epoch) = (None, self.model.epoch);
@@ -422,8 +422,8 @@ impl World {
                 // began.
                 assert!(self.model.from <= last, "seed {}: resumed {last} in another history", self.seed);
             }
-            Err(ExpiredPosition { asked, oldest: told }) => {
-                assert_eq!((asked, told), (last, oldest), "seed {}", self.seed);
+            Err(ExpiredPosition { requested, oldest: reported }) => {
+                assert_eq!((requested, reported), (last, oldest), "seed {}", self.seed);
                 assert!(last < oldest, "seed {}: {last} is not below {oldest}", self.seed);
                 self.reached.refused += 1;
                 self.begin(at);
@@ -448,9 +448,9 @@ impl World {
             initial.extend(sent.into_iter().map(|(_, pod)| pod));
         } else if current {
             // Ordered, Unique, Reliable, Filtered: exactly the next expected lines.
-            let expected = self.model.seen(watcher.from, &watcher.wanted);
+            let expected = self.model.seen(watcher.from, &watcher.selection);
             let until = watcher.seen + sent.len();
-            assert_eq!(Some(&sent[..]), expected.get(watcher.seen..until), "seed {seed}: {:?}", watcher.wanted);
+            assert_eq!(Some(&sent[..]), expected.get(watcher.seen..until), "seed {seed}: {:?}", watcher.selection);
             watcher.seen = until;
             self.reached.lines += sent.len();
             let oldest = self.reader.oldest();
@@ -461,7 +461,7 @@ impl World {
             assert!(
                 !is_unread || matches!(step, Step::Expired(_)),
                 "seed {seed}: {position} is reported too early to {:?}",
-                watcher.wanted
+                watcher.selection
             );
             let ends: Vec<_> =
                 self.model.history.iter().filter(|(.., pod)| pod.is_none()).map(|(at, ..)| *at).collect();
@@ -472,7 +472,7 @@ impl World {
         match step {
             Step::Sent => {}
             Step::Wait => {
-                let left = self.model.seen(watcher.from, &watcher.wanted).len() - watcher.seen;
+                let left = self.model.seen(watcher.from, &watcher.selection).len() - watcher.seen;
                 assert_eq!(left, 0, "seed {seed}: waits with {left} events unread");
             }
             Step::InitialDone(position) => self.initial_done(at, position),
@@ -489,33 +489,33 @@ impl World {
     fn initial_done(&mut self, at: usize, position: u64) {
         let watcher = &mut self.watchers[at];
         let state = self.model.state_before(watcher.from.index);
-        let expected: Vec<Pod> = state.into_values().filter(|pod| watcher.wanted.matches(pod)).collect();
-        assert_eq!(watcher.initial.take().as_ref(), Some(&expected), "seed {}: {:?}", self.seed, watcher.wanted);
+        let expected: Vec<Pod> = state.into_values().filter(|pod| watcher.selection.matches(pod)).collect();
+        assert_eq!(watcher.initial.take().as_ref(), Some(&expected), "seed {}: {:?}", self.seed, watcher.selection);
         // Changes that were added to the revision later follow; until then the position before is complete.
         let is_partial = watcher.from.index < self.model.changes_up_to(watcher.listed);
         assert_eq!(position, watcher.listed - u64::from(is_partial), "seed {}", self.seed);
         self.reached.partial_ends += usize::from(is_partial);
         watcher.last = position;
         self.reached.initial_done += 1;
-        let again = self.reader.cursor(CursorStart::After(position), watcher.wanted.filter());
+        let again = self.reader.cursor(CursorStart::After(position), watcher.selection.filter());
         assert!(again.is_ok(), "seed {}: an end bookmark at {position} cannot be resumed from", self.seed);
     }
 
     /// Only a watcher with an initial snapshot or with unread events in its own bucket falls behind.
     fn fell_behind(&mut self, at: usize, expired: ExpiredPosition) {
         let watcher = &self.watchers[at];
-        assert!(expired.asked < expired.oldest, "seed {}: {expired:?}", self.seed);
+        assert!(expired.requested < expired.oldest, "seed {}: {expired:?}", self.seed);
         if watcher.initial.is_none() {
-            let Wanted { namespace, name, node, .. } = watcher.wanted.clone();
+            let Selection { namespace, name, node, .. } = watcher.selection.clone();
             let name = name.filter(|_| namespace.is_some());
             let node = node.filter(|_| name.is_none());
             let namespace = namespace.filter(|_| node.is_none());
-            let bucket = Wanted { namespace, name, node, app: None };
-            let seen = self.model.changes_seen(watcher.from, &watcher.wanted);
+            let bucket = Selection { namespace, name, node, app: None };
+            let seen = self.model.changes_seen(watcher.from, &watcher.selection);
             let last = watcher.seen.checked_sub(1).map_or(watcher.from.index, |last| seen[last].0 + 1);
             let unread = self.model.seen(Start { index: last, ..watcher.from }, &bucket);
             let lost = unread.first().is_some_and(|(_, pod)| pod.resource_version <= expired.oldest);
-            assert!(lost, "seed {}: expired by others' events: {:?}", self.seed, watcher.wanted);
+            assert!(lost, "seed {}: expired by others' events: {:?}", self.seed, watcher.selection);
             self.reached.fell_behind += 1;
         } else {
             self.reached.initial_cut += 1;
@@ -528,7 +528,7 @@ impl World {
         let watcher = &mut self.watchers[at];
         let Some(position) = watcher.cursor.as_mut().and_then(Cursor::bookmark) else { return };
         assert_eq!((watcher.epoch, position), (self.model.epoch, self.model.applied), "seed {}", self.seed);
-        let expected = self.model.seen(watcher.from, &watcher.wanted);
+        let expected = self.model.seen(watcher.from, &watcher.selection);
         assert_eq!(watcher.seen, expected.len(), "seed {}: a bookmark over unread events", self.seed);
         watcher.last = position;
         self.reached.bookmarks += 1;
@@ -554,23 +554,23 @@ impl World {
 
     /// Pages of one snapshot together equal the whole list, with correct `next` and `remaining` between them.
     fn read_pages(&mut self) {
-        let wanted = Wanted::random(&mut self.rng);
+        let selection = Selection::random(&mut self.rng);
         let limit = self.rng.usize(1..5);
         let snapshot = self.reader.snapshot();
         let state = self.model.state(snapshot.resource_version);
         let mut start: Option<String> = None;
         let mut read = Vec::new();
         loop {
-            let mut page = Page::new(snapshot.clone(), wanted.filter(), start.as_deref(), Some(limit));
+            let mut page = Page::new(snapshot.clone(), selection.filter(), start.as_deref(), Some(limit));
             let mut out = Slices::new();
             while page.step(Budget { slices: out.len() + 1, bytes: usize::MAX }, &mut out) {}
             let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.iter().copied()).collect();
             let items = format!("[{}]", String::from_utf8(bytes).expect("UTF-8"));
             let items: Vec<serde_json::Value> = serde_json::from_str(&items).expect("items with commas");
             read.extend(items.iter().map(Pod::read));
-            let is_plain = wanted.name.is_none() && wanted.node.is_none() && wanted.app.is_none();
+            let is_plain = selection.name.is_none() && selection.node.is_none() && selection.app.is_none();
             if is_plain && page.next().is_some() {
-                let all = state.values().filter(|pod| wanted.matches(pod)).count();
+                let all = state.values().filter(|pod| selection.matches(pod)).count();
                 assert_eq!(page.remaining(), Some((all - read.len()) as u64), "seed {}", self.seed);
             } else {
                 assert_eq!(page.remaining(), None);
@@ -580,8 +580,8 @@ impl World {
             start = Some(next.to_owned());
             self.reached.pages += 1;
         }
-        let expected: Vec<Pod> = state.into_values().filter(|pod| wanted.matches(pod)).collect();
-        assert_eq!(read, expected, "seed {}: {wanted:?} by {limit}", self.seed);
+        let expected: Vec<Pod> = state.into_values().filter(|pod| selection.matches(pod)).collect();
+        assert_eq!(read, expected, "seed {}: {selection:?} by {limit}", self.seed);
     }
 
     /// Converges: without further writes every watcher reaches the head.

@@ -45,15 +45,15 @@ fn selectors_are_asked_once_for_all_watchers_that_have_them() {
     let (mut writer, reader) = started();
     let mut watchers: Vec<Cursor> = (0..1_000).map(|number| live(&reader, selectors[number % 3])).collect();
     write(&mut writer, 10..10 + EVENTS);
-    let told: Vec<_> = watchers.iter_mut().map(|watcher| drain(watcher).0).collect();
-    assert_eq!(reader.stats().selectors_asked, 3 * EVENTS);
+    let delivered: Vec<_> = watchers.iter_mut().map(|watcher| drain(watcher).0).collect();
+    assert_eq!(reader.stats().selector_evaluations, 3 * EVENTS);
     for (number, selector) in selectors.into_iter().enumerate() {
         let (mut writer, reader) = started();
         let mut alone = live(&reader, selector);
         write(&mut writer, 10..10 + EVENTS);
         let expected = drain(&mut alone).0;
         assert!(expected.iter().any(|line| line.starts_with("ADDED")), "{selector}: {expected:?}");
-        assert!(told.iter().skip(number).step_by(3).all(|told| *told == expected), "{selector}");
+        assert!(delivered.iter().skip(number).step_by(3).all(|delivered| *delivered == expected), "{selector}");
     }
 }
 
@@ -65,17 +65,17 @@ fn who_lags_behind_asks_again_and_is_told_the_same() {
     let (mut first, mut second, mut late) =
         (live(&reader, "app=red"), live(&reader, "app=red"), live(&reader, "app=red"));
     let events = 2 * limits::VERDICTS_KEPT as u64 + 10;
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     for position in 10..10 + events {
         write(&mut writer, position..position + 1);
         let new = drain(&mut first).0;
         assert_eq!(drain(&mut second).0, new);
-        told.extend(new);
+        delivered.extend(new);
     }
-    assert_eq!(reader.stats().selectors_asked, events);
-    assert_eq!(drain(&mut late).0, told);
-    let asked = reader.stats().selectors_asked;
-    assert_eq!(asked, events + events - limits::VERDICTS_KEPT as u64, "what is kept is not asked again");
+    assert_eq!(reader.stats().selector_evaluations, events);
+    assert_eq!(drain(&mut late).0, delivered);
+    let evaluations = reader.stats().selector_evaluations;
+    assert_eq!(evaluations, events + events - limits::VERDICTS_KEPT as u64, "a retained verdict is not computed again");
 }
 
 #[test]
@@ -83,23 +83,23 @@ fn watchers_without_selectors_ask_nothing() {
     let (mut writer, reader) = started();
     let mut watcher = live(&reader, "");
     write(&mut writer, 10..20);
-    assert_eq!((drain(&mut watcher).0.len(), reader.stats().selectors_asked), (10, 0));
+    assert_eq!((drain(&mut watcher).0.len(), reader.stats().selector_evaluations), (10, 0));
 }
 
 /// Goal: a verdict belongs to an event, not to a position. Method: a new epoch with equal positions and other objects.
 #[test]
 fn a_history_that_begins_again_has_verdicts_of_its_own() {
     let (mut writer, reader) = started();
-    let told = |writer: &mut Writer, app: &str| {
+    let delivered = |writer: &mut Writer, app: &str| {
         let mut both = [live(&reader, "app=red"), live(&reader, "app=red")];
         writer.apply(put(&pod("ns/a", "n", app, 10)), at(0)).expect("in order");
         both.each_mut().map(|watcher| drain(watcher).0)
     };
     // Kept open, so that the filter stays in the table.
-    let _kept = [live(&reader, "app=red"), live(&reader, "app=red")];
-    assert_eq!(told(&mut writer, "red"), [["ADDED ns/a@10"], ["ADDED ns/a@10"]]);
+    let _open = [live(&reader, "app=red"), live(&reader, "app=red")];
+    assert_eq!(delivered(&mut writer, "red"), [["ADDED ns/a@10"], ["ADDED ns/a@10"]]);
     writer.reset(Objects::new(), 9, at(0));
-    assert_eq!(told(&mut writer, "blue"), [const { [""; 0] }; 2]);
+    assert_eq!(delivered(&mut writer, "blue"), [const { [""; 0] }; 2]);
 }
 
 /// Goal: filters are in the table only while they are used. Method: many that come and go one at a time, then pairs.
@@ -112,7 +112,7 @@ fn filters_that_nobody_uses_are_forgotten() {
     let mut watchers: Vec<Cursor> = (0..200).map(|number| live(&reader, &format!("app!=b{}", number / 2))).collect();
     write(&mut writer, 10..11);
     assert!(watchers.iter_mut().all(|watcher| drain(watcher).0.len() == 1));
-    assert_eq!(reader.stats().selectors_asked, 100);
+    assert_eq!(reader.stats().selector_evaluations, 100);
 }
 
 /// Goal: filters above the sharing limit give correct results. Method: twice the limit, open at once.

@@ -51,8 +51,8 @@ fn a_stream_that_was_slow_has_time_to_catch_up_and_to_resume() {
         write(&mut writer, second);
         assert!(resumed(&reader), "at {second} s");
     }
-    let (told, step) = drain(&mut slow);
-    assert_eq!((told.len() as u64, step), (second, Step::Wait), "nothing was lost");
+    let (lines, step) = drain(&mut slow);
+    assert_eq!((lines.len() as u64, step), (second, Step::Wait), "nothing was lost");
     second += 10;
     write(&mut writer, second);
     assert!(!resumed(&reader), "long enough");

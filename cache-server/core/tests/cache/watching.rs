@@ -67,11 +67,14 @@ fn a_watcher_behind_the_window_is_over_once_its_own_events_are_lost() {
     write(&mut writer, [put(&pod("a/p", "n", "", 101))]);
     write(&mut writer, (102..=104).map(|n| put(&pod("a/q", "m", "", n))));
     write(&mut writer, [put(&pod("a/q", "m", "", 105))]);
-    let expired = Step::Expired(ExpiredPosition { asked: 100, oldest: 101 });
+    let expired = Step::Expired(ExpiredPosition { requested: 100, oldest: 101 });
     assert_eq!(drain(&mut of_all), (vec![], expired));
     assert_eq!(drain(&mut of_node), (vec![], expired));
     assert_eq!(drain(&mut of_node), (vec![], expired), "and stays so");
-    assert_eq!(reader.cursor(CursorStart::After(100), node).err(), Some(ExpiredPosition { asked: 100, oldest: 101 }));
+    assert_eq!(
+        reader.cursor(CursorStart::After(100), node).err(),
+        Some(ExpiredPosition { requested: 100, oldest: 101 })
+    );
     assert_eq!(reader.stats().watchers_expired, 2);
 }
 
@@ -157,7 +160,7 @@ fn a_new_epoch_ends_watches_before_anything_newer_is_sent() {
         assert_eq!(drain(cursor), (vec![], Step::EpochEnded));
         assert_eq!(cursor.bookmark(), None);
     }
-    let too_old = Some(ExpiredPosition { asked: 104, oldest: 105 });
+    let too_old = Some(ExpiredPosition { requested: 104, oldest: 105 });
     for filter in filters {
         assert_eq!(reader.cursor(CursorStart::After(104), Arc::clone(&filter)).err(), too_old);
         assert_eq!(drain(&mut open(&reader, CursorStart::After(105), &filter)).0, ["MODIFIED a/q@106"]);
@@ -233,8 +236,8 @@ fn a_watch_that_arrives_after_the_end_gets_no_event() {
                 assert_eq!((late.bookmark(), late.is_initial(), late.behind()), (None, false, None), "{name}");
                 assert_eq!(reader.stats().watchers(), u64::from(has_earlier), "{name}");
             }
-            let told = earlier.as_mut().map(drain);
-            if let Some((lines, step)) = told.filter(|_| window_events_max > 100 && !is_relisted) {
+            let drained = earlier.as_mut().map(drain);
+            if let Some((lines, step)) = drained.filter(|_| window_events_max > 100 && !is_relisted) {
                 let first = "ADDED a/p@101".to_owned();
                 assert_eq!((lines.first(), step), (Some(&first), Step::EpochEnded), "an earlier watch gets its events");
             }
@@ -268,17 +271,20 @@ fn an_exact_state_equals_the_history_replayed() {
         write(&mut writer, [change]);
         states.push((position, reader.snapshot().objects));
     }
-    let kept = |reader: &Reader, position: u64| reader.at(position).map(|state| state.objects);
+    let retained = |reader: &Reader, position: u64| reader.at(position).map(|state| state.objects);
     let oldest = reader.oldest();
     for (position, expected) in &states {
         // A position between two events has the state of the older one.
-        for asked in [*position, position + 1] {
-            match kept(&reader, asked) {
+        for requested in [*position, position + 1] {
+            match retained(&reader, requested) {
                 Ok(objects) => {
-                    assert_eq!(expected.diff(&objects).count(), 0, "at {asked}");
-                    assert_eq!(reader.at(asked).expect("just read").resource_version, asked.min(reader.applied()));
+                    assert_eq!(expected.diff(&objects).count(), 0, "at {requested}");
+                    assert_eq!(
+                        reader.at(requested).expect("just read").resource_version,
+                        requested.min(reader.applied())
+                    );
                 }
-                Err(expired) => assert!(asked < oldest && expired.oldest == oldest, "at {asked}"),
+                Err(expired) => assert!(requested < oldest && expired.oldest == oldest, "at {requested}"),
             }
         }
     }
@@ -404,12 +410,12 @@ fn a_bucket_that_begins_far_back_has_every_event() {
         for from in (100..100 + BEFORE).rev().step_by(131).chain([150, 1_000]) {
             for (filter, concerns) in &scopes {
                 let mut watcher = open(&reader, CursorStart::After(from), filter);
-                let mut told = Vec::new();
+                let mut lines = Vec::new();
                 while watcher.position() < end {
-                    told.extend(drain(&mut watcher).0);
+                    lines.extend(drain(&mut watcher).0);
                 }
                 let positions: Vec<u64> =
-                    told.iter().filter_map(|line| line.rsplit_once('@')?.1.parse().ok()).collect();
+                    lines.iter().filter_map(|line| line.rsplit_once('@')?.1.parse().ok()).collect();
                 let expected: Vec<u64> = (from + 1..=end).filter(|&n| concerns(n)).collect();
                 assert_eq!(positions, expected, "from {from}");
             }
