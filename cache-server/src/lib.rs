@@ -4,22 +4,15 @@
 //! `write`, `discovery`, `openapi` and `http`.
 
 pub mod app;
-pub mod cacher;
 pub mod cli;
-pub mod config;
 pub mod http;
-pub mod limits;
 pub mod metrics;
-pub mod registry;
 pub mod storage;
 
 mod access;
 mod allocator;
-mod budget;
-mod clock;
 mod controllers;
 mod discovery;
-mod ids;
 mod openapi;
 mod read;
 mod request;
@@ -27,15 +20,15 @@ mod route;
 mod serve;
 mod status;
 mod stored;
-mod supervised;
 mod upstream;
-mod watched;
 mod workload;
 mod write;
 
 pub use access::authenticate::assemble::AuthenticationError;
 pub use api_rules::etcd;
+pub use cache_server_caches::{cacher, config, limits, registry, watched::AccessFileError};
 pub use serve::{Server, StartError, TlsError};
 pub use upstream::{connect::UpstreamError, source::UpstreamSource};
-pub use watched::AccessFileError;
 pub use workload::{manifests::LoadError, populate};
+
+use cache_server_caches::{budget, clock, ids, supervised, watched};

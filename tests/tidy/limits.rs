@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use crate::cargo::root;
 
 const FILES: [&str; 3] =
-    ["cache-server/src/limits.rs", "cache-server/api/src/limits.rs", "cache-server/core/src/limits.rs"];
+    ["cache-server/caches/src/limits.rs", "cache-server/api/src/limits.rs", "cache-server/core/src/limits.rs"];
 
 /// Limits that no client of the server meets: of costs within a request, of the commands, and of internal queues.
 const INTERNAL: &[&str] = &[

@@ -11,6 +11,7 @@ const PUBLISHED: &[&str] = &[
     "access-rules",
     "api-rules",
     "cache-server",
+    "cache-server-caches",
     "informer",
     "informer-core",
     "informer-serving",

@@ -29,7 +29,7 @@ pub(crate) struct Costs {
     pub(crate) object: f64,
     /// Memory of one connection with a parked watch.
     pub(crate) connection: f64,
-    /// True if rounds of waking are followed by a pause, as in `cache-server/src/cacher/task.rs`.
+    /// True if rounds of waking are followed by a pause, as in `cache-server/caches/src/cacher/task.rs`.
     pub(crate) has_pauses: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use super::world::{Happening, MICRO, MILLI, Nanos, World, micros, seconds, work};
 
-/// Pauses between rounds, as in `cache-server/src/cacher/task.rs`.
+/// Pauses between rounds, as in `cache-server/caches/src/cacher/task.rs`.
 const ROUND_PER_WATCHER: Nanos = 20 * MICRO;
 const ROUND_PAUSE_MIN: Nanos = MILLI;
 const ROUND_PAUSE_MAX: Nanos = 20 * MILLI;

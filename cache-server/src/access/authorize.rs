@@ -120,7 +120,7 @@ impl Authorizer {
         for &mode in &self.modes {
             match self.decide_by(mode, user, info, origin).await? {
                 allowed @ AccessDecision::Allowed { .. } => {
-                    self.metrics.allowed(label(mode));
+                    self.metrics.allowed(mode.label());
                     return Ok(allowed);
                 }
                 AccessDecision::Denied { reason } | AccessDecision::NoOpinion { reason } => reasons.push(reason),
@@ -149,6 +149,7 @@ impl Authorizer {
                 self.followed.roles_are_known().await?;
                 self.followed.rbac.read().decide(user, info)
             }
+            _ => AccessDecision::NoOpinion { reason: String::new() },
         })
     }
 
@@ -163,6 +164,7 @@ impl Authorizer {
                 AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream => rules.extend(&full_authority()),
                 AuthorizationMode::Node => rules.append(self.followed.node.read().rules_for(user)),
                 AuthorizationMode::Rbac => rules.append(self.roles_of(user, namespace).await?),
+                _ => {}
             }
         }
         Ok(rules)
@@ -180,6 +182,7 @@ impl Authorizer {
             AuthorizationMode::AlwaysAllow => false,
             AuthorizationMode::Upstream => self.subjects.is_some(),
             AuthorizationMode::Node | AuthorizationMode::Rbac => true,
+            _ => true,
         })
     }
 
@@ -204,14 +207,4 @@ impl Authorizer {
 /// `--authorization-always-allow-paths` of Kubernetes' servers that leave decisions to others.
 fn is_health(info: &RequestInfo) -> bool {
     info.resource.is_none() && info.verb == "get" && HEALTH_PATHS.contains(&&*info.path)
-}
-
-/// Type of an authorizer in metrics, as in kube-apiserver.
-const fn label(mode: AuthorizationMode) -> &'static str {
-    match mode {
-        AuthorizationMode::AlwaysAllow => "AlwaysAllow",
-        AuthorizationMode::Node => "Node",
-        AuthorizationMode::Rbac => "RBAC",
-        AuthorizationMode::Upstream => "Upstream",
-    }
 }

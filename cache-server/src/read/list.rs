@@ -153,18 +153,16 @@ impl SelectedObjects {
         let form = answer.form(ty, AnswerSubject::List)?;
         let listing = ListBody::new(ty, page, self.resource_version, self.history, form);
         let wanted = RequestedEncoding::of(answer);
-        let mut response = match app.config.list_encoding {
-            ListEncoding::Streaming if wanted.is_slow() => {
-                let response = aside::run(move || listing.into_response(wanted)).await;
-                response.ok_or_else(|| Status::internal("a list could not be encoded"))?
-            }
-            ListEncoding::Streaming => listing.into_response(wanted),
-            ListEncoding::Buffered => {
-                // Encoding takes long enough to delay other tasks on this worker.
-                let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
-                let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
-                body::json(StatusCode::OK, whole.into())
-            }
+        let mut response = if app.config.list_encoding == ListEncoding::Buffered {
+            // Encoding takes long enough to delay other tasks on this worker.
+            let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
+            let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
+            body::json(StatusCode::OK, whole.into())
+        } else if wanted.is_slow() {
+            let response = aside::run(move || listing.into_response(wanted)).await;
+            response.ok_or_else(|| Status::internal("a list could not be encoded"))?
+        } else {
+            listing.into_response(wanted)
         };
         body::set_age(&mut response, self.age);
         Ok(response)

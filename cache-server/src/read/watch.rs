@@ -109,9 +109,7 @@ pub(crate) async fn watch(
     let (reader, age, start) = match found {
         Ok(found) => found,
         Err(FreshnessError::NotReady(error)) => return Err(error.into()),
-        Err(error @ (FreshnessError::TooLarge { .. } | FreshnessError::Source(_))) => {
-            return Ok(refused(&error.into()));
-        }
+        Err(error) => return Ok(refused(&error.into())),
     };
     let (marks, answered) = asked.and_then(|asked| asked.marks(app, &reader, &start)).unzip();
     let cursor = match reader.cursor(start, filter) {
@@ -213,13 +211,11 @@ impl AheadCheck {
         let (caches, ty) = (Arc::clone(&app.caches), Arc::clone(ty));
         Some(Self(Box::pin(async move {
             let error = caches.at_least(&ty, position).await.err()?;
-            match error {
-                FreshnessError::TooLarge { asked, .. } => match caches.committed(&ty).await {
-                    Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
-                    Some(_) | None => Some(error.into()),
-                },
-                // A cache that stopped meanwhile ends the cursor as well.
-                FreshnessError::NotReady(_) | FreshnessError::Source(_) => None,
+            // A cache that stopped meanwhile ends the cursor as well.
+            let FreshnessError::TooLarge { asked, .. } = error else { return None };
+            match caches.committed(&ty).await {
+                Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
+                Some(_) | None => Some(error.into()),
             }
         })))
     }

@@ -29,7 +29,6 @@ use crate::{
 /// [`LoadError`] at the first file or object that cannot be used.
 pub(crate) async fn begin(app: &App) -> Result<(), LoadError> {
     match &app.config.flow.source {
-        FlowSource::Builtin => {}
         FlowSource::Files(path) => {
             let version = manifests::version(path)?;
             app.access.flow.configure(read(path)?);
@@ -45,7 +44,8 @@ pub(crate) async fn begin(app: &App) -> Result<(), LoadError> {
                 }
             }
         }
-        FlowSource::Stored => {}
+        FlowSource::Builtin | FlowSource::Stored => {}
+        _ => {}
     }
     app.keep_flow_control();
     Ok(())

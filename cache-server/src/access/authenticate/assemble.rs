@@ -152,6 +152,7 @@ impl KeySources<'_> {
                 issuer: issuer.to_owned(),
                 ca_file: ca_file.map(Path::to_owned),
             }),
+            _ => unreachable!("crates of one version know the same sources"),
         };
         Ok(IssuerKeys::Fetched(FetchedKeys::new(source, issuer.to_owned())))
     }

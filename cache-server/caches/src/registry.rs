@@ -30,7 +30,7 @@ impl Live {
     }
 
     /// Replaces the current registry.
-    pub(crate) fn replace(&self, registry: Registry) {
+    pub fn replace(&self, registry: Registry) {
         self.current.send_replace(Arc::new(registry));
     }
 }

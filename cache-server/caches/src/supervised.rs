@@ -17,7 +17,7 @@ use crate::limits::{RESTART_PAUSE, RESTART_PAUSE_MAX};
 
 /// The tasks of a server that are started again after a panic.
 #[derive(Debug, Default)]
-pub(crate) struct SupervisedTasks {
+pub struct SupervisedTasks {
     panics: Family<TaskLabels, Counter>,
     /// Time since which a task has been panicking, by its name.
     failing: Mutex<BTreeMap<String, Instant>>,
@@ -31,7 +31,7 @@ struct TaskLabels {
 
 impl SupervisedTasks {
     /// Starts a task, and starts it again after a panic, with a growing pause. Ends when the task returns.
-    pub(crate) fn spawn<F>(self: &Arc<Self>, name: impl Into<String>, mut task: impl FnMut() -> F + Send + 'static)
+    pub fn spawn<F>(self: &Arc<Self>, name: impl Into<String>, mut task: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -66,24 +66,24 @@ impl SupervisedTasks {
 
     /// Returns the tasks that have panicked and not run for 5 s ([`RESTART_PAUSE_MAX`]) since, each with the time for which
     /// it has been failing.
-    pub(crate) fn failing(&self) -> Vec<(String, Duration)> {
+    pub fn failing(&self) -> Vec<(String, Duration)> {
         self.failing.lock().iter().map(|(name, since)| (name.clone(), since.elapsed())).collect()
     }
 
     /// Registers the metrics.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         registry.register("cache_task_panics", "Panics of background tasks", self.panics.clone());
     }
 }
 
 /// Returns true if a task ended with a panic.
-pub(crate) fn has_panicked(ended: Result<(), JoinError>) -> bool {
+pub fn has_panicked(ended: Result<(), JoinError>) -> bool {
     ended.is_err_and(|error| error.is_panic())
 }
 
 /// Pauses before restarts: doubled for each panic, and short again after a task that ran for longer than the longest one.
 #[derive(Debug)]
-pub(crate) struct RestartBackoff {
+pub struct RestartBackoff {
     /// The next pause.
     pause: Duration,
 }
@@ -96,7 +96,7 @@ impl Default for RestartBackoff {
 
 impl RestartBackoff {
     /// Returns the pause before the next start of a task that ran for this time.
-    pub(crate) fn pause_after(&mut self, ran: Duration) -> Duration {
+    pub fn pause_after(&mut self, ran: Duration) -> Duration {
         let pause = if RESTART_PAUSE_MAX < ran { RESTART_PAUSE } else { self.pause };
         self.pause = (pause * 2).min(RESTART_PAUSE_MAX);
         pause

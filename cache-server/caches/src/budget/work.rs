@@ -30,7 +30,7 @@ use crate::limits;
 
 /// Permits for writes.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub struct Work {
     /// In KiB of decoded documents.
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
@@ -52,7 +52,7 @@ impl Work {
     ///
     /// # Errors
     /// 429 if no permit is free within [`limits::ROOM_WAIT`].
-    pub(crate) async fn run<T: Send>(&self, size: Size, work: impl Future<Output = T> + Send) -> Result<T, Status> {
+    pub async fn run<T: Send>(&self, size: Size, work: impl Future<Output = T> + Send) -> Result<T, Status> {
         let (turns, count) = match size {
             Size::Small(bytes) => (&self.small, bytes.min(limits::SMALL_WRITES_BYTES_MAX) >> 10),
             Size::Large => (&self.large, 1),
@@ -85,10 +85,11 @@ fn on_background_thread<T: Send>(work: impl Future<Output = T> + Send) -> T {
 }
 
 /// A task whose polls may take tenths of a second each: runs none of them on a worker of the runtime.
-pub(crate) struct OffWorkers<F>(Pin<Box<F>>);
+pub struct OffWorkers<F>(Pin<Box<F>>);
 
 impl<F: Future> OffWorkers<F> {
-    pub(crate) fn new(work: F) -> Self {
+    /// Wraps the work.
+    pub fn new(work: F) -> Self {
         Self(Box::pin(work))
     }
 }

@@ -12,37 +12,37 @@ use crate::limits::HEAD_TIMEOUT_CROWDED;
 
 /// Signals the idle connections of an address when their slots are needed.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd(watch::Sender<bool>);
+pub struct Crowd(watch::Sender<bool>);
 
 /// Idle connections stay while at least one in this many slots is free.
 const FREE: usize = 8;
 
 impl Crowd {
     /// Returns true if few of `max` slots are free.
-    pub(crate) fn is_near(slots: &Semaphore, max: usize) -> bool {
+    pub fn is_near(slots: &Semaphore, max: usize) -> bool {
         slots.available_permits().saturating_mul(FREE) < max
     }
 
     /// Updates the signal.
-    pub(crate) fn set(&self, is_full: bool) {
+    pub fn set(&self, is_full: bool) {
         self.0.send_if_modified(|was| std::mem::replace(was, is_full) != is_full);
     }
 
     /// True while slots are needed.
-    #[cfg(test)]
-    pub(crate) fn is_set(&self) -> bool {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_set(&self) -> bool {
         *self.0.borrow()
     }
 
     /// Resolves when a connection that is idle from now on has to close.
-    pub(crate) async fn outlasts(&self) {
+    pub async fn outlasts(&self) {
         sleep(HEAD_TIMEOUT_CROWDED).await;
         self.full().await;
     }
 
     /// Like [`outlasts`](Self::outlasts), for a connection that is busy now and then: `idle_since` returns the start
     /// of its idle time.
-    pub(crate) async fn outlasts_idle(&self, idle_since: impl Fn() -> Option<Instant>) {
+    pub async fn outlasts_idle(&self, idle_since: impl Fn() -> Option<Instant>) {
         loop {
             let due = idle_since().map(|since| since + HEAD_TIMEOUT_CROWDED);
             match due {

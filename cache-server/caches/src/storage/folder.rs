@@ -25,21 +25,21 @@ pub enum FolderError {
 
 impl FolderError {
     /// Returns the function that makes an error of `path`.
-    pub(crate) fn of(path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub fn of(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
 }
 
 /// Returns the advice to add to an error of the operating system.
-pub(crate) const fn advice(error: io::ErrorKind) -> &'static str {
+pub const fn advice(error: io::ErrorKind) -> &'static str {
     let is_read_only = matches!(error, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied);
     if is_read_only { ": choose a folder that this user can write to" } else { "" }
 }
 
 /// The lock of a folder. It lasts as long as the file is open.
 #[derive(Debug)]
-pub(crate) struct FolderLock {
+pub struct FolderLock {
     file: File,
 }
 
@@ -50,7 +50,7 @@ impl FolderLock {
     ///
     /// # Errors
     /// [`FolderError`].
-    pub(crate) fn take(folder: &Path) -> Result<Self, FolderError> {
+    pub fn take(folder: &Path) -> Result<Self, FolderError> {
         create(folder).map_err(FolderError::of(folder))?;
         let at = folder.join("lock");
         let file = private().create(true).truncate(false).open(&at).map_err(FolderError::of(&at))?;
@@ -63,18 +63,18 @@ impl FolderLock {
 
     /// Leaves a mark for later processes, or removes it. It is the length of the lock file, because a full disk has room
     /// for that.
-    pub(crate) fn mark(&self, is_marked: bool) -> io::Result<()> {
+    pub fn mark(&self, is_marked: bool) -> io::Result<()> {
         self.file.set_len(is_marked.into())
     }
 
     /// Returns true if an earlier process left its mark.
-    pub(crate) fn is_marked(&self) -> bool {
+    pub fn is_marked(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.len() != 0)
     }
 }
 
 /// Options for reading and writing; created files have mode 0600.
-pub(crate) fn private() -> OpenOptions {
+pub fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     #[cfg(unix)]
@@ -83,7 +83,7 @@ pub(crate) fn private() -> OpenOptions {
 }
 
 /// Makes the names in `folder` durable.
-pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+pub fn sync(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 

@@ -14,18 +14,19 @@ use crate::limits::{
 };
 
 /// Bytes per semaphore permit.
-pub(crate) const UNIT: usize = 1 << 10;
+pub const UNIT: usize = 1 << 10;
 
 /// Budget for request bodies, of the server or of one connection. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
+pub struct Room {
     /// For bodies up to [`BODY_PIECEMEAL_BYTES`], and for longer ones until they exceed it.
     small: Pool,
     large: Pool,
 }
 
+/// A shared budget, in units of [`UNIT`] bytes. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Arc<PoolState>);
+pub struct Pool(Arc<PoolState>);
 
 #[derive(Debug)]
 struct PoolState {
@@ -36,21 +37,22 @@ struct PoolState {
 
 impl Room {
     /// Creates the budget for all requests of the server.
-    pub(crate) fn of_server() -> Self {
+    pub fn of_server() -> Self {
         Self { small: Pool::new(SMALL_BODIES_BYTES_MAX), large: Pool::new(BODIES_BYTES_MAX) }
     }
 
     /// Creates the budget for the requests of one connection.
-    pub(crate) fn of_connection() -> Self {
+    pub fn of_connection() -> Self {
         Self { small: Pool::new(CONNECTION_SMALL_BODIES_BYTES_MAX), large: Pool::new(CONNECTION_BODIES_BYTES_MAX) }
     }
 
     /// Creates the budget for the requests of one user.
-    pub(crate) fn of_user() -> Self {
+    pub fn of_user() -> Self {
         Self { small: Pool::new(USER_SMALL_BODIES_BYTES_MAX), large: Pool::new(USER_BODIES_BYTES_MAX) }
     }
 
-    pub(crate) const fn pool(&self, is_large: bool) -> &Pool {
+    /// Pool of bodies of one size.
+    pub const fn pool(&self, is_large: bool) -> &Pool {
         if is_large { &self.large } else { &self.small }
     }
 }
@@ -62,16 +64,18 @@ impl Pool {
     }
 
     /// Bytes that are free now.
-    #[cfg(test)]
-    pub(crate) fn free(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn free(&self) -> usize {
         self.0.units.available_permits() * UNIT
     }
 
-    pub(crate) fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+    /// Takes units; `None` if there are too few.
+    pub fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0.units).try_acquire_many_owned(units).ok()
     }
 
-    pub(crate) async fn take(&self, units: u32) -> OwnedSemaphorePermit {
+    /// Waits for units, in the order of the calls.
+    pub async fn take(&self, units: u32) -> OwnedSemaphorePermit {
         if let Some(permit) = self.try_take(units) {
             return permit;
         }
@@ -80,7 +84,7 @@ impl Pool {
     }
 
     /// True while a body waits for room.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.0.waiting.load(Ordering::Relaxed) > 0
     }
 }

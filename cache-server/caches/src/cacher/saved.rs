@@ -42,7 +42,7 @@ use crate::{
 
 /// A folder of saved states, locked by this process.
 #[derive(Debug)]
-pub(crate) struct StateFolder {
+pub struct StateFolder {
     path: PathBuf,
     /// Source of the states.
     origin: SharedOrigin,
@@ -57,13 +57,13 @@ pub(crate) struct StateFolder {
 
 /// Source of saved states. A state of another one is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StateOrigin {
+pub struct StateOrigin {
     /// URL of the API server.
-    pub(crate) server: String,
+    pub server: String,
     /// Uid of the cluster, which counts in place of the URL if it is known.
-    pub(crate) cluster: Option<String>,
+    pub cluster: Option<String>,
     /// Field selectors of types of which only a part is cached, by type id.
-    pub(crate) scopes: HashMap<String, String>,
+    pub scopes: HashMap<String, String>,
 }
 
 /// The origin, which changes with the cluster at the addresses.
@@ -118,7 +118,7 @@ impl StateFolder {
     ///
     /// # Errors
     /// [`FolderError`].
-    pub(crate) fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, FolderError> {
+    pub fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, FolderError> {
         let lock = FolderLock::take(path)?;
         let (path, turns, room) = (path.to_owned(), Mutex::default(), DiskRoom::default());
         let (origin, is_settled) = (Arc::new(RwLock::new(origin)), watch::Sender::new(true));
@@ -130,7 +130,7 @@ impl StateFolder {
     }
 
     /// Loads and saves nothing before [`settle`](Self::settle).
-    pub(crate) fn awaiting_cluster(self) -> Self {
+    pub fn awaiting_cluster(self) -> Self {
         self.is_settled.send_replace(false);
         self
     }
@@ -139,28 +139,28 @@ impl StateFolder {
     /// saved states of other clusters.
     ///
     /// Blocks, shortly.
-    pub(crate) fn settle(&self, cluster: Option<&str>) {
+    pub fn settle(&self, cluster: Option<&str>) {
         self.name_cluster(cluster);
         self.drop_foreign();
         self.is_settled.send_replace(true);
     }
 
     /// Sets the cluster of the states that are saved from now on.
-    pub(crate) fn name_cluster(&self, cluster: Option<&str>) {
+    pub fn name_cluster(&self, cluster: Option<&str>) {
         self.origin.write().cluster = cluster.map(str::to_owned);
     }
 
     /// True if there are saved states of clusters other than this one.
     ///
     /// Blocks, shortly.
-    pub(crate) fn has_others(&self, cluster: &str) -> bool {
+    pub fn has_others(&self, cluster: &str) -> bool {
         files::has_foreign(&self.path, &format!("{CLUSTER}{cluster}"))
     }
 
     /// Removes the saved states of clusters other than the named one.
     ///
     /// Blocks, shortly.
-    pub(crate) fn drop_foreign(&self) {
+    pub fn drop_foreign(&self) {
         let origin = self.origin.read().clone();
         if let Some(cluster) = &origin.cluster {
             match files::remove_foreign(&self.path, &origin.source()) {
@@ -245,7 +245,7 @@ impl StateOrigin {
 ///
 /// # Errors
 /// [`FolderError`] if a server uses the folder, or the file system refuses it.
-pub(crate) fn drop_states(path: &Path, ty: Option<&str>) -> Result<usize, FolderError> {
+pub fn drop_states(path: &Path, ty: Option<&str>) -> Result<usize, FolderError> {
     let _lock = FolderLock::take(path)?;
     files::remove_states(path, ty).map_err(FolderError::of(path))
 }

@@ -31,14 +31,14 @@ pub struct AccessFileError {
 }
 
 /// Settings that files decide.
-pub(crate) trait WatchedSource: Send + Sync {
+pub trait WatchedSource: Send + Sync {
     /// Reads the files if they changed. May block; is called again only after it returned.
     fn check(&self);
 }
 
 /// Checks files for changes every [`FILE_CHECK_EVERY`], in one task that ends with the last watcher.
 #[derive(Clone, Default)]
-pub(crate) struct FileWatcher(Arc<WatchedSources>);
+pub struct FileWatcher(Arc<WatchedSources>);
 
 #[derive(Default)]
 struct WatchedSources {
@@ -63,14 +63,14 @@ impl fmt::Debug for FileWatcher {
 
 impl FileWatcher {
     /// Checks a source as long as the watcher lives.
-    pub(crate) fn keep(&self, source: impl WatchedSource + 'static) {
+    pub fn keep(&self, source: impl WatchedSource + 'static) {
         let source = Arc::new(source);
         self.watch(&source);
         self.0.kept.lock().push(source);
     }
 
     /// Checks a source until it is dropped.
-    pub(crate) fn watch<S: WatchedSource + 'static>(&self, source: &Arc<S>) {
+    pub fn watch<S: WatchedSource + 'static>(&self, source: &Arc<S>) {
         let source: Arc<dyn WatchedSource> = Arc::clone(source) as _;
         let (source, is_busy) = (Arc::downgrade(&source), AtomicBool::new(false));
         self.0.all.lock().push(Arc::new(CheckedSource { source, is_busy }));
@@ -80,8 +80,8 @@ impl FileWatcher {
     }
 
     /// Checks all sources now, and waits for that.
-    #[cfg(test)]
-    pub(crate) async fn check(&self) {
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn check(&self) {
         for check in self.0.check_all() {
             check.await.expect("a check that does not panic");
         }
@@ -127,7 +127,7 @@ impl Drop for BusySource {
 type Parse<T, E> = dyn Fn(Vec<Vec<u8>>) -> Result<T, E> + Send + Sync;
 
 /// One or more files and their parsed content.
-pub(crate) struct WatchedFile<T, E = AccessFileError>(Arc<WatchedContent<T, E>>);
+pub struct WatchedFile<T, E = AccessFileError>(Arc<WatchedContent<T, E>>);
 
 struct WatchedContent<T, E> {
     paths: Vec<PathBuf>,
@@ -153,7 +153,7 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
     ///
     /// # Errors
     /// [`AccessFileError`] if it cannot be used: see [`read`].
-    pub(crate) async fn load(
+    pub async fn load(
         watcher: &FileWatcher,
         path: &Path,
         parse: fn(&[u8]) -> Result<T, String>,
@@ -176,7 +176,7 @@ impl<T: Send + Sync + 'static, E: fmt::Display + Send + 'static> WatchedFile<T, 
     ///
     /// # Errors
     /// The error of `unreadable` or of `parse`.
-    pub(crate) async fn load_all(
+    pub async fn load_all(
         watcher: &FileWatcher,
         paths: Vec<PathBuf>,
         unreadable: fn(&Path, io::Error) -> E,
@@ -188,7 +188,7 @@ impl<T: Send + Sync + 'static, E: fmt::Display + Send + 'static> WatchedFile<T, 
     }
 
     /// Like [`load_all`](Self::load_all). May block. Needs a tokio runtime.
-    pub(crate) fn open(
+    pub fn open(
         watcher: &FileWatcher,
         paths: Vec<PathBuf>,
         unreadable: fn(&Path, io::Error) -> E,
@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static, E: fmt::Display + Send + 'static> WatchedFile<T, 
     }
 
     /// Returns the content and its generation.
-    pub(crate) fn current(&self) -> (Arc<T>, u64) {
+    pub fn current(&self) -> (Arc<T>, u64) {
         let current = self.0.current.lock();
         (Arc::clone(&current.value), current.generation)
     }

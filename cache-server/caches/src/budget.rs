@@ -6,11 +6,11 @@ mod work;
 
 use informer_serving::status::{Status, StatusExt as _};
 
-pub(crate) use crowd::Crowd;
-pub(crate) use room::{Room, UNIT};
-pub(crate) use work::{OffWorkers, Work};
+pub use crowd::Crowd;
+pub use room::{Pool, Room, UNIT};
+pub use work::{OffWorkers, Work};
 
 /// Error if the budget for request bodies or for writes does not become free in time.
-pub(crate) fn no_room() -> Status {
+pub fn no_room() -> Status {
     Status::too_many_requests("Too many requests, please try again later.", 1)
 }

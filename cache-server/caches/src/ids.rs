@@ -11,20 +11,20 @@ const BASE_BYTES_MAX: usize = 58;
 const RANDOM_BYTES: usize = 5;
 
 /// Alphabet of random name parts. No vowels and no digits that resemble them, so that a name never spells a word.
-pub(crate) const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+pub const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// Returns a random UUID: version 4, variant 1 of RFC 9562. Cost: no system call, unlike `Uuid::new_v4`.
-pub(crate) fn uuid() -> Uuid {
+pub fn uuid() -> Uuid {
     uuid_of(fastrand::u128(..))
 }
 
 /// Returns the UUID of random bits; six of them are overwritten by version and variant.
-pub(crate) const fn uuid_of(bits: u128) -> Uuid {
+pub const fn uuid_of(bits: u128) -> Uuid {
     Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
 }
 
 /// Returns a random name that begins with `base`, cut if it is too long.
-pub(crate) fn generated_name(base: &str) -> String {
+pub fn generated_name(base: &str) -> String {
     let start = &base[..base.floor_char_boundary(BASE_BYTES_MAX)];
     let random = (0..RANDOM_BYTES).map(|_| char::from(NAME_ALPHABET[fastrand::usize(..NAME_ALPHABET.len())]));
     start.chars().chain(random).collect()

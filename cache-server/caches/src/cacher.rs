@@ -21,7 +21,7 @@ use tokio::{
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
 use self::health::StreamHealth;
-pub(crate) use self::saved::{StateFolder, StateOrigin, drop_states};
+pub use self::saved::{StateFolder, StateOrigin, drop_states};
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
@@ -132,27 +132,27 @@ impl Caches {
 
     /// Loads the caches from `folder`, and saves them to it. Call before the first one is started.
     #[must_use]
-    pub(crate) fn saved_in(mut self, folder: StateFolder) -> Self {
+    pub fn saved_in(mut self, folder: StateFolder) -> Self {
         self.saved = Some(Arc::new(folder));
         self
     }
 
     /// Sets the cluster that the source follows, by its uid; `None` if it cannot be known. Saved states are loaded only after
     /// that.
-    pub(crate) fn settle_cluster(&self, cluster: Option<&str>) {
+    pub fn settle_cluster(&self, cluster: Option<&str>) {
         if let Some(folder) = &self.saved {
             folder.settle(cluster);
         }
     }
 
     /// True if some saved states are of clusters other than this one.
-    pub(crate) fn has_states_of_others(&self, cluster: Option<&str>) -> bool {
+    pub fn has_states_of_others(&self, cluster: Option<&str>) -> bool {
         self.saved.as_ref().zip(cluster).is_some_and(|(folder, cluster)| folder.has_others(cluster))
     }
 
     /// Sets the cluster of the states that are saved from now on. The states of others are removed in the background: a slow
     /// disk delays nothing.
-    pub(crate) fn replace_cluster(&self, cluster: Option<&str>) {
+    pub fn replace_cluster(&self, cluster: Option<&str>) {
         if let Some(folder) = self.saved.clone() {
             folder.name_cluster(cluster);
             tokio::task::spawn_blocking(move || folder.drop_foreign());
@@ -161,7 +161,7 @@ impl Caches {
 
     /// Lets [`Self::recent`] accept a confirmation up to `max_staleness` old. Call before the first read.
     #[must_use]
-    pub(crate) const fn at_most_stale(mut self, max_staleness: Duration) -> Self {
+    pub const fn at_most_stale(mut self, max_staleness: Duration) -> Self {
         self.max_staleness = max_staleness;
         self
     }
@@ -192,7 +192,7 @@ impl Caches {
     ///
     /// # Errors
     /// [`FreshnessError`].
-    pub(crate) async fn recent(&self, ty: &Arc<ResourceType>) -> Result<(Reader, Option<Duration>), FreshnessError> {
+    pub async fn recent(&self, ty: &Arc<ResourceType>) -> Result<(Reader, Option<Duration>), FreshnessError> {
         if self.max_staleness.is_zero() {
             return Ok((self.fresh(ty).await?, None));
         }
@@ -264,17 +264,17 @@ impl Caches {
     }
 
     /// See [`Source::counts_while_away`].
-    pub(crate) fn counts_while_away(&self) -> bool {
+    pub fn counts_while_away(&self) -> bool {
         self.source.counts_while_away()
     }
 
     /// Returns false if a position is known to belong to another history. See [`Source::is_known`].
-    pub(crate) fn knows(&self, position: u64) -> bool {
+    pub fn knows(&self, position: u64) -> bool {
         self.source.is_known(position)
     }
 
     /// Returns the newest position if no position above it belongs to this history. See [`Source::newest`].
-    pub(crate) fn newest(&self) -> Option<u64> {
+    pub fn newest(&self) -> Option<u64> {
         self.source.newest()
     }
 
@@ -282,17 +282,17 @@ impl Caches {
     ///
     /// # Errors
     /// [`SourceError::Compacted`] if the source does not know the position either.
-    pub(crate) async fn stored_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> Result<StoredState, SourceError> {
+    pub async fn stored_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> Result<StoredState, SourceError> {
         self.source.read_at(ty, read).await
     }
 
     /// Returns the id of the source's history, see [`Source::history`].
-    pub(crate) fn history(&self) -> Option<u64> {
+    pub fn history(&self) -> Option<u64> {
         self.source.history()
     }
 
     /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.
-    pub(crate) async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
+    pub async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
         let deadline = Instant::now() + FRESH_WAIT;
         timeout_at(deadline, self.source.current(ty)).await.ok()?.ok()
     }
@@ -304,7 +304,7 @@ impl Caches {
     }
 
     /// Returns true if the type's cache was started. No request has written objects of a type without one.
-    pub(crate) fn is_started(&self, ty: &ResourceType) -> bool {
+    pub fn is_started(&self, ty: &ResourceType) -> bool {
         self.all.lock().running.contains_key(ty.id())
     }
 
@@ -327,39 +327,39 @@ impl Caches {
     }
 
     /// Starts the type's cache without waiting for its state.
-    pub(crate) fn start(&self, ty: &Arc<ResourceType>) {
+    pub fn start(&self, ty: &Arc<ResourceType>) {
         let _ = self.started(ty);
     }
 
     /// Returns the caches that have a state, with their types.
-    pub(crate) fn filled(&self, registry: &Registry) -> Vec<(Arc<ResourceType>, Reader)> {
+    pub fn filled(&self, registry: &Registry) -> Vec<(Arc<ResourceType>, Reader)> {
         let all = &*self.all.lock();
         let running = all.running.iter().map(|(id, running)| (registry.by_id(id), running.readable()));
         running.filter_map(|(ty, reader)| Some((ty?, reader?))).collect()
     }
 
     /// Returns the type's cache as far as it is; `None` if it has no state.
-    pub(crate) fn current(&self, ty: &ResourceType) -> Option<Reader> {
+    pub fn current(&self, ty: &ResourceType) -> Option<Reader> {
         self.all.lock().running.get(ty.id())?.readable()
     }
 
     /// True if the type's cache has a state.
-    pub(crate) fn is_filled(&self, ty: &ResourceType) -> bool {
+    pub fn is_filled(&self, ty: &ResourceType) -> bool {
         self.current(ty).is_some()
     }
 
     /// Returns the number of objects in the type's cache; zero without one.
-    pub(crate) fn count(&self, ty: &ResourceType) -> usize {
+    pub fn count(&self, ty: &ResourceType) -> usize {
         self.all.lock().running.get(ty.id()).map_or(0, |running| running.reader().count())
     }
 
     /// Returns for how long the type's cache has not been kept up to date; `None` if it is.
-    pub(crate) fn down_for(&self, ty: &ResourceType) -> Option<Duration> {
+    pub fn down_for(&self, ty: &ResourceType) -> Option<Duration> {
         self.all.lock().running.get(ty.id())?.health.failing_for()
     }
 
     /// Ends the caches that no watch has used, and no read for `idle`. Those of types that define types stay.
-    pub(crate) fn expire(&self, registry: &Registry, idle: Duration) {
+    pub fn expire(&self, registry: &Registry, idle: Duration) {
         let defines = |id: &String| registry.by_id(id).is_some_and(|ty| ty.defines_types);
         let ended: Vec<_> = {
             let all = &mut *self.all.lock();
@@ -394,7 +394,7 @@ impl Caches {
     }
 
     /// Waits until everything is saved that the caches applied before [`Self::shut_down`].
-    pub(crate) async fn saved(&self) {
+    pub async fn saved(&self) {
         if let Some(folder) = &self.saved {
             folder.idle().await;
         }
@@ -402,7 +402,7 @@ impl Caches {
 
     /// Ends the caches of types that `registry` does not have any more, or has redefined: their watches end cleanly,
     /// and their memory is freed with their last reader.
-    pub(crate) fn retain(&self, registry: &Registry) {
+    pub fn retain(&self, registry: &Registry) {
         let now = Instant::now();
         let defined_at = |id: &String| registry.by_id(id).map(|ty| ty.defined_at);
         // Collected first, so that tasks are stopped and readers dropped outside the lock.
@@ -515,6 +515,3 @@ const RETIRED_KEPT: Duration = Duration::from_secs(120);
 
 /// Pause between two progress requests while a read waits for a position, as in kube-apiserver.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests;

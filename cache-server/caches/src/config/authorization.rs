@@ -22,6 +22,19 @@ pub enum AuthorizationMode {
     Upstream,
 }
 
+impl AuthorizationMode {
+    /// Type of the authorizer in metrics, as in kube-apiserver.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::AlwaysAllow => "AlwaysAllow",
+            Self::Node => "Node",
+            Self::Rbac => "RBAC",
+            Self::Upstream => "Upstream",
+        }
+    }
+}
+
 /// Reason why the settings of authorization cannot be used, in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

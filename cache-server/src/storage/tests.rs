@@ -1,26 +1,30 @@
-//! Reads are as fresh as requested, and a failed change stream ends the history.
+//! Caches over the embedded storage: reads are as fresh as requested, and a failed change stream ends the history.
 
 use std::{
     collections::VecDeque,
     future::poll_fn,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
+    time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use tokio::time::sleep;
-use watch_cache::{Budget, Change, Cursor, CursorStart, Draft, Entry, Filter, Slices, Step};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+use watch_cache::{Budget, Change, Cursor, CursorStart, Draft, Entry, Filter, Limits, Reader, Slices, Step};
 
-use super::*;
+use super::{
+    coalesced::CoalescedSource,
+    embedded::EmbeddedStorage,
+    faulty::{Fault, Faulty, Verb},
+    *,
+};
 use crate::{
-    registry::{Definition, Registry},
-    storage::{
-        Expect, FollowFrom, ListAndWatch, ListSnapshot, SourceRecord, Store, Txn, Update, Updates, WriteError,
-        WriteResult,
-        coalesced::CoalescedSource,
-        embedded::EmbeddedStorage,
-        faulty::{Fault, Faulty, Verb},
-    },
+    cacher::{CacheNotReady, Caches, FreshnessError},
+    registry::{Definition, Registry, ResourceType},
 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {

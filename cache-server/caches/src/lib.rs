@@ -1,0 +1,17 @@
+//! The bottom of `cache-server`: its caches, the traits of what fills them, its settings and limits.
+//!
+//! Internal to `cache-server`: no stable API. Programs use the names that `cache_server` exports.
+//!
+//! INVARIANT: knows no HTTP connection and no particular storage. `tests/tidy/main.rs` has the order of its modules.
+
+pub mod budget;
+pub mod cacher;
+pub mod clock;
+pub mod config;
+pub mod ids;
+pub mod limits;
+pub mod registry;
+pub mod status;
+pub mod storage;
+pub mod supervised;
+pub mod watched;
