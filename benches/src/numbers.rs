@@ -24,7 +24,6 @@ mod processes;
 mod publish;
 mod quiet;
 mod run;
-mod scale;
 mod server;
 mod stock;
 mod storage;
@@ -117,11 +116,6 @@ struct Flags {
     #[arg(long, conflicts_with = "upstream")]
     storage: bool,
 
-    /// Measure the costs of one server by cores of this machine, and its serial sections. With `--write`, fills the
-    /// written part of `scale.md` beside the folder. Needs `taskset`.
-    #[arg(long, conflicts_with_all = ["upstream", "storage", "quick", "resume", "kube_apiserver"])]
-    scale: bool,
-
     /// Measure nothing: write the page again from the raw numbers in the folder of `--write`, for example after its
     /// notes changed.
     #[arg(long, requires = "write", conflicts_with_all = ["rows", "quick", "list", "kube_apiserver"])]
@@ -153,9 +147,6 @@ pub fn main() -> ExitCode {
     }
     if flags.storage {
         return storage::main(&flags);
-    }
-    if flags.scale {
-        return scale::main(&flags);
     }
     if flags.list {
         return list();
