@@ -8,6 +8,8 @@ pub mod embedded;
 pub mod etcd;
 #[cfg(test)]
 pub(crate) mod faulty;
+#[cfg(test)]
+pub(crate) mod hooked;
 
 pub use cache_server_caches::storage::*;
 

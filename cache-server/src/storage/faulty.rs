@@ -17,6 +17,7 @@ use tokio::{sync::Semaphore, time::sleep};
 use super::{
     FollowFrom, ListSnapshot, Source, SourceError, SourceRecord, Store, Txn, Update, Updates, WriteError, WriteResult,
     embedded::EmbeddedStorage,
+    hooked::{Hooked, StoreHook},
 };
 use crate::registry::ResourceType;
 
@@ -43,9 +44,10 @@ pub(crate) enum Fault {
 type Rule = Box<dyn Fn(usize, Verb, &str) -> Fault + Send>;
 
 /// The embedded store behind a rule.
-pub(crate) struct Faulty {
-    /// The store itself, for access without faults.
-    pub(crate) inner: EmbeddedStorage,
+pub(crate) type Faulty = Hooked<FaultRule>;
+
+/// Decides about each call.
+pub(crate) struct FaultRule {
     calls: AtomicUsize,
     rule: Mutex<Rule>,
 }
@@ -53,20 +55,21 @@ pub(crate) struct Faulty {
 impl Faulty {
     /// Creates a store whose calls go through `rule`: their number from zero on, the verb, and the type's id.
     pub(crate) fn new(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> Arc<Self> {
-        let (calls, rule): (_, Rule) = (AtomicUsize::new(0), Box::new(rule));
-        Arc::new(Self { inner: EmbeddedStorage::new(Some(100)), calls, rule: Mutex::new(rule) })
+        Arc::new(Self::by(FaultRule { calls: AtomicUsize::new(0), rule: Mutex::new(Box::new(rule)) }))
     }
 
     /// Disables all faults from now on.
     pub(crate) fn heal(&self) {
-        *self.rule.lock() = Box::new(|_, _, _| Fault::None);
+        *self.hook.rule.lock() = Box::new(|_, _, _| Fault::None);
     }
 
     /// Returns the number of calls so far.
     pub(crate) fn calls(&self) -> usize {
-        self.calls.load(Ordering::Relaxed)
+        self.hook.calls.load(Ordering::Relaxed)
     }
+}
 
+impl FaultRule {
     async fn meet(&self, verb: Verb, id: &str) -> Result<(), SourceError> {
         let fault = self.rule.lock()(self.calls.fetch_add(1, Ordering::Relaxed), verb, id);
         match fault {
@@ -77,45 +80,52 @@ impl Faulty {
     }
 }
 
-impl Source for Faulty {
-    fn follow(
-        &self,
+impl StoreHook for FaultRule {
+    fn follow<'a>(
+        &'a self,
+        inner: &'a EmbeddedStorage,
         ty: &Arc<ResourceType>,
         from: FollowFrom,
         cache: watch_cache::Reader,
-    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    ) -> BoxFuture<'a, Result<Updates, SourceError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::Follow, ty.id()).await?;
-            self.inner.follow(&ty, from, cache).await
+            inner.follow(&ty, from, cache).await
         }
         .boxed()
     }
 
-    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+    fn current<'a>(
+        &'a self,
+        inner: &'a EmbeddedStorage,
+        ty: &Arc<ResourceType>,
+    ) -> BoxFuture<'a, Result<u64, SourceError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::Current, ty.id()).await?;
-            self.inner.current(&ty).await
+            inner.current(&ty).await
         }
         .boxed()
     }
-}
 
-impl Store for Faulty {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
+    fn list<'a>(
+        &'a self,
+        inner: &'a EmbeddedStorage,
+        ty: &Arc<ResourceType>,
+    ) -> BoxFuture<'a, Result<ListSnapshot, SourceError>> {
         let ty = Arc::clone(ty);
         async move {
             self.meet(Verb::List, ty.id()).await?;
-            self.inner.list(&ty).await
+            inner.list(&ty).await
         }
         .boxed()
     }
 
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+    fn write<'a>(&'a self, inner: &'a EmbeddedStorage, txn: Txn) -> BoxFuture<'a, Result<WriteResult, WriteError>> {
         async move {
             self.meet(Verb::Write, txn.ty.id()).await?;
-            self.inner.write(txn).await
+            inner.write(txn).await
         }
         .boxed()
     }
@@ -123,8 +133,10 @@ impl Store for Faulty {
 
 /// The embedded store, whose streams begin with the empty state and replay every change since, as those of a new process
 /// over etcd may. Changes of one type wait for the test.
-pub(crate) struct ReplayedStore {
-    inner: EmbeddedStorage,
+pub(crate) type ReplayedStore = Hooked<ReplayedChanges>;
+
+/// The changes since the empty state.
+pub(crate) struct ReplayedChanges {
     /// Id of the type whose changes wait.
     held: &'static str,
     /// Changes that may be sent.
@@ -136,23 +148,24 @@ pub(crate) struct ReplayedStore {
 impl ReplayedStore {
     /// Creates a store that can hold up changes of the type with this id.
     pub(crate) fn new(held: &'static str) -> Arc<Self> {
-        let (inner, permits) = (EmbeddedStorage::new(Some(REPLAYED_FROM)), Arc::new(Semaphore::new(0)));
-        let store = Self { inner, held, permits, changes: Mutex::default() };
+        let store = Self::by(ReplayedChanges { held, permits: Arc::new(Semaphore::new(0)), changes: Mutex::default() });
         store.flow();
         Arc::new(store)
     }
 
     /// Lets all changes pass.
     pub(crate) fn flow(&self) {
-        self.permits.add_permits(CHANGES_MAX);
+        self.hook.permits.add_permits(CHANGES_MAX);
     }
 
     /// Holds up all later changes but the next ones.
     pub(crate) fn hold_after(&self, changes: usize) {
-        self.permits.forget_permits(Semaphore::MAX_PERMITS);
-        self.permits.add_permits(changes);
+        self.hook.permits.forget_permits(Semaphore::MAX_PERMITS);
+        self.hook.permits.add_permits(changes);
     }
+}
 
+impl ReplayedChanges {
     /// Returns an update once it may be sent.
     async fn released(permits: Option<Arc<Semaphore>>, update: Update) -> Update {
         if let (Some(permits), Update::Put(_) | Update::Deleted { .. }) = (permits, &update) {
@@ -162,16 +175,17 @@ impl ReplayedStore {
     }
 }
 
-impl Source for ReplayedStore {
-    fn follow(
-        &self,
+impl StoreHook for ReplayedChanges {
+    fn follow<'a>(
+        &'a self,
+        inner: &'a EmbeddedStorage,
         ty: &Arc<ResourceType>,
         from: FollowFrom,
         cache: watch_cache::Reader,
-    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    ) -> BoxFuture<'a, Result<Updates, SourceError>> {
         let ty = Arc::clone(ty);
         async move {
-            let live = self.inner.follow(&ty, from, cache).await?;
+            let live = inner.follow(&ty, from, cache).await?;
             let replayed = self.changes.lock().get(ty.id()).cloned().unwrap_or_default();
             let live = live.filter_map(async |update| match update {
                 Ok(Update::StateBegins | Update::Object(_)) => None,
@@ -187,20 +201,10 @@ impl Source for ReplayedStore {
         .boxed()
     }
 
-    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        self.inner.current(ty)
-    }
-}
-
-impl Store for ReplayedStore {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
-        self.inner.list(ty)
-    }
-
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+    fn write<'a>(&'a self, inner: &'a EmbeddedStorage, txn: Txn) -> BoxFuture<'a, Result<WriteResult, WriteError>> {
         async move {
             let (id, key, deletes) = (txn.ty.id().to_owned(), txn.key.clone(), txn.put.is_none());
-            let written = self.inner.write(txn).await?;
+            let written = inner.write(txn).await?;
             let revision = written.resource_version;
             let update = if deletes {
                 Update::Deleted { key, revision }
@@ -214,7 +218,7 @@ impl Store for ReplayedStore {
     }
 }
 
-/// Revision of the empty state with which a replay begins.
+/// Revision of the empty state with which a replay begins: that of a new [`Hooked`] store.
 const REPLAYED_FROM: u64 = 100;
 
 /// More changes than a test makes.

@@ -20,6 +20,7 @@ use super::{
     coalesced::CoalescedSource,
     embedded::EmbeddedStorage,
     faulty::{Fault, Faulty, Verb},
+    hooked::{Hooked, StoreHook},
     *,
 };
 use crate::{
@@ -247,20 +248,20 @@ async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
     assert!(matches!(refused, FreshnessError::TooLarge { asked: 30, current: 12 }), "{refused}");
 }
 
-/// The embedded store, whose change stream panics once at each object called `defect`.
-struct Defective {
-    inner: EmbeddedStorage,
+/// A change stream that panics once at each object called `defect`.
+struct DefectiveStream {
     panics: Arc<AtomicUsize>,
 }
 
-impl Source for Defective {
-    fn follow(
-        &self,
+impl StoreHook for DefectiveStream {
+    fn follow<'a>(
+        &'a self,
+        inner: &'a EmbeddedStorage,
         ty: &Arc<ResourceType>,
         from: FollowFrom,
         cache: Reader,
-    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
-        let (followed, panics) = (self.inner.follow(ty, from, cache), Arc::clone(&self.panics));
+    ) -> BoxFuture<'a, Result<Updates, SourceError>> {
+        let (followed, panics) = (inner.follow(ty, from, cache), Arc::clone(&self.panics));
         async move {
             let updates = followed.await?.inspect(move |update| {
                 if let Ok(Update::Put(SourceRecord::Entry(entry))) = update
@@ -274,20 +275,6 @@ impl Source for Defective {
         }
         .boxed()
     }
-
-    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        self.inner.current(ty)
-    }
-}
-
-impl Store for Defective {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
-        self.inner.list(ty)
-    }
-
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
-        self.inner.write(txn)
-    }
 }
 
 /// Goal: a defect in one task costs only the open watches of its type. Method: a change whose task panics; reads,
@@ -295,8 +282,7 @@ impl Store for Defective {
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_task_panicked_starts_again() {
     let panics = Arc::<AtomicUsize>::default();
-    let storage: Arc<dyn Store> =
-        Arc::new(Defective { inner: EmbeddedStorage::new(Some(100)), panics: Arc::clone(&panics) });
+    let storage: Arc<dyn Store> = Arc::new(Hooked::by(DefectiveStream { panics: Arc::clone(&panics) }));
     let caches = Caches::new(storage.clone(), Limits::default());
     let (pods, maps) = (ty("pods"), ty("configmaps"));
     for round in 1..=3_usize {

@@ -277,37 +277,20 @@ mod tests {
 
     use super::*;
     use crate::storage::{
-        Expect, FollowFrom, ListSnapshot, Source, Txn, Updates, WriteError, WriteResult, embedded::EmbeddedStorage,
+        Expect, Txn, WriteError, WriteResult,
+        embedded::EmbeddedStorage,
+        hooked::{Hooked, StoreHook},
     };
 
     /// A storage in which another write always comes first.
-    struct Contested(EmbeddedStorage);
+    struct LostWrites;
 
-    impl Source for Contested {
-        fn follow(
-            &self,
-            ty: &Arc<ResourceType>,
-            from: FollowFrom,
-            cache: watch_cache::Reader,
-        ) -> BoxFuture<'_, Result<Updates, SourceError>> {
-            self.0.follow(ty, from, cache)
-        }
-
-        fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-            self.0.current(ty)
-        }
-    }
-
-    impl Store for Contested {
-        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
-            self.0.list(ty)
-        }
-
-        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+    impl StoreHook for LostWrites {
+        fn write<'a>(&'a self, inner: &'a EmbeddedStorage, txn: Txn) -> BoxFuture<'a, Result<WriteResult, WriteError>> {
             if matches!(txn.expect, Expect::At(_)) {
                 return async { Err(WriteError::Exists) }.boxed();
             }
-            self.0.write(txn)
+            inner.write(txn)
         }
     }
 
@@ -315,7 +298,7 @@ mod tests {
     /// delete that loses every attempt.
     #[tokio::test]
     async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
-        let storage: Arc<dyn Store> = Arc::new(Contested(EmbeddedStorage::new(Some(100))));
+        let storage: Arc<dyn Store> = Arc::new(Hooked::by(LostWrites));
         let caches = Caches::new(storage.clone(), watch_cache::Limits::default());
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
         let map =

@@ -118,47 +118,25 @@ mod tests {
     use futures::{FutureExt as _, future::BoxFuture};
     use serde_json::json;
 
-    use api_rules::{
-        object::{draft::draft, metadata::Part},
-        registry::ResourceType,
-    };
+    use api_rules::object::{draft::draft, metadata::Part};
 
     use super::*;
     use crate::{
         registry::Registry,
         storage::{
-            Expect, FollowFrom, ListSnapshot, Source, SourceError, Txn, Updates, WriteError, WriteResult,
+            Expect, Txn, WriteError, WriteResult,
             embedded::EmbeddedStorage,
+            hooked::{Hooked, StoreHook},
         },
     };
 
     /// A storage in another process: its writes take a while.
-    struct Far(EmbeddedStorage);
+    struct FarWrites;
 
-    impl Source for Far {
-        fn follow(
-            &self,
-            ty: &Arc<ResourceType>,
-            from: FollowFrom,
-            cache: watch_cache::Reader,
-        ) -> BoxFuture<'_, Result<Updates, SourceError>> {
-            self.0.follow(ty, from, cache)
-        }
-
-        fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-            self.0.current(ty)
-        }
-    }
-
-    impl Store for Far {
-        fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
-            self.0.list(ty)
-        }
-
-        fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
-            let written = self.0.write(txn);
+    impl StoreHook for FarWrites {
+        fn write<'a>(&'a self, inner: &'a EmbeddedStorage, txn: Txn) -> BoxFuture<'a, Result<WriteResult, WriteError>> {
             async move {
-                let written = written.await;
+                let written = inner.write(txn).await;
                 tokio::task::yield_now().await;
                 written
             }
@@ -169,7 +147,7 @@ mod tests {
     /// Goal: a marked pod is always removed. Method: clients that disconnect at every poll of a delete.
     #[tokio::test]
     async fn a_pod_goes_whether_or_not_its_client_waits() {
-        let storage: Arc<dyn Store> = Arc::new(Far(EmbeddedStorage::new(Some(100))));
+        let storage: Arc<dyn Store> = Arc::new(Hooked::by(FarWrites));
         let caches = Arc::new(Caches::new(storage.clone(), watch_cache::Limits::default()));
         let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
         let place = WriteTarget { ty: &ty, namespace: "ns", name: "a", part: Part::Main };

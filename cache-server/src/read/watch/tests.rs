@@ -1,6 +1,5 @@
 //! WATCH: start positions, events and their times, and ends. Time is paused: it advances only when every task is idle.
 
-use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
@@ -9,7 +8,7 @@ use crate::{
     config::Config,
     http::tests::{Server, get},
     read::body::BodyError,
-    storage::{FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult},
+    storage::hooked::{Hooked, StoreHook},
 };
 
 /// A watch stream, read line by line.
@@ -442,39 +441,16 @@ async fn a_watch_ahead_of_the_own_storage_is_refused_at_once() {
     assert_eq!(stream.next().await, Some(format!("ADDED c {c}")), "the newest position is no such position");
 }
 
-/// A storage whose positions other processes assign too.
-struct SharedStorage(crate::storage::embedded::EmbeddedStorage);
+/// Replaces no call: positions of a store without a history may be those of other processes.
+struct SharedPositions;
 
-impl Source for SharedStorage {
-    fn follow(
-        &self,
-        ty: &Arc<ResourceType>,
-        from: FollowFrom,
-        reader: Reader,
-    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
-        self.0.follow(ty, from, reader)
-    }
-
-    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        self.0.current(ty)
-    }
-}
-
-impl Store for SharedStorage {
-    fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
-        self.0.list(ty)
-    }
-
-    fn write(&self, txn: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
-        self.0.write(txn)
-    }
-}
+impl StoreHook for SharedPositions {}
 
 /// Goal: a position of another history is refused instead of waiting in silence. Method: watches ahead of a shared storage,
 /// and one whose position is reached while it waits.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_stays_ahead_of_a_shared_storage_is_refused_after_three_seconds() {
-    let storage = SharedStorage(crate::storage::embedded::EmbeddedStorage::new(Some(100)));
+    let storage = Hooked::by(SharedPositions);
     let server = Server { app: Arc::new(App::with_storage(Config::default(), Arc::new(storage))) };
     server.create("ns", "a", "").await;
     let b = server.create("ns", "b", "").await;
