@@ -27,7 +27,10 @@ use informer_serving::{
     query::Query,
     status::{Status, StatusExt as _},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use uuid::Uuid;
 
 use self::{
@@ -40,7 +43,7 @@ use self::{
     peer::Peer,
     shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
 };
-use crate::{ids, upstream::own_requests::QuestionOrigin};
+use crate::{ids, limits, upstream::own_requests::QuestionOrigin};
 
 /// Header with the identifier of a request, in requests and in responses.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -182,6 +185,17 @@ impl Access {
             audit.authorized(&decision);
         }
         authorize::permit(&decision, &caller.user, &request.info)
+    }
+
+    /// True if the caller of a health endpoint may see why checks fail: it may read every check alone, `check`, as in
+    /// kube-apiserver. False for a caller without credentials where only probes are served without, or the API server decides.
+    pub(crate) async fn may_see_reasons(&self, caller: &User, check: &RequestInfo) -> bool {
+        let is_served = self.authenticator.serves_anonymous_callers() && !self.authorizer.decides_by_credentials();
+        if caller.is_anonymous() && !is_served {
+            return false;
+        }
+        let decision = timeout(limits::REASONS_WAIT, self.authorizer.decide(caller, check)).await;
+        matches!(decision, Ok(Ok(decision)) if decision.is_allowed())
     }
 
     /// Begins the records of a request, if requests are recorded.

@@ -1,6 +1,8 @@
 //! The shared parts of a running server. Used as `Arc<App>`; after the start the parts change only behind their own
 //! locks.
 
+mod progress;
+
 use std::{
     io,
     ops::Deref,
@@ -12,6 +14,7 @@ use std::{
 use access_rules::user::User;
 use informer_serving::status::Status;
 
+pub(crate) use self::progress::{StartPart, StartProgress};
 use crate::{
     access::{
         Access,
@@ -75,6 +78,8 @@ pub struct App {
     pub(crate) access: Access,
     /// Checks the files of the settings for changes.
     pub(crate) files: FileWatcher,
+    /// Progress of the start.
+    pub(crate) progress: StartProgress,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -249,8 +254,8 @@ impl App {
             authorizer.ask_about_users(upstream.subject_rights());
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow);
-        let files = FileWatcher::default();
-        Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files }
+        let (files, progress) = Default::default();
+        Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files, progress }
     }
 
     /// Returns the app with its store; `None` if writes are not local.
@@ -340,6 +345,7 @@ impl App {
     /// however long that takes.
     pub async fn start(&self) {
         if let Writes::Forward(upstream) = &self.writes {
+            self.progress.wait_for(StartPart::Upstream);
             let is_doubted = |cluster: &ClusterName| self.caches.has_states_of_others(cluster.uid());
             let cluster = upstream.identity.reached(is_doubted).await;
             self.caches.settle_cluster(cluster.uid());
@@ -349,8 +355,10 @@ impl App {
             ));
             tokio::spawn(follow_cluster(Arc::downgrade(upstream), Arc::downgrade(&self.caches)));
         }
+        self.progress.wait_for(StartPart::Definitions);
         self.definitions.settle().await;
         if let Writes::Local(LocalWrites { store, namespaces, duty }) = &self.writes {
+            self.progress.wait_for(StartPart::Deletions);
             match duty {
                 ControllerDuty::Alone { terminating } => {
                     leftovers::finish(&**store, namespaces, &self.registry.now(), terminating).await;
@@ -366,8 +374,16 @@ impl App {
                 ControllerDuty::None => {}
             }
         }
+        self.progress.wait_for(StartPart::Authorization);
         self.start_authorizer().await;
+        self.begin_caches().await;
+        self.progress.complete();
+    }
+
+    /// Starts the caches of named types. Waits until they are filled, if the server listens only then.
+    async fn begin_caches(&self) {
         let Some(upstream) = self.upstream() else { return };
+        self.progress.wait_for(StartPart::Caches);
         upstream.report_unknown(&self.registry.now());
         self.named();
         if upstream.is_on_demand() {

@@ -391,7 +391,7 @@ where
         Route::Resource(target) => answer_for_objects(app, head, target, body).await,
         Route::OpenApi(path) if *head.method == Method::GET => openapi::answer(app, head, path).await,
         Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
-            discovery::answer(app, head, route)
+            discovery::answer(app, head, route).await
         }
         Route::Missing(Target { ty, name, .. }) => {
             Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))

@@ -61,6 +61,17 @@ pub(crate) enum Health {
     Readyz,
 }
 
+impl Health {
+    /// Name of the endpoint, the first part of its path.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Healthz => "healthz",
+            Self::Livez => "livez",
+            Self::Readyz => "readyz",
+        }
+    }
+}
+
 /// A path below `/openapi/v3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OpenApiPath {

@@ -24,7 +24,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 
 use tokio::{
     sync::{Semaphore, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -42,7 +42,7 @@ use crate::storage::etcd::EtcdOpenError;
 use crate::{
     access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
-    app::App,
+    app::{App, StartPart},
     budget::Crowd,
     config::{AuthorizationConfigError, Config},
     limits,
@@ -131,6 +131,9 @@ fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::AddrInUse { "the port is in use".to_owned() } else { error.to_string() }
 }
 
+/// The outcome of a start, or of an attempt to finish one.
+type StartOutcome = Result<(), StartError>;
+
 /// A server with its address bound and its objects loaded, ready to serve.
 pub struct Server {
     listeners: Listeners,
@@ -140,7 +143,7 @@ pub struct Server {
     /// Names of the settings by which clients may call the server.
     names: Arc<ServerNames>,
     /// The rest of the start, if the API server behind this server has not answered yet.
-    starting: JoinSet<Result<(), StartError>>,
+    starting: JoinSet<StartOutcome>,
 }
 
 impl fmt::Debug for Server {
@@ -167,7 +170,7 @@ async fn assemble(config: Config) -> Result<App, StartError> {
 /// Begins the work of the server. Behind a server that does not answer, goes on in the background after
 /// [`UPSTREAM_START_WAIT`](limits::UPSTREAM_START_WAIT), so that probes find a server that lives and is not ready.
 /// Returns what is left of it.
-async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<Result<(), StartError>>, StartError> {
+async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<StartOutcome>, StartError> {
     let mut starting = JoinSet::new();
     if app.config.upstream.as_ref().is_none_or(|upstream| upstream.listens_when_ready) {
         begin(Arc::clone(app)).await?;
@@ -186,21 +189,52 @@ async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<Result<(), StartError>>
 
 async fn begin(app: Arc<App>) -> Result<(), StartError> {
     app.start().await;
+    app.progress.wait_for(StartPart::Settings);
+    finish(&app).await
+}
+
+/// Repeats the end of a start that failed, until it succeeds.
+async fn finish_again(app: Arc<App>) -> Result<(), StartError> {
+    tokio::time::sleep(limits::START_RETRY_PAUSE).await;
+    finish(&app).await
+}
+
+/// Applies the settings that need the types or the storage. Nothing of it was done if it fails behind an API server, where
+/// no objects are loaded.
+async fn finish(app: &Arc<App>) -> Result<(), StartError> {
     app.check_scopes()?;
     // Read before anything is loaded, which may be what it looks for.
     let populate = match &app.config.populate {
-        Some(spec) if populate::is_done(&app, spec).await? => {
+        Some(spec) if populate::is_done(app, spec).await? => {
             tracing::warn!(reason = "the storage is in use already", "populate skipped");
             None
         }
         populate => populate.as_ref(),
     };
     let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
-    manifests::into_storage(&app, &app.config.load, existing, &mut 0).await?;
+    manifests::into_storage(app, &app.config.load, existing, &mut 0).await?;
     if let Some(spec) = populate {
-        populate::into_storage(&app, spec).await?;
+        populate::into_storage(app, spec).await?;
     }
-    Ok(flow_objects::begin(&app).await?)
+    flow_objects::begin(app).await?;
+    app.progress.complete();
+    Ok(())
+}
+
+/// Notes the outcome of a start behind a server that listens already. Repeats what failed: the cause may be a definition
+/// that is missing, or a file.
+fn note_start(app: &Arc<App>, started: Result<StartOutcome, JoinError>, starting: &mut JoinSet<StartOutcome>) {
+    let reason = match started {
+        Ok(Ok(())) => return tracing::info!("start completed"),
+        Ok(Err(error)) => {
+            starting.spawn(finish_again(Arc::clone(app)));
+            error.to_string()
+        }
+        Err(error) => error.to_string(),
+    };
+    if app.progress.fail(reason.clone()) {
+        tracing::error!(error = reason, "start failed");
+    }
 }
 
 impl Server {
@@ -280,11 +314,7 @@ impl Server {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(started) = starting.join_next() => match started {
-                    Ok(Ok(())) => tracing::info!("start completed"),
-                    Ok(Err(error)) => tracing::error!(%error, "start failed"),
-                    Err(error) => tracing::error!(%error, "start failed"),
-                },
+                Some(started) = starting.join_next() => note_start(&app, started, &mut starting),
                 Some(ended) = connections.join_next() => {
                     report(ended);
                     note_crowd(&app, &slots);
@@ -340,7 +370,7 @@ fn check_exposure(config: &Config) -> Result<(), StartError> {
     }
 }
 
-fn report(ended: Result<(), tokio::task::JoinError>) {
+fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "connection task failed");
     }

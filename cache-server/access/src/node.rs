@@ -72,6 +72,21 @@ impl NodeAuthorizer {
         }
     }
 
+    /// Kinds of objects that the decision about a request may depend on: before all of theirs were applied, a refusal counts
+    /// for nothing. Empty for users that are no nodes, and for requests that no relation decides.
+    #[must_use]
+    pub fn deciding_kinds(user: &User, info: &RequestInfo) -> &'static [NodeObjectKind] {
+        let Some(of) = info.resource.as_ref().filter(|_| user.node().is_some()) else { return &[] };
+        match (&*of.group, &*of.resource) {
+            ("", "secrets" | "persistentvolumes") => &[NodeObjectKind::Pod, NodeObjectKind::Volume],
+            ("", "configmaps" | "persistentvolumeclaims" | "serviceaccounts" | "pods")
+            | ("resource.k8s.io", "resourceclaims") => &[NodeObjectKind::Pod],
+            ("storage.k8s.io", "volumeattachments") => &[NodeObjectKind::Attachment],
+            ("resource.k8s.io", "resourceslices") => &[NodeObjectKind::Slice],
+            _ => &[],
+        }
+    }
+
     /// Returns the rules of a user: a node has rules that cannot be listed.
     #[must_use]
     pub fn rules_for(&self, user: &User) -> SubjectRules {

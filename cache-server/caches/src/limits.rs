@@ -353,6 +353,13 @@ pub const IDENTITY_WAIT: Duration = Duration::from_secs(2);
 /// Time that a start waits for the API server before the server listens all the same, and answers 503.
 pub const UPSTREAM_START_WAIT: Duration = Duration::from_secs(2);
 
+/// Pause before a server that listens already repeats the part of its start that failed.
+pub const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time for the decision whether the caller of a probe may see why checks fail. After it the reasons are withheld: a probe
+/// must not wait for an API server that hangs.
+pub const REASONS_WAIT: Duration = Duration::from_millis(500);
+
 /// Addresses of one upstream. A request is tried on each of them once, as long as none of them accepts a connection.
 pub const UPSTREAM_ADDRESSES_MAX: usize = 8;
 

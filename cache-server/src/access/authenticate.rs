@@ -243,6 +243,11 @@ impl Authenticator {
         Ok(Arc::clone(caller))
     }
 
+    /// True if callers without credentials may send other requests than probes, at least from this machine.
+    pub(crate) fn serves_anonymous_callers(&self) -> bool {
+        self.anonymous_from != AnonymousOrigin::Nowhere
+    }
+
     /// True if a caller without credentials is served.
     fn may_be_anonymous(&self, peer: &Peer, info: &RequestInfo) -> bool {
         let asks_for_health = info.resource.is_none()

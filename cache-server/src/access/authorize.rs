@@ -84,7 +84,7 @@ impl Authorizer {
     /// Returns `Ok` if `user` may send the request.
     ///
     /// # Errors
-    /// 403 if it may not; 429 while that cannot be decided.
+    /// 403 if it may not; 429 or 503 while that cannot be decided.
     pub(crate) async fn authorize(
         &self,
         user: &User,
@@ -97,7 +97,7 @@ impl Authorizer {
     /// Decides about a new request.
     ///
     /// # Errors
-    /// 429 while roles and bindings are not known.
+    /// 429 while roles and bindings are not known; 503 while the objects of nodes are not, and the decision may depend on them.
     pub(crate) async fn decide(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
         self.decide_by_all(user, info, QuestionOrigin::Request).await
     }
@@ -144,13 +144,19 @@ impl Authorizer {
                 Some(subjects) => subjects.decide(user, info, origin).await?,
                 None => AccessDecision::Allowed { reason: String::new() },
             },
-            AuthorizationMode::Node => self.followed.node.read().decide(user, info),
+            AuthorizationMode::Node => self.followed.decide_for_node(user, info).await?,
             AuthorizationMode::Rbac => {
                 self.followed.roles_are_known().await?;
                 self.followed.rbac.read().decide(user, info)
             }
             _ => AccessDecision::NoOpinion { reason: String::new() },
         })
+    }
+
+    /// Returns the types that must be read before the authorizers decide, by their plural names; `None` if nothing is followed.
+    pub(crate) fn unread(&self) -> Option<Vec<&'static str>> {
+        let follows = self.modes.iter().any(|mode| matches!(mode, AuthorizationMode::Node | AuthorizationMode::Rbac));
+        follows.then(|| self.followed.unread().collect())
     }
 
     /// Returns the rules of a user in a namespace, as far as the authorizers can list them.

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use informer_serving::status::{Status, StatusExt as _};
@@ -30,7 +31,7 @@ use crate::{
 ///
 /// # Errors
 /// 405 for methods other than GET, 404 for other routes.
-pub(crate) fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result<Response, Status> {
+pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result<Response, Status> {
     // Some probes send HEAD; kube-apiserver answers health checks for any method.
     let probes = *head.method == Method::HEAD && matches!(route, Route::Health(..));
     if *head.method != Method::GET && !probes {
@@ -38,7 +39,7 @@ pub(crate) fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result
     }
     match route {
         Route::Discovery(path) => discovery(app, head, path),
-        Route::Health(endpoint, check) => Ok(health(app, head, *endpoint, check.as_deref())),
+        Route::Health(endpoint, check) => Ok(health(app, head, *endpoint, check.as_deref()).await),
         Route::Version => Ok(body::json(StatusCode::OK, version().into())),
         Route::Metrics => {
             let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
@@ -72,38 +73,68 @@ fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Result<
     Ok(response)
 }
 
-fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&str>) -> Response {
+async fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Option<&str>) -> Response {
+    let (query, checks) = (head.query.pairs(), checks(app, endpoint));
+    let shows_notes = match head.caller.filter(|_| health::has_notes(check, query, &checks)) {
+        Some(caller) => {
+            let path = format!("/{}/{}", endpoint.name(), check.unwrap_or("*"));
+            let each = RequestInfo { verb: "get".into(), path, resource: None };
+            // Boxed: the future of every request has room for what it awaits.
+            Box::pin(app.access.may_see_reasons(caller, &each)).await
+        }
+        None => false,
+    };
+    let Some((code, text)) = health::health(endpoint, check, query, &checks, shows_notes) else {
+        return page_not_found();
+    };
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    body::text(code, text.into())
+}
+
+/// A check whose reason is its own, if it fails.
+fn check_or(name: &'static str, passes: bool, reason: &str) -> Check {
+    Check { name: name.into(), passes, note: (!passes).then(|| reason.to_owned()) }
+}
+
+/// The conditions that an endpoint reports.
+fn checks(app: &App, endpoint: Health) -> Vec<Check> {
     // Answering at all proves that the server listens; caches start with their first reader, so they are no check.
-    let of = |name: &'static str, passes| Check { name: name.into(), passes, note: None };
-    let mut checks = vec![of("ping", true)];
+    let mut checks = vec![check_or("ping", true, "")];
     // A restart of this server would not end an outage of the API server.
     if endpoint != Health::Livez || app.upstream().is_none() {
-        checks.push(of("poststarthook/crd-informer-synced", app.definitions.are_known()));
+        let (name, are_known) = ("poststarthook/crd-informer-synced", app.definitions.are_known());
+        checks.push(check_or(name, are_known, "the CustomResourceDefinitions are not read yet"));
     }
     // A server that shuts down, or has a cache that is down, is alive but not ready for new clients. In front of an API
     // server, a cache that was filled goes on serving what it has.
     if endpoint == Health::Readyz {
-        checks.push(of("shutdown", !app.caches.is_stopped()));
-        checks.extend(app.upstream().map(upstream_check));
+        checks.push(check_or("shutdown", !app.caches.is_stopped(), "the server shuts down"));
+        if let Some(upstream) = app.upstream() {
+            let missing = app.progress.missing();
+            checks.push(check_or("start", missing.is_none(), &missing.unwrap_or_default()));
+            checks.push(upstream_check(upstream));
+        }
+        checks.extend(app.access.authorizer.unread().map(|unread| {
+            check_or("authorization", unread.is_empty(), &format!("not read yet: {}", unread.join(", ")))
+        }));
         if app.config.data_dir.is_some() {
             checks.push(storage_check(app));
         }
         let down = app.caches.down();
         let is_up = |id: &str| !down.iter().any(|down| down.resource == id);
         let named = app.named().into_iter().filter(|(ty, _)| is_up(ty.id()));
-        let check = |(ty, passes): (Arc<ResourceType>, bool)| Check { name: cache_check(ty.id()), passes, note: None };
-        checks.extend(named.map(check));
+        checks.extend(named.map(|(ty, passes): (Arc<ResourceType>, bool)| Check {
+            name: cache_check(ty.id()),
+            passes,
+            note: (!passes).then(|| "not filled yet".to_owned()),
+        }));
         checks.extend(down.iter().map(|down| down_check(app, down)));
         checks.extend(app.tasks.failing().into_iter().map(|(name, since)| {
             let note = Some(format!("panics since {}", clock::before(since)));
             Check { name: format!("task/{name}").into(), passes: false, note }
         }));
     }
-    let Some((code, text)) = health::health(endpoint, check, head.query.pairs(), &checks) else {
-        return page_not_found();
-    };
-    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    body::text(code, text.into())
+    checks
 }
 
 /// The check of the API server behind this server. It passes from its first answer on: caches serve without it.
@@ -134,7 +165,8 @@ fn down_check(app: &App, down: &DownCache) -> Check {
     let is_needed = app.upstream().is_none_or(|upstream| upstream.is_named(&down.resource));
     let serves_on = app.upstream().is_some() && down.is_filled;
     let passes = serves_on || !is_needed;
-    let note = passes.then(|| format!("degraded since {}", clock::before(down.since)));
+    let state = if passes { "degraded" } else { "its source fails" };
+    let note = Some(format!("{state} since {}", clock::before(down.since)));
     Check { name: cache_check(&down.resource), passes, note }
 }
 

@@ -7,10 +7,14 @@ use serde_json::json;
 use super::*;
 use crate::{
     cacher::Caches,
-    config::Config,
+    config::{AuthorizationConfig, AuthorizationMode, Config},
     limits,
     registry::ResourceType,
-    storage::{FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult},
+    storage::{
+        FollowFrom, SourceError, Updates,
+        embedded::EmbeddedStorage,
+        hooked::{Hooked, StoreHook},
+    },
 };
 
 mod dropped;
@@ -309,27 +313,18 @@ async fn health_version_and_metrics_have_their_documents() {
 /// A storage that is unavailable.
 struct Away;
 
-impl Source for Away {
-    fn follow(
-        &self,
+impl StoreHook for Away {
+    fn follow<'a>(
+        &'a self,
+        _: &'a EmbeddedStorage,
         _: &Arc<ResourceType>,
         _: FollowFrom,
         _: watch_cache::Reader,
-    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+    ) -> BoxFuture<'a, Result<Updates, SourceError>> {
         std::future::ready(Err(SourceError::Unavailable("away".to_owned()))).boxed()
     }
 
-    fn current(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
-        std::future::pending().boxed()
-    }
-}
-
-impl Store for Away {
-    fn list(&self, _: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
-        std::future::ready(Err(SourceError::Unavailable("away".to_owned()))).boxed()
-    }
-
-    fn write(&self, _: Txn) -> BoxFuture<'_, Result<WriteResult, WriteError>> {
+    fn current<'a>(&'a self, _: &'a EmbeddedStorage, _: &Arc<ResourceType>) -> BoxFuture<'a, Result<u64, SourceError>> {
         std::future::pending().boxed()
     }
 }
@@ -338,15 +333,61 @@ impl Store for Away {
 async fn readiness_names_the_types_whose_cache_is_down() {
     let mut app = App::new(Config::default());
     app.start().await;
-    app.caches = Arc::new(Caches::new(Arc::new(Away), watch_cache::Limits::default()));
+    app.caches = Arc::new(Caches::new(Arc::new(Hooked::by(Away)), watch_cache::Limits::default()));
     let server = Server { app: Arc::new(app) };
     assert_eq!(server.get("/readyz").await.code, 200);
     assert_eq!(server.get("/api/v1/pods").await.code, 429);
     let down = server.get("/readyz").await;
-    let expected = "[+]ping ok\n[+]poststarthook/crd-informer-synced ok\n[+]shutdown ok\n[-]cache/pods failed: reason \
-                    withheld\nreadyz check failed\n";
-    assert_eq!((down.code, &*down.body), (500, expected));
+    let begins = "[+]ping ok\n[+]poststarthook/crd-informer-synced ok\n[+]shutdown ok\n[-]cache/pods failed: its source \
+                  fails since 20";
+    assert!(down.body.starts_with(begins) && down.body.ends_with("Z\nreadyz check failed\n"), "{}", down.body);
+    assert_eq!(down.code, 500);
     assert_eq!(server.get("/livez").await.code, 200);
+}
+
+/// Goal: paths and errors of the operating system are for callers who may read every check, as in kube-apiserver. Method: a
+/// store that refuses writes; users with the right, without it, and without credentials, with roles and without an authorizer.
+#[tokio::test]
+async fn readiness_withholds_reasons_from_callers_without_the_right() {
+    let monitoring = User::authenticated("prometheus", ["system:monitoring".to_owned()]);
+    let (alice, anonymous) = (User::authenticated("alice", []), User::anonymous());
+    let rows = [
+        (vec![AuthorizationMode::Rbac], vec![(&monitoring, true), (&alice, false), (&anonymous, false)]),
+        (Vec::new(), vec![(&alice, true)]),
+    ];
+    for (modes, callers) in rows {
+        for (caller, sees) in callers {
+            let authorization = AuthorizationConfig { modes: modes.clone() };
+            let config = Config { authorization, data_dir: Some("/data".into()), ..Config::default() };
+            let mut app = App::with_storage(config, Arc::new(Hooked::by(RefusedWrites)));
+            app.start().await;
+            app.access.let_in(caller);
+            let server = Server { app: Arc::new(app) };
+            for path in ["/readyz", "/readyz?verbose"] {
+                let answer = server.get(path).await;
+                let reason = if sees { REFUSED_REASON } else { "reason withheld" };
+                assert_eq!(answer.code, 500);
+                let line = format!("[-]storage failed: {reason}\n");
+                assert!(answer.body.contains(&line), "{}: {}", caller.name, answer.body);
+                assert!(sees || !answer.body.contains("/data"), "{}: {}", caller.name, answer.body);
+            }
+            let alone = server.get("/readyz/storage").await;
+            assert_eq!(alone.body.contains(REFUSED_REASON), sees, "{}: {}", caller.name, alone.body);
+        }
+    }
+}
+
+/// A store that refuses writes once it has started.
+struct RefusedWrites;
+
+const REFUSED_WRITE: &str = "/data/objects.redb: Input/output error (os error 5)";
+
+const REFUSED_REASON: &str = "storage is not available: /data/objects.redb: Input/output error (os error 5)";
+
+impl StoreHook for RefusedWrites {
+    fn refuses(&self) -> Option<SourceError> {
+        Some(SourceError::Unavailable(REFUSED_WRITE.to_owned()))
+    }
 }
 
 /// Goal: deleted definitions leave neither caches nor metrics behind. Method: types with an object, a list and a watch

@@ -216,6 +216,30 @@ async fn until_the_api_server_is_reached_only_probes_are_answered() {
     }
 }
 
+/// Goal: an orchestrator sees a start that fails after the server listens, and its end. Method: a scope of a type that is not
+/// defined when the API server is reached, later than a start waits; then it is defined.
+#[tokio::test]
+async fn a_start_that_fails_late_is_named_until_it_succeeds() {
+    let ours = cluster(1_000, &["ours"]).await;
+    let relay = Relay::start(ours.address()).await;
+    relay.part();
+    let scope = ["--scope", "things.example.com=metadata.name=a"];
+    let server = front(&format!("http://{}", relay.address()), &scope).await;
+    let client = server.client();
+    let waits = client.get("/readyz").await.with_code(500);
+    assert!(waits.text().contains("[-]start failed: waits for the first answer of the API server for "), "{waits:?}");
+    relay.rejoin();
+    let reason =
+        "[-]start failed: the settings failed: cannot use the upstream: the scope of things.example.com: there is";
+    until("the failure is named", async || client.get("/readyz").await.text().contains(reason)).await;
+    server.logged("start failed").await;
+    client.get("/livez").await.with_code(200);
+    ours.client().create_manifest(&super::definition("example.com", "Thing", "size")).await.with_code(201);
+    ready(&server).await;
+    assert!(client.get("/readyz?verbose").await.text().contains("[+]start ok\n"));
+    assert_eq!(lines(&server, "start failed"), 1, "{}", server.log());
+}
+
 /// Goal: an API server that hangs delays no read that a cache may answer, and clients see how old the answers are. Method: a
 /// network that loses everything; the reads after it was noticed.
 #[tokio::test]

@@ -225,3 +225,38 @@ fn other_users_are_not_its_business() {
     assert_eq!(nameless.reason(), "unknown node for user \"system:node:\"");
     assert!(authorizer.rules_for(&node("n1")).incomplete);
 }
+
+/// Goal: no refusal counts before the objects that it depends on were applied. Method: requests that are allowed by objects of
+/// the kinds that they name, and refused without any.
+#[test]
+fn requests_name_the_kinds_that_decide_about_them() {
+    use NodeObjectKind::{Attachment, Pod, Slice, Volume};
+    let placed = json!({"spec": {"nodeName": "n1"}});
+    let objects =
+        [(Pod, "a/p", pod("n1")), (Volume, "pv", volume()), (Attachment, "at", placed.clone()), (Slice, "sl", placed)];
+    for (request, kinds) in [
+        ("GET /api/v1/namespaces/a/secrets/mounted", &[Pod, Volume][..]),
+        ("GET /api/v1/namespaces/vault/secrets/stage", &[Pod, Volume]),
+        ("GET /api/v1/persistentvolumes/pv", &[Pod, Volume]),
+        ("GET /api/v1/namespaces/a/configmaps/mounted", &[Pod]),
+        ("GET /api/v1/namespaces/a/persistentvolumeclaims/claim", &[Pod]),
+        ("GET /api/v1/namespaces/a/pods/p", &[Pod]),
+        ("POST /api/v1/namespaces/a/serviceaccounts/bot/token", &[Pod]),
+        ("GET /apis/resource.k8s.io/v1/namespaces/a/resourceclaims/device", &[Pod]),
+        ("GET /apis/storage.k8s.io/v1/volumeattachments/at", &[Attachment]),
+        ("GET /apis/resource.k8s.io/v1/resourceslices/sl", &[Slice]),
+    ] {
+        let (method, path) = request.split_once(' ').unwrap();
+        let info = RequestInfo::new(method, path, &Query::parse(None));
+        assert_eq!(NodeAuthorizer::deciding_kinds(&node("n1"), &info), kinds, "{request}");
+        assert_eq!(NodeAuthorizer::deciding_kinds(&User::anonymous(), &info), [], "{request}");
+        let mut authorizer = NodeAuthorizer::default();
+        assert!(!decide(&authorizer, "n1", request).is_allowed(), "{request}");
+        for (kind, name, object) in objects.iter().filter(|(kind, ..)| kinds.contains(kind)) {
+            apply(&mut authorizer, *kind, name, object);
+        }
+        assert!(decide(&authorizer, "n1", request).is_allowed(), "{request}");
+    }
+    let own = RequestInfo::new("GET", "/api/v1/nodes/n1", &Query::parse(None));
+    assert_eq!(NodeAuthorizer::deciding_kinds(&node("n1"), &own), []);
+}

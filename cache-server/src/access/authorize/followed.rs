@@ -1,8 +1,8 @@
 //! Follows the objects that authorizers decide by, in the caches of their types, whatever fills those.
 //!
 //! INVARIANT: level-triggered, as every controller: the policies are those of the current objects. INVARIANT: until all
-//! roles and bindings were read once, nothing is decided by them; afterwards the last known ones decide, however long the
-//! source is away.
+//! roles and bindings were read once, nothing is decided by them, and until the objects of nodes were, no node is refused for
+//! want of a relation; afterwards the last known ones decide, however long the source is away.
 
 use std::{
     convert::Infallible,
@@ -14,12 +14,15 @@ use std::{
 };
 
 use access_rules::{
+    decision::AccessDecision,
     node::{NodeAuthorizer, NodeObjectKind},
     rbac::{GROUP, RbacKind, RbacPolicy},
+    request_info::RequestInfo,
+    user::User,
 };
 use futures::future::join_all;
 use informer_core::KeyedObject as _;
-use informer_serving::status::{Status, StatusExt as _};
+use informer_serving::status::{Details, Status, StatusExt as _};
 use parking_lot::RwLock;
 use tokio::{sync::watch, time::timeout};
 use watch_cache::{CacheSnapshot, Entry};
@@ -116,6 +119,37 @@ impl FollowedPolicies {
         }
         self.are_roles_known.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Decides about a request of a node. A refusal waits until the objects that may relate the node were read once, at most
+    /// [`FRESH_WAIT`]; a relation that is known allows at once.
+    ///
+    /// # Errors
+    /// 503 if they are not: clients take 403 for an answer, and repeat the request after this one.
+    pub(super) async fn decide_for_node(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+        let kinds = NodeAuthorizer::deciding_kinds(user, info);
+        let is_deciding = |kind: FollowedKind| kinds.iter().any(|&deciding| kind == FollowedKind::Node(deciding));
+        // Before the decision: an object that is read after it would not count.
+        let unread: Vec<_> =
+            self.kinds.iter().filter(|(kind, settled)| is_deciding(*kind) && !settled.is_known()).collect();
+        let decision = self.node.read().decide(user, info);
+        if unread.is_empty() || decision.is_allowed() {
+            return Ok(decision);
+        }
+        if timeout(FRESH_WAIT, join_all(unread.iter().map(|(_, settled)| settled.known()))).await.is_err() {
+            let details = Details { retry_after_seconds: UNDECIDED_RETRY_SECONDS, ..Details::default() };
+            let status = Status::unavailable("the objects that relate nodes to others are not known yet");
+            return Err(Status { details: Some(details), ..status });
+        }
+        Ok(self.node.read().decide(user, info))
+    }
+
+    /// Plural names of the followed types whose objects were not read yet.
+    pub(super) fn unread(&self) -> impl Iterator<Item = &'static str> {
+        let unread = self.kinds.iter().filter(|(_, settled)| !settled.is_known());
+        // Clusters before 1.34 do not serve the version of ResourceSlices that is followed, and work without.
+        let unread = unread.filter(|(kind, _)| *kind != FollowedKind::Node(NodeObjectKind::Slice));
+        unread.map(|(kind, _)| kind.resource().1)
     }
 
     /// Waits until all roles and bindings that are stored now are read, at most [`FRESH_WAIT`]: a client that wrote a role

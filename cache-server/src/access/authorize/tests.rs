@@ -1,6 +1,7 @@
 //! Authorizers over the caches of a server without sockets.
 
 use access_rules::{bootstrap, rbac::RbacKind, user::NODES};
+use api_rules::object::draft::draft;
 use informer_serving::query::Query;
 use serde_json::{Value, json};
 
@@ -9,6 +10,11 @@ use crate::{
     app::App,
     config::Config,
     http::tests::{Server, with_body},
+    registry::Registry,
+    storage::{
+        Expect, Store as _, Txn,
+        faulty::{Fault, Faulty, Verb},
+    },
 };
 
 fn config(modes: &[AuthorizationMode]) -> Config {
@@ -156,6 +162,43 @@ async fn unknown_roles_decide_nothing() {
         .unwrap_err();
     assert_eq!(refusal.code, 429);
     assert!(is_allowed(&app, &User::unsecured(), "GET /version").await);
+}
+
+/// Goal: a node is not refused for want of a relation that was not read yet, and `/readyz` names what is missing. Method: a
+/// store whose pods cannot be read when the server starts; then they can.
+#[tokio::test(start_paused = true)]
+async fn unknown_relations_of_nodes_decide_nothing() {
+    let storage =
+        Faulty::new(|_, verb, ty| if verb == Verb::Follow && ty == "pods" { Fault::Fails } else { Fault::None });
+    let pods = Registry::builtin().find("", "v1", "pods").unwrap();
+    let pod = json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "a", "name": "p", "uid": "u"},
+        "spec": {"nodeName": "n1", "volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
+    });
+    let put = Some(draft(&pods, pod.as_object().unwrap()).unwrap());
+    let txn = Txn { ty: pods, key: "a/p".to_owned(), expect: Expect::Absent, put, cause: None };
+    storage.inner.write(txn).await.unwrap();
+    let app = App::with_storage(config(&[AuthorizationMode::Node, AuthorizationMode::Rbac]), storage.clone());
+    app.start().await;
+    let server = Server { app: Arc::new(app) };
+    let node = User::authenticated("system:node:n1", [NODES.to_owned()]);
+    let (secret, other) = ("GET /api/v1/namespaces/a/secrets/s", "GET /api/v1/namespaces/a/secrets/other");
+    let decide = async |request: &str| server.app.access.authorizer.decide(&node, &info(request)).await;
+    for request in [secret, other] {
+        let refusal = decide(request).await.unwrap_err();
+        assert_eq!(refusal.code, 503, "{request}: {}", refusal.message);
+        assert_eq!(refusal.details.unwrap().retry_after_seconds, 1, "{request}");
+    }
+    assert!(decide("GET /api/v1/nodes/n1").await.unwrap().is_allowed(), "no relation decides");
+    assert!(!is_allowed(&server.app, &user("alice"), secret).await, "no node");
+    let ready = server.get("/readyz").await;
+    assert_eq!(ready.code, 500);
+    assert!(ready.body.contains("[-]authorization failed: "), "{}", ready.body);
+    assert_eq!(server.app.access.authorizer.unread(), Some(vec!["pods"]));
+    storage.heal();
+    assert!(decide(secret).await.unwrap().is_allowed(), "once the pods are read");
+    assert!(!decide(other).await.unwrap().is_allowed());
+    assert!(server.get("/readyz?verbose").await.body.contains("[+]authorization ok\n"));
 }
 
 /// Goal: callers grant what they have, and nothing else, with each verb of a write. Method: a user who may write roles and

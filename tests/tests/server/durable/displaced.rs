@@ -16,10 +16,11 @@ use tests::{
     http::Client,
     objects::{configmap, pod},
     process::Server,
+    tls::Authority,
 };
 use tokio::time::sleep;
 
-use super::{kill, start};
+use super::{BINARY, kill, start};
 
 /// A server with one object, in a folder below `parent`.
 async fn server_in(parent: &Path) -> Server {
@@ -79,6 +80,34 @@ async fn writes_stop_when_the_data_folder_is_deleted() {
     assert_eq!(late.load(Ordering::SeqCst), 0, "writes acknowledged after the folder was deleted");
     assert_refused(&server, &folder).await;
     kill(server).await;
+}
+
+/// Goal: callers without credentials learn neither the path of the folder nor errors of the operating system from a probe, and
+/// whoever may read every check does. Method: a deleted folder, and callers with and without a token over TLS.
+#[tokio::test]
+async fn readiness_names_the_folder_only_to_callers_with_the_right() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, tokens) = (parent.path().join("data"), parent.path().join("tokens"));
+    fs::write(&tokens, "t-ops,ops,u1,system:monitoring\nt-alice,alice,u2\nt-admin,admin,u3,system:masters\n").unwrap();
+    let authority = Authority::new();
+    let (data, listed) = (folder.to_str().unwrap(), tokens.to_str().unwrap());
+    let flags = ["--data-dir", data, "--token-auth-file", listed, "--authorization", "rbac"];
+    let files = authority.issue(parent.path());
+    let server = Server::start(BINARY, &[&flags[..], &files.flags()].concat()).await;
+    let client = server.client().over_tls(authority.trust());
+    client.get("/readyz").await.with_code(200);
+    fs::remove_dir_all(&folder).unwrap();
+    let with = |token: &str| client.with_token(token);
+    for (caller, sees) in [(client, false), (with("t-alice"), false), (with("t-ops"), true), (with("t-admin"), true)] {
+        for path in ["/readyz", "/readyz?verbose"] {
+            let answer = caller.get(path).await.with_code(500);
+            assert!(answer.text().contains("[-]storage failed: "), "{}", answer.text());
+            assert_eq!(answer.text().contains(data), sees, "{}", answer.text());
+            assert_eq!(answer.text().contains("[-]storage failed: reason withheld"), !sees, "{}", answer.text());
+        }
+    }
+    with("t-admin").post(&configmap("x").collection(), configmap("x").body()).await.with_code(503);
+    assert!(server.logged("writes refused").await.contains(data), "the log has the folder");
 }
 
 /// Goal: a folder that comes back is used again. Method: it is moved away and back, and the server is killed.
