@@ -131,7 +131,7 @@ impl TypeSums {
         self.age_seconds = if age > self.age_seconds { age } else { self.age_seconds };
         let now = informer.now.borrow();
         self.objects += now.objects.len() as u64;
-        self.bytes += now.kept_bytes;
+        self.bytes += now.stored_bytes;
     }
 }
 

@@ -136,7 +136,7 @@ impl Backoff {
 
     /// Returns the delay after a healthy session.
     pub fn after_healthy(&mut self, retry_after: Option<Duration>) -> Duration {
-        self.asked(retry_after) + self.config.healthy_max.mul_f64(self.draw())
+        self.requested(retry_after) + self.config.healthy_max.mul_f64(self.draw())
     }
 
     /// Returns a short delay that does not grow, up to `first_max`: for ends that are not the server's fault.
@@ -177,7 +177,7 @@ impl Backoff {
     /// Returns a delay in `[least, least + spread)`, and keeps `next` as the lower bound of the one after it. The first
     /// delay starts at zero instead.
     fn after(&mut self, retry_after: Option<Duration>, least: Duration, spread: Duration, next: Duration) -> Duration {
-        let (jitter, requested) = (self.draw(), self.asked(retry_after));
+        let (jitter, requested) = (self.draw(), self.requested(retry_after));
         self.unhealthy = self.unhealthy.saturating_add(1);
         if let Some(custom) = &mut self.custom {
             custom.last = custom.delays.next().unwrap_or(custom.last).max(DELAY_MIN);
@@ -193,7 +193,7 @@ impl Backoff {
         least.max(requested) + spread.mul_f64(jitter)
     }
 
-    fn asked(&self, retry_after: Option<Duration>) -> Duration {
+    fn requested(&self, retry_after: Option<Duration>) -> Duration {
         retry_after.unwrap_or_default().min(self.config.retry_after_max)
     }
 

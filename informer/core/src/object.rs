@@ -216,19 +216,19 @@ pub fn push_fields(object: &[u8], path: &str, found: &mut Vec<String>) {
 /// # Errors
 /// If the bytes are not a JSON object.
 pub fn metadata_only(object: &[u8]) -> Result<Vec<u8>, JsonError> {
-    let mut kept = Vec::with_capacity(object.len().min(1024));
+    let mut metadata = Vec::with_capacity(object.len().min(1024));
     for member in json::members(object) {
         let member = member?;
         if let key @ (b"kind" | b"apiVersion" | b"metadata") = &*member.key.bytes() {
-            kept.push(if kept.is_empty() { b'{' } else { b',' });
-            kept.extend_from_slice(b"\"");
-            kept.extend_from_slice(key);
-            kept.extend_from_slice(b"\":");
-            kept.extend_from_slice(member.value);
+            metadata.push(if metadata.is_empty() { b'{' } else { b',' });
+            metadata.extend_from_slice(b"\"");
+            metadata.extend_from_slice(key);
+            metadata.extend_from_slice(b"\":");
+            metadata.extend_from_slice(member.value);
         }
     }
-    kept.extend_from_slice(if kept.is_empty() { b"{}" } else { b"}" });
-    Ok(kept)
+    metadata.extend_from_slice(if metadata.is_empty() { b"{}" } else { b"}" });
+    Ok(metadata)
 }
 
 /// Returns the range of the text that [`field`] returns in `object`, before escapes are decoded.

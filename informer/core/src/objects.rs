@@ -291,7 +291,7 @@ mod tests {
         state.remove("c");
         state.insert(Arc::new(Named("d", 0)));
         assert_eq!(keys(before.iter()), ["a", "b", "c"]);
-        let told: Vec<String> = before
+        let differences: Vec<String> = before
             .diff(&state)
             .map(|difference| match difference {
                 Difference::Added(entry) => format!("+{}", entry.0),
@@ -299,6 +299,6 @@ mod tests {
                 Difference::Removed(entry) => format!("-{}", entry.0),
             })
             .collect();
-        assert_eq!(told, ["b0>1", "-c", "+d"]);
+        assert_eq!(differences, ["b0>1", "-c", "+d"]);
     }
 }

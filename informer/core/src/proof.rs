@@ -22,21 +22,21 @@ pub const WITNESSES_CHANGED: usize = 3;
 /// Objects examined beyond the requested rank, to find some that are not being deleted.
 const SPARE: usize = 8;
 
-/// Returns the stored object to read after `asked` others; `None` if none is left.
+/// Returns the stored object to read after `requested` others; `None` if none is left.
 ///
 /// The newest versions are the strongest evidence: a server restored to an older state does not have them. Objects
 /// being deleted come last, since they will soon be missing. Cost: one pass over the versions of all objects.
 #[must_use]
-pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
-    let rank = rank(asked, snapshot.objects.len());
-    let wanted = rank.saturating_add(1 + SPARE);
-    let mut newest: Vec<&Arc<Entry>> = Vec::with_capacity(wanted.min(snapshot.objects.len()) + 1);
+pub fn witness(snapshot: &Snapshot, requested: usize) -> Option<Arc<Entry>> {
+    let rank = rank(requested, snapshot.objects.len());
+    let count = rank.saturating_add(1 + SPARE);
+    let mut newest: Vec<&Arc<Entry>> = Vec::with_capacity(count.min(snapshot.objects.len()) + 1);
     for entry in snapshot.objects.iter() {
-        // Keeps the `wanted` newest objects, newest first.
+        // Keeps the `count` newest objects, newest first.
         let at = newest.partition_point(|known| !is_newer(entry, known));
-        if at < wanted {
+        if at < count {
             newest.insert(at, entry);
-            newest.truncate(wanted);
+            newest.truncate(count);
         }
     }
     let (leaving, staying): (Vec<_>, Vec<_>) =
@@ -44,17 +44,17 @@ pub fn witness(snapshot: &Snapshot, asked: usize) -> Option<Arc<Entry>> {
     staying.into_iter().chain(leaving).nth(rank).cloned()
 }
 
-/// Returns the rank of the object to read after `asked` others, counted from the newest of `objects`.
+/// Returns the rank of the object to read after `requested` others, counted from the newest of `objects`.
 ///
 /// The newest [`WITNESSES_CHANGED`] come one after the other. With more than [`WITNESSES_MAX`] objects each further one
 /// is about twice as deep as the previous one: if the newest are deleted, objects of about the same age probably are too,
 /// and each missing one costs a request. Where an older object proves nothing, the deletions of the missing ones do.
 #[must_use]
-pub const fn rank(asked: usize, objects: usize) -> usize {
-    if objects <= WITNESSES_MAX || asked < WITNESSES_CHANGED || asked >= WITNESSES_MAX {
-        return asked;
+pub const fn rank(requested: usize, objects: usize) -> usize {
+    if objects <= WITNESSES_MAX || requested < WITNESSES_CHANGED || requested >= WITNESSES_MAX {
+        return requested;
     }
-    (WITNESSES_CHANGED << (asked + 1 - WITNESSES_CHANGED)) - 1
+    (WITNESSES_CHANGED << (requested + 1 - WITNESSES_CHANGED)) - 1
 }
 
 fn is_newer(entry: &Entry, known: &Entry) -> bool {
@@ -68,7 +68,7 @@ fn is_newer(entry: &Entry, known: &Entry) -> bool {
 /// Up to the position two copies of one history are equal: the server's last change at or before it is the stored one,
 /// or the histories differ. Versions without an order can only prove equality.
 #[must_use]
-pub fn judge(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>>) -> Proof {
+pub fn compare(stored: &Entry, position: &ResourceVersion, found: Option<&Meta<'_>>) -> Proof {
     let Some(found) = found else { return Proof::Missing };
     if stored.is(&found.uid, &found.resource_version) {
         return Proof::Same;

@@ -87,7 +87,7 @@ impl Resource {
 pub enum Marks {
     /// No marks.
     #[default]
-    Unwanted,
+    Unrequested,
     /// The state from its beginning, with marks.
     New,
     /// The rest of the state, behind this mark.
@@ -194,7 +194,7 @@ impl Request {
             }
         }
         query.add_selectors(resource);
-        let marks = if let Read::Stream { marks, .. } = read { marks.clone() } else { Marks::Unwanted };
+        let marks = if let Read::Stream { marks, .. } = read { marks.clone() } else { Marks::Unrequested };
         Self { path: resource.path(), query: query.0, marks }
     }
 
@@ -216,7 +216,7 @@ impl Request {
         escape(name, &mut path);
         let mut query = QueryText::default();
         query.add("resourceVersion", at.as_str());
-        Self { path, query: query.0, marks: Marks::Unwanted }
+        Self { path, query: query.0, marks: Marks::Unrequested }
     }
 
     /// Builds a LIST of the one object of `resource` with this name, not older than `at`: for clients that may list but
@@ -227,14 +227,14 @@ impl Request {
         // No limit: kube-apiserver before 1.31 reads limited lists from etcd.
         query.at(at, "NotOlderThan");
         query.add("fieldSelector", &format!("metadata.name={name}"));
-        Self { path: resource.path_in(namespace), query: query.0, marks: Marks::Unwanted }
+        Self { path: resource.path_in(namespace), query: query.0, marks: Marks::Unrequested }
     }
 
     /// The value of the header [`marks::HEADER`], if it is sent.
     #[must_use]
     pub fn marks(&self) -> Option<&str> {
         match &self.marks {
-            Marks::Unwanted => None,
+            Marks::Unrequested => None,
             Marks::New => Some(marks::NEW),
             Marks::After(token) => Some(token),
         }
@@ -388,14 +388,14 @@ mod tests {
 
     #[test]
     fn marks_are_asked_for_by_a_header() {
-        let asked = |marks| {
+        let request = |marks| {
             let read = Read::Stream { semantic: ListSemantic::Any, timeout_seconds: 300, marks };
             Request::new(&pods(), &read)
         };
-        assert_eq!(asked(Marks::Unwanted).marks(), None);
-        assert_eq!(asked(Marks::New).marks(), Some("new"));
-        let again = asked(Marks::After("t".into()));
-        assert_eq!((again.marks(), again.uri()), (Some("t"), asked(Marks::New).uri()));
+        assert_eq!(request(Marks::Unrequested).marks(), None);
+        assert_eq!(request(Marks::New).marks(), Some("new"));
+        let again = request(Marks::After("t".into()));
+        assert_eq!((again.marks(), again.uri()), (Some("t"), request(Marks::New).uri()));
     }
 
     #[test]

@@ -108,8 +108,8 @@ pub struct Snapshot {
     pub relists: u64,
     /// Number of the last change in this state, as counted by [`ring`]. Increases with every change.
     pub sequence: u64,
-    /// Sum of [`Entry::kept_bytes`] of the objects, maintained incrementally.
-    pub kept_bytes: u64,
+    /// Sum of [`Entry::stored_bytes`] of the objects, maintained incrementally.
+    pub stored_bytes: u64,
     indexes: Indexes,
     /// Filled by derived stores only.
     postings: DerivedPostings,
@@ -221,7 +221,7 @@ impl Store {
         let Ok(entry) = self.tagged(parts, body) else { return };
         let old = self.now.objects.insert(Arc::clone(&entry));
         self.now.indexes.replace(old.as_ref(), Some(&entry));
-        weigh(&mut self.now.kept_bytes, old.as_ref(), Some(&entry));
+        weigh(&mut self.now.stored_bytes, old.as_ref(), Some(&entry));
         self.restore_again(false);
     }
 
@@ -233,10 +233,10 @@ impl Store {
         }
         let now = &mut self.now;
         staging::keep_again(&mut now.objects, &mut **represent);
-        (now.indexes, now.kept_bytes) = (Indexes::new(indexes.len()), 0);
+        (now.indexes, now.stored_bytes) = (Indexes::new(indexes.len()), 0);
         for entry in now.objects.iter() {
             now.indexes.replace(None, Some(entry));
-            weigh(&mut now.kept_bytes, None, Some(entry));
+            weigh(&mut now.stored_bytes, None, Some(entry));
         }
     }
 
@@ -309,17 +309,17 @@ impl Store {
 
     fn swap(&mut self, now: Time, position: ResourceVersion) {
         // Holding the old state makes every change copy tree nodes, so do it only for listeners.
-        let before = (self.now.synced && self.ring.is_wanted()).then(|| self.now.objects.clone());
+        let before = (self.now.synced && self.ring.has_listeners()).then(|| self.now.objects.clone());
         if let Some(mut stage) = self.stage.take() {
             if self.keeping.represent.learned(true) {
                 stage.keep_again(&mut *self.keeping.represent);
             }
             // A restored state of another history never existed here, so none of its objects was deleted.
             let was_here = self.now.synced || stage.trusts_versions;
-            let Snapshot { objects, indexes, lingering, kept_bytes, .. } = &mut self.now;
+            let Snapshot { objects, indexes, lingering, stored_bytes, .. } = &mut self.now;
             stage.commit(objects, |old, new| {
                 indexes.replace(old, new);
-                weigh(kept_bytes, old, new);
+                weigh(stored_bytes, old, new);
                 if was_here {
                     linger(&mut self.ends, now, old, new, lingering);
                 }
@@ -360,7 +360,7 @@ impl Store {
         let old = self.now.objects.get(key).cloned();
         // A repeated change is dropped: subscribers would see an update from an object to itself.
         let is_known = old.as_ref().is_some_and(|known| known.is(&meta.uid, &meta.resource_version));
-        let kept = if is_known {
+        let result = if is_known {
             Ok(())
         } else {
             let made = self.make(key, json, meta, has);
@@ -374,7 +374,7 @@ impl Store {
         };
         // Also for repeated and unstorable objects: the position is valid.
         self.moved(&meta.resource_version);
-        kept
+        result
     }
 
     fn delete(&mut self, now: Time, key: &str, meta: &Meta<'_>) {
@@ -449,7 +449,7 @@ impl Store {
     /// Records the effect of one live event on one key.
     fn changed(&mut self, now: Time, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) {
         self.now.indexes.replace(old.as_ref(), new.as_ref());
-        weigh(&mut self.now.kept_bytes, old.as_ref(), new.as_ref());
+        weigh(&mut self.now.stored_bytes, old.as_ref(), new.as_ref());
         linger(&mut self.ends, now, old.as_ref(), new.as_ref(), &mut self.now.lingering);
         for change in changes(old, new, false) {
             self.now.sequence = self.ring.record(Record::Change(change));
@@ -470,9 +470,9 @@ impl Default for Store {
 }
 
 /// Updates a sum of bytes for a key whose entry changed from `old` to `new`.
-fn weigh(kept_bytes: &mut u64, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
-    let bytes = |entry: Option<&Arc<Entry>>| entry.map_or(0, |entry| entry.kept_bytes() as u64);
-    *kept_bytes = *kept_bytes + bytes(new) - bytes(old);
+fn weigh(stored_bytes: &mut u64, old: Option<&Arc<Entry>>, new: Option<&Arc<Entry>>) {
+    let bytes = |entry: Option<&Arc<Entry>>| entry.map_or(0, |entry| entry.stored_bytes() as u64);
+    *stored_bytes = *stored_bytes + bytes(new) - bytes(old);
 }
 
 /// Returns the range of an object's labels; an empty range if the object is unreadable or has none.

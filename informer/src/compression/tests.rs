@@ -36,7 +36,7 @@ fn packs_unpack_to_the_bytes_they_were_made_of_and_are_much_shorter() {
     }
     let (packed, plain) = kept[SAMPLE_OBJECTS_MAX..]
         .iter()
-        .fold((0, 0), |(packed, plain), (body, json)| (packed + body.kept_bytes(), plain + json.len()));
+        .fold((0, 0), |(packed, plain), (body, json)| (packed + body.stored_bytes(), plain + json.len()));
     assert!(packed * 5 < plain, "{packed} of {plain}");
 }
 

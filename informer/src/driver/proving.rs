@@ -52,7 +52,7 @@ impl Question {
         };
         let answer = match transport.send(request.clone(), form).await {
             Ok(answer) => answer,
-            Err(error) if error.code() == Some(404) => return Ok(proof::judge(&self.witness, &self.at, None)),
+            Err(error) if error.code() == Some(404) => return Ok(proof::compare(&self.witness, &self.at, None)),
             Err(error) => return Err(error),
         };
         match timeout(self.patience, self.judge(answer)).await {
@@ -97,7 +97,7 @@ impl Question {
                 Ok(Some(Frame::Item(object))) => break self.judge_found(object),
                 // The proof reads names and versions only, which a skipped object still has.
                 Ok(Some(Frame::Skipped(skipped))) => break self.judge_found(skipped.json().as_bytes()),
-                Ok(Some(Frame::ListEnd(_))) => break Ok(proof::judge(&self.witness, &self.at, None)),
+                Ok(Some(Frame::ListEnd(_))) => break Ok(proof::compare(&self.witness, &self.at, None)),
                 Ok(Some(Frame::Status(status))) => break Err(BadFrame::read(status).into()),
                 Ok(Some(Frame::Event { .. })) => break Err(Kind::Malformed),
                 Err(error) => break Err(Kind::Frame(error)),
@@ -108,6 +108,6 @@ impl Question {
 
     fn judge_found(&self, object: &[u8]) -> Result<Proof, Kind> {
         let meta = Meta::read(object).map_err(|_| Kind::Malformed)?;
-        Ok(proof::judge(&self.witness, &self.at, Some(&meta)))
+        Ok(proof::compare(&self.witness, &self.at, Some(&meta)))
     }
 }

@@ -195,8 +195,8 @@ impl World {
             self.is_published = true;
         }
         let state = self.store.snapshot();
-        let counted: usize = state.objects.iter().map(|entry| entry.kept_bytes()).sum();
-        assert_eq!(state.kept_bytes, counted as u64);
+        let counted: usize = state.objects.iter().map(|entry| entry.stored_bytes()).sum();
+        assert_eq!(state.stored_bytes, counted as u64);
         self.outlet.publish(state);
     }
 }

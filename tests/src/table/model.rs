@@ -140,7 +140,7 @@ impl Question {
             WatchStart::State(Some(0)) => ListSemantic::Any,
             WatchStart::State(Some(at)) => ListSemantic::NotOlderThan(at.into()),
         };
-        Some(Self::Read(Read::Stream { semantic, timeout_seconds, marks: WantedMarks::Unwanted }))
+        Some(Self::Read(Read::Stream { semantic, timeout_seconds, marks: WantedMarks::Unrequested }))
     }
 
     fn list(options: &ListOptions, place: &Place<'_>) -> Option<Self> {

@@ -302,7 +302,7 @@ impl Node {
             Told::Found(found) => {
                 let (stored, at) = self.witness.take().expect("only what was asked for is found");
                 let meta = found.as_deref().map(|json| Meta::read(json).unwrap());
-                let proof = proof::judge(&stored, &at, meta.as_ref());
+                let proof = proof::compare(&stored, &at, meta.as_ref());
                 self.note(now, || format!("  {proof:?} by {stored:?}"));
                 let testimony = Testimony { proof, key: stored.key(), uid: stored.uid() };
                 self.session.handle(now, SessionInput::Proved(testimony));

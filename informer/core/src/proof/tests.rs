@@ -24,12 +24,12 @@ fn stored(objects: &[(&str, &str, &str)]) -> Snapshot {
 }
 
 /// The objects that a proof reads, in order.
-fn asked(snapshot: &Snapshot) -> Vec<Arc<Entry>> {
-    (0..WITNESSES_MAX).map_while(|asked| witness(snapshot, asked)).collect()
+fn witnesses(snapshot: &Snapshot) -> Vec<Arc<Entry>> {
+    (0..WITNESSES_MAX).map_while(|requested| witness(snapshot, requested)).collect()
 }
 
 fn names(snapshot: &Snapshot) -> Vec<String> {
-    asked(snapshot).iter().map(|entry| entry.name().to_owned()).collect()
+    witnesses(snapshot).iter().map(|entry| entry.name().to_owned()).collect()
 }
 
 /// Goal: cover every case of one object read again. Method: stored as u1 at 40, in the state at 50.
@@ -55,9 +55,9 @@ fn only_what_cannot_be_in_one_history_is_held_against_a_server() {
     ] {
         let found = json("a", uid, version, "");
         let found = Meta::read(found.as_bytes()).unwrap();
-        assert_eq!(judge(entry, &50.into(), Some(&found)), expected, "{uid} at {version}");
+        assert_eq!(compare(entry, &50.into(), Some(&found)), expected, "{uid} at {version}");
     }
-    assert_eq!(judge(entry, &50.into(), None), Proof::Missing);
+    assert_eq!(compare(entry, &50.into(), None), Proof::Missing);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn versions_without_an_order_only_prove_sameness() {
     ] {
         let found = json("a", uid, version, "");
         let found = Meta::read(found.as_bytes()).unwrap();
-        assert_eq!(judge(snapshot.get("a").unwrap(), &position, Some(&found)), expected, "{uid} at {version}");
+        assert_eq!(compare(snapshot.get("a").unwrap(), &position, Some(&found)), expected, "{uid} at {version}");
     }
 }
 
@@ -93,6 +93,6 @@ fn of_many_objects_the_newest_are_asked_and_then_older_ones() {
     let snapshot = stored(&given);
     let mut versions: Vec<u64> = objects.iter().map(|(_, version)| version.parse().unwrap()).collect();
     versions.sort_unstable_by(|left, right| right.cmp(left));
-    let found: Vec<u64> = asked(&snapshot).iter().map(|entry| entry.resource_version().parse().unwrap()).collect();
+    let found: Vec<u64> = witnesses(&snapshot).iter().map(|entry| entry.resource_version().parse().unwrap()).collect();
     assert_eq!(found, [0, 1, 2, 5, 11, 23, 47, 95].map(|rank| versions[rank]));
 }

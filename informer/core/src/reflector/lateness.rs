@@ -18,7 +18,7 @@ const RELISTS_MAX: u32 = 2;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Lateness {
     /// The event that the next initial state will confirm or refute.
-    asked: Option<LateObject>,
+    pending: Option<LateObject>,
     confirmed: u32,
     refuted: u32,
     /// End of the verdict that the server repeats events.
@@ -60,7 +60,7 @@ impl Lateness {
             (false, true) => LateDecision::Taken,
             (false, false) => LateDecision::Dropped,
             (true, true) if !repeats => {
-                self.asked = Some(LateObject {
+                self.pending = Some(LateObject {
                     key: event.key.into(),
                     uid: event.uid.into(),
                     is_deletion: event.change == ObservedKind::Deleted,
@@ -74,21 +74,21 @@ impl Lateness {
 
     /// Notes that initial state begins.
     pub(super) fn begin(&mut self) {
-        if let Some(late) = &mut self.asked {
+        if let Some(late) = &mut self.pending {
             late.is_there = false;
         }
     }
 
     /// Notes an object, or a deletion, of initial state.
     pub(super) fn saw(&mut self, object: &ObservedObject<'_>) {
-        if let Some(late) = self.asked.as_mut().filter(|late| *late.key == *object.key) {
+        if let Some(late) = self.pending.as_mut().filter(|late| *late.key == *object.key) {
             late.is_there = *late.uid == *object.uid && object.change != ObservedKind::Deleted;
         }
     }
 
     /// Notes that initial state is complete. Returns true if it has just shown that versions have no order.
     pub(super) fn settle(&mut self, now: Time, verdict_lasts: Duration) -> bool {
-        let Some(late) = self.asked.take() else { return false };
+        let Some(late) = self.pending.take() else { return false };
         // Confirmed: a changed object exists, or a deleted one does not.
         if late.is_there != late.is_deletion {
             self.confirmed += 1;

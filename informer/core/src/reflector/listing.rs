@@ -263,15 +263,15 @@ impl ListSession {
 
     fn complete(self, now: Time, position: ResourceVersion, memory: &mut Memory) -> State {
         // A state older than requested counts as a failed read, not as initial state.
-        if let ListSemantic::NotOlderThan(asked) = &self.semantic
-            && position.compare(asked) == Some(Ordering::Less)
+        if let ListSemantic::NotOlderThan(requested) = &self.semantic
+            && position.compare(requested) == Some(Ordering::Less)
             && memory.lateness.is_ordered()
         {
             return self.not_satisfied(now, Ending::WentBack, None, memory);
         }
         if self.trial == Some(FallBack::Forbidden) {
             // This list succeeded, so only the watch was forbidden.
-            memory.judge(now, FallBack::Forbidden);
+            memory.record_verdict(now, FallBack::Forbidden);
         }
         // Set before the first state is shown, because the watch that follows will be refused.
         memory.polling |= memory.verdict == Verdict::Pages(FallBack::Forbidden);

@@ -14,11 +14,11 @@ const FRUITLESS_MAX: u32 = 3;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct ResumePoints {
     /// True if the client requests marks.
-    wanted: bool,
+    enabled: bool,
     /// The last mark: everything before it is in the stage.
     last: Option<Box<str>>,
     /// True if the open request contained the last mark.
-    asked: bool,
+    is_resuming: bool,
     answer: ResponseMarks,
     /// True if the open response has sent an object.
     has_objects: bool,
@@ -57,11 +57,11 @@ pub(super) enum MarkResult {
 }
 
 impl ResumePoints {
-    pub(super) fn new(wanted: bool) -> Self {
+    pub(super) fn new(enabled: bool) -> Self {
         Self {
-            wanted,
+            enabled,
             last: None,
-            asked: false,
+            is_resuming: false,
             answer: ResponseMarks::Awaited,
             has_objects: false,
             progressed: false,
@@ -72,18 +72,18 @@ impl ResumePoints {
 
     /// Prepares a request. Returns the marks to request.
     pub(super) fn ask(&mut self) -> semantics::Marks {
-        self.asked = self.last.is_some();
+        self.is_resuming = self.last.is_some();
         (self.answer, self.has_objects, self.progressed) = (ResponseMarks::Awaited, false, false);
         match &self.last {
-            _ if !self.wanted => semantics::Marks::Unwanted,
+            _ if !self.enabled => semantics::Marks::Unrequested,
             None => semantics::Marks::New,
             Some(mark) => semantics::Marks::After(mark.to_string()),
         }
     }
 
     /// Returns true if the open request contained a mark.
-    pub(super) const fn is_asked(&self) -> bool {
-        self.asked
+    pub(super) const fn is_resuming(&self) -> bool {
+        self.is_resuming
     }
 
     /// Returns true if the open response has sent anything.
@@ -99,13 +99,13 @@ impl ResumePoints {
     /// Notes a response that starts from the beginning, so its state is not the last mark's.
     pub(super) fn begin(&mut self, with_marks: bool) {
         self.forget();
-        self.answer = if with_marks && self.wanted { ResponseMarks::Begins } else { ResponseMarks::Plain };
+        self.answer = if with_marks && self.enabled { ResponseMarks::Begins } else { ResponseMarks::Plain };
     }
 
     /// Notes a response that announces that it resumes. Returns true if the request contained a mark.
     pub(super) const fn go_on(&mut self) -> bool {
         self.answer = ResponseMarks::GoesOn;
-        self.asked
+        self.is_resuming
     }
 
     /// Notes an object. One that is not `added` shows that the state changes while it is sent.

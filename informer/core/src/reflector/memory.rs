@@ -230,15 +230,15 @@ impl Memory {
 
     /// Returns the list semantic of the next initial read.
     pub(super) fn semantic(&self) -> ListSemantic {
-        let wanted = match &self.position {
+        let semantic = match &self.position {
             Some(seen) => ListSemantic::NotOlderThan(seen.clone()),
             None => self.config.semantic.clone(),
         };
-        match wanted {
+        match semantic {
             _ if self.latest => ListSemantic::MostRecent,
             ListSemantic::NotOlderThan(_) if self.is_never_satisfied() => ListSemantic::MostRecent,
             ListSemantic::NotOlderThan(_) | ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => {
-                wanted
+                semantic
             }
         }
     }
@@ -334,13 +334,13 @@ impl Memory {
 
     /// Replaces streams by pages until the verdict ends.
     pub(super) fn give_up_streams(&mut self, now: Time, cause: FallBack) {
-        self.judge(now, cause);
+        self.record_verdict(now, cause);
         self.stats.count_fallback(cause);
         self.report(Report::FellBack { cause });
     }
 
     /// Records a verdict against streams.
-    pub(super) fn judge(&mut self, now: Time, cause: FallBack) {
+    pub(super) fn record_verdict(&mut self, now: Time, cause: FallBack) {
         self.verdict = Verdict::Pages(cause);
         self.verdict_until = Some(now + self.around(self.config.verdict_lasts));
         self.forgive_streams();

@@ -39,7 +39,7 @@ pub(super) struct Attempt {
     why: ProofReason,
     by: ProofBy,
     /// Objects read that were missing or inconclusive.
-    asked: usize,
+    requested: usize,
     /// True if one of them was changed after the position, which cannot happen in a foreign history.
     changed: bool,
     broken: u32,
@@ -60,7 +60,7 @@ impl Attempt {
             ProofReason::Resume | ProofReason::Moved | ProofReason::Doubt | ProofReason::Outage => ProofBy::Get,
             ProofReason::Forbidden => ProofBy::List,
         };
-        Self { why, by, asked: 0, changed: false, broken: 0, get_refused: false }
+        Self { why, by, requested: 0, changed: false, broken: 0, get_refused: false }
     }
 }
 
@@ -71,19 +71,19 @@ impl ProofSession {
 
     pub(super) fn ask(now: Time, mut attempt: Attempt, memory: &mut Memory) -> State {
         // A new proof drops the objects that an earlier one found missing.
-        if attempt.asked == 0 {
+        if attempt.requested == 0 {
             memory.missing.begin();
         }
         if memory.get_is_refused {
             attempt.by = ProofBy::List;
         }
-        memory.prove(attempt.by, attempt.asked);
+        memory.prove(attempt.by, attempt.requested);
         State::Proving(Self { attempt, sent: now })
     }
 
     pub(super) fn handle(self, now: Time, input: Input<'_>, memory: &mut Memory) -> State {
         match input {
-            Input::Proof(testimony) => self.judge(now, testimony, memory),
+            Input::Proof(testimony) => self.evaluate(now, testimony, memory),
             Input::TimedOut if now >= self.deadline(memory) => {
                 memory.count_proof();
                 memory.push(Action::Close);
@@ -118,7 +118,7 @@ impl ProofSession {
         self.sent + memory.config.idle_timeout
     }
 
-    fn judge(mut self, now: Time, testimony: Testimony<'_>, memory: &mut Memory) -> State {
+    fn evaluate(mut self, now: Time, testimony: Testimony<'_>, memory: &mut Memory) -> State {
         let Testimony { proof, key, uid } = testimony;
         // Without an object no request was sent.
         if proof != Proof::Nothing {
@@ -148,9 +148,9 @@ impl ProofSession {
     }
 
     fn next_witness(mut self, now: Time, memory: &mut Memory) -> State {
-        self.attempt.asked += 1;
+        self.attempt.requested += 1;
         let enough = if self.attempt.changed { WITNESSES_CHANGED } else { WITNESSES_MAX };
-        if self.attempt.asked < enough {
+        if self.attempt.requested < enough {
             memory.count_without_pause();
             return Self::ask(now, self.attempt, memory);
         }
@@ -162,7 +162,7 @@ impl ProofSession {
         if self.attempt.changed {
             return self.proved(now, memory);
         }
-        let nothing_stored = self.attempt.asked == 0;
+        let nothing_stored = self.attempt.requested == 0;
         match self.attempt.why {
             ProofReason::Moved if !nothing_stored => memory.refuse(now),
             // An empty store cannot mix histories, and relisting here would make every client list after a server

@@ -47,9 +47,9 @@ enum StallPhase {
 }
 
 impl Stall {
-    /// Starts with a request for a state not older than `asked`.
-    pub(super) fn new(now: Time, asked: Option<ResourceVersion>) -> Self {
-        Self { progress: now, certain: now, last: now, newest: asked, uncertain: 0, phase: StallPhase::Flowing }
+    /// Starts with a request for a state not older than `requested`.
+    pub(super) fn new(now: Time, requested: Option<ResourceVersion>) -> Self {
+        Self { progress: now, certain: now, last: now, newest: requested, uncertain: 0, phase: StallPhase::Flowing }
     }
 
     /// Notes that the stream was accepted, or sent a mark, which shows that more follows.
@@ -122,8 +122,8 @@ mod tests {
     }
 
     /// Accepts a stream at once, then adds these versions at these milliseconds. Returns when it stalls, in seconds.
-    fn stands_still(asked: Option<u64>, objects: impl IntoIterator<Item = (u64, u64)>) -> u64 {
-        let mut stall = Stall::new(at(0), asked.map(ResourceVersion::from));
+    fn stands_still(requested: Option<u64>, objects: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+        let mut stall = Stall::new(at(0), requested.map(ResourceVersion::from));
         stall.progressed(at(0));
         for (ms, version) in objects {
             if at(ms) >= stall.at(STALL) {

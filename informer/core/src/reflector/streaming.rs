@@ -58,11 +58,11 @@ impl StreamSession {
     fn ask(mut self, now: Time, memory: &mut Memory) -> State {
         let timeout_seconds = memory.draw_watch_timeout();
         let marks = self.marks.ask();
-        let asked = match &self.semantic {
+        let requested = match &self.semantic {
             ListSemantic::NotOlderThan(position) => Some(position.clone()),
             ListSemantic::MostRecent | ListSemantic::Any | ListSemantic::Exact(_) => None,
         };
-        let stall = Stall::new(now, asked);
+        let stall = Stall::new(now, requested);
         memory.send(Read::Stream { semantic: self.semantic.clone(), timeout_seconds, marks });
         State::Streaming(Self { sent: now, timeout_seconds, stall, last_sign: now, ..self })
     }
@@ -174,8 +174,8 @@ impl StreamSession {
             return self.unusable(now, memory);
         };
         // A state older than requested counts as a failed read, not as initial state.
-        if let ListSemantic::NotOlderThan(asked) = &self.semantic
-            && position.compare(asked) == Some(Ordering::Less)
+        if let ListSemantic::NotOlderThan(requested) = &self.semantic
+            && position.compare(requested) == Some(Ordering::Less)
             && memory.lateness.is_ordered()
         {
             memory.push(Action::Close);
@@ -188,7 +188,7 @@ impl StreamSession {
 
     fn failed(mut self, now: Time, failure: Failure, memory: &mut Memory) -> State {
         // A refusal to resume may concern only the mark. The retry without a mark shows whether it concerns streams.
-        let is_about_streams = !self.marks.is_asked();
+        let is_about_streams = !self.marks.is_resuming();
         match failure.class {
             Class::Refused if memory.may_fall_back() && is_about_streams => {
                 return self.give_up(now, FallBack::Refused, memory);

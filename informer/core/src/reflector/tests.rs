@@ -90,12 +90,12 @@ fn semantic(semantic: &ListSemantic) -> String {
 /// Formats an action as scripts write it. A wait does not show its end; use `delays` for that.
 pub(super) fn show(action: &Action) -> String {
     match action {
-        Action::Send(Read::Stream { semantic: asked, marks: Marks::After(token), .. }) => {
-            format!("stream {} after {token}", semantic(asked))
+        Action::Send(Read::Stream { semantic: requested, marks: Marks::After(token), .. }) => {
+            format!("stream {} after {token}", semantic(requested))
         }
-        Action::Send(Read::Stream { semantic: asked, .. }) => format!("stream {}", semantic(asked)),
-        Action::Send(Read::List { semantic: asked, limit: Some(_) }) => format!("list {}", semantic(asked)),
-        Action::Send(Read::List { semantic: asked, limit: None }) => format!("list-all {}", semantic(asked)),
+        Action::Send(Read::Stream { semantic: requested, .. }) => format!("stream {}", semantic(requested)),
+        Action::Send(Read::List { semantic: requested, limit: Some(_) }) => format!("list {}", semantic(requested)),
+        Action::Send(Read::List { semantic: requested, limit: None }) => format!("list-all {}", semantic(requested)),
         Action::Send(Read::Page { token, .. }) => format!("page {token}"),
         Action::Send(Read::Watch { after, .. }) => format!("watch {after}"),
         Action::Close => "close".into(),

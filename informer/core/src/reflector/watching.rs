@@ -338,7 +338,7 @@ impl WatchSession {
         }
         if memory.may_fall_back() {
             // A stream is a watch, so the server would refuse it too.
-            memory.judge(now, FallBack::Forbidden);
+            memory.record_verdict(now, FallBack::Forbidden);
         }
         let poll_at = memory.next_poll(now);
         let until = retry_at.min(poll_at);

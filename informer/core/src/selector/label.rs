@@ -243,7 +243,7 @@ impl<'a> Requirement<'a> {
 }
 
 /// Returns true if `wanted` is one of the sorted, comma-separated `values`. Cost: a binary search.
-fn is_listed(values: &str, wanted: &str) -> bool {
+fn is_listed(values: &str, value: &str) -> bool {
     let values = values.as_bytes();
     let (mut low, mut high) = (0, values.len());
     loop {
@@ -251,7 +251,7 @@ fn is_listed(values: &str, wanted: &str) -> bool {
         // Extend from the middle to the commas around a value.
         let start = memrchr(b',', &values[low..middle]).map_or(low, |at| low + at + 1);
         let end = memchr(b',', &values[middle..high]).map_or(high, |at| middle + at);
-        match values[start..end].cmp(wanted.as_bytes()) {
+        match values[start..end].cmp(value.as_bytes()) {
             Ordering::Equal => return true,
             Ordering::Less if end < high => low = end + 1,
             Ordering::Greater if low < start => high = start - 1,

@@ -69,7 +69,7 @@ impl Body {
 
     /// Length of the stored form, in bytes. The size of a decoded object is unknown; its JSON's length is used instead.
     #[must_use]
-    pub fn kept_bytes(&self) -> usize {
+    pub fn stored_bytes(&self) -> usize {
         match self {
             Self::Json(json) | Self::Skipped(json) => json.len(),
             Self::Packed(packed) => packed.packed_bytes(),
@@ -87,6 +87,6 @@ impl fmt::Debug for Body {
             Self::Value { .. } => "Value",
             Self::Skipped(_) => "Skipped",
         };
-        write!(f, "{form}({} bytes)", self.kept_bytes())
+        write!(f, "{form}({} bytes)", self.stored_bytes())
     }
 }

@@ -86,9 +86,9 @@ impl DerivedStore {
         let old = std::mem::replace(&mut followed.state, state.clone());
         let recorded = followed.listener.as_ref().map(|it| it.read(old.sequence, state.sequence, usize::MAX));
         let recorded = recorded.and_then(Result::ok);
-        let kept = followed.listener.take().filter(|_| self.ring.is_wanted());
+        let listener = followed.listener.take().filter(|_| self.ring.has_listeners());
         followed.listener =
-            kept.or_else(|| self.ring.is_wanted().then(|| followed.ring.listen(FOLLOWED_CHANGES_MAX, state)));
+            listener.or_else(|| self.ring.has_listeners().then(|| followed.ring.listen(FOLLOWED_CHANGES_MAX, state)));
 
         let before = (self.now.synced, self.now.sequence, self.now.resource_version.clone());
         self.now.resource_version = self.lowest_version();
@@ -153,7 +153,7 @@ impl DerivedStore {
             (Some(old), None) => drop(self.now.objects.remove(old.key())),
             (None, None) => {}
         }
-        weigh(&mut self.now.kept_bytes, old.as_ref(), new.as_ref());
+        weigh(&mut self.now.stored_bytes, old.as_ref(), new.as_ref());
         if !self.indexes.is_empty() {
             self.index(old.as_deref(), new.as_ref());
         }

@@ -170,8 +170,8 @@ impl Entry {
 
     /// Bytes of the body and the text. The other costs are equal for all entries; see [`Entry`].
     #[must_use]
-    pub fn kept_bytes(&self) -> usize {
-        self.body.kept_bytes() + self.text.len()
+    pub fn stored_bytes(&self) -> usize {
+        self.body.stored_bytes() + self.text.len()
     }
 
     /// The labels as a JSON object; empty if there are none. Free for every representation.

@@ -78,7 +78,7 @@ impl Ring {
     }
 
     /// Returns true if there are listeners.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn has_listeners(&self) -> bool {
         self.lock().capacity() > 0
     }
 
@@ -139,8 +139,8 @@ impl RingState {
         let before_first = self.newest - self.records.len() as u64;
         let skip = after.checked_sub(before_first).ok_or(Overrun)?;
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let wanted = usize::try_from(to.saturating_sub(after)).unwrap_or(usize::MAX).min(max);
-        Ok(self.records.iter().skip(skip).take(wanted).cloned().collect())
+        let count = usize::try_from(to.saturating_sub(after)).unwrap_or(usize::MAX).min(max);
+        Ok(self.records.iter().skip(skip).take(count).cloned().collect())
     }
 }
 

@@ -77,7 +77,7 @@ impl Stage {
 
     #[cfg(test)]
     pub(super) fn staged_bytes(&self) -> usize {
-        self.staged.iter().map(|entry| entry.kept_bytes() + size_of::<Entry>()).sum()
+        self.staged.iter().map(|entry| entry.stored_bytes() + size_of::<Entry>()).sum()
     }
 
     #[cfg(test)]

@@ -76,13 +76,13 @@ fn show_diff(old: &Snapshot, new: &Snapshot) -> String {
 
 /// Runs `script` on `a`, `b`, `c` at 10 and compares the resulting state and the subscriber's changes.
 #[track_caller]
-fn check(script: &[Step], state: &str, told: &str) {
+fn check(script: &[Step], state: &str, diff: &str) {
     let mut store = synced(&[("a", "u1", 1), ("b", "u2", 2), ("c", "u3", 3)]);
     let before = store.snapshot();
     for each in script {
         step(&mut store, *each);
     }
-    assert_eq!((show(&store.snapshot()).as_str(), show_diff(&before, &store.snapshot()).as_str()), (state, told));
+    assert_eq!((show(&store.snapshot()).as_str(), show_diff(&before, &store.snapshot()).as_str()), (state, diff));
 }
 
 #[test]
@@ -274,13 +274,13 @@ fn an_object_without_a_version_is_compared_by_what_it_shows() {
             .into_bytes()
     };
     let mut store = Store::default();
-    for (node, at, told) in [("n", 10, "+a@"), ("n", 11, ""), ("m", 12, "a@>")] {
+    for (node, at, diff) in [("n", 10, "+a@"), ("n", 11, ""), ("m", 12, "a@>")] {
         let before = store.snapshot();
         let object = unversioned(node);
         let meta = Meta::read(&object).unwrap();
         step(&mut store, Init);
         store.handle(Time::ZERO, Event::InitApply(&object, &meta)).unwrap();
         step(&mut store, InitDone(at));
-        assert_eq!(show_diff(&before, &store.snapshot()), told, "at {at}");
+        assert_eq!(show_diff(&before, &store.snapshot()), diff, "at {at}");
     }
 }

@@ -42,14 +42,14 @@ fn a_first_410_after_an_outage_costs_a_moment_and_the_second_the_grown_delay() {
 
 #[test]
 fn retry_after_is_a_lower_bound_even_after_a_healthy_session() {
-    let told = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(7)) };
+    let failure = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(7)) };
     let script = [
         START,
         OK,
         end_of_state("7"),
-        after(60_000, Input::Ended(End::Failed(told))),
+        after(60_000, Input::Ended(End::Failed(failure))),
         Timer,
-        now(Input::Ended(End::Failed(told))),
+        now(Input::Ended(End::Failed(failure))),
     ];
     for (delay, most) in run(Config::default(), &script).delays.iter().zip([7.1, 8.0]) {
         assert!(7.0 <= delay.as_secs_f64() && delay.as_secs_f64() < most, "{delay:?}");
@@ -135,9 +135,9 @@ fn silence_closes_and_resumes_without_failure_and_grows_patient() {
         run(Config { watch_timeout_seconds: 500..=500, ..Config::default() }, &[START, OK, end_of_state("7")]);
     let mut bounds = Vec::new();
     for session in 1..=6 {
-        let asked = quiet.time;
+        let before = quiet.time;
         let next = stay_silent(&mut quiet);
-        bounds.push(quiet.time.since(asked).as_secs());
+        bounds.push(quiet.time.since(before).as_secs());
         if session % 2 == 0 {
             assert_eq!(next, "prove 7 by 0", "twice silent from one position");
             quiet.step(proof(Proof::Same));
@@ -149,9 +149,9 @@ fn silence_closes_and_resumes_without_failure_and_grows_patient() {
     for step in [OK, bookmark("8"), Timer, Timer] {
         quiet.step(step);
     }
-    let asked = quiet.time;
+    let before = quiet.time;
     assert_eq!(stay_silent(&mut quiet), "prove 8 by 0");
-    assert_eq!(quiet.time.since(asked).as_secs(), 150, "a bookmark makes it impatient again");
+    assert_eq!(quiet.time.since(before).as_secs(), 150, "a bookmark makes it impatient again");
     assert_eq!(quiet.reflector.stats().silences, 8);
     assert_eq!(quiet.reflector.stats().relists(Start), 1);
 }
@@ -164,8 +164,8 @@ fn an_hour_of_silence_costs_at_most_twenty_requests_and_stays_ready() {
         for (answer, relists_max) in [(Proof::Same, 0), (Proof::Nothing, 8)] {
             let mut quiet = run(Config { seed, ..Config::default() }, &[START, OK, end_of_state("7")]);
             while quiet.time < Time(Duration::from_hours(1)) {
-                let asked = quiet.shown.last().unwrap().clone();
-                match asked.split(' ').next().unwrap() {
+                let action = quiet.shown.last().unwrap().clone();
+                match action.split(' ').next().unwrap() {
                     "prove" => quiet.step(proof(answer)),
                     "watch" => quiet.step(OK),
                     "stream" => [OK, end_of_state("7")].into_iter().for_each(|step| quiet.step(step)),
@@ -242,12 +242,12 @@ fn delays_of_somebody_else_are_kept_until_a_session_is_healthy() {
     let mut run = Run::new(Config::default());
     run.reflector = Reflector::with_delays(Config::default(), delays);
     let refused = [fails(Class::TooMany), Timer];
-    let told = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(20)) };
+    let failure = Failure { class: Class::TooMany, retry_after: Some(Duration::from_secs(20)) };
     let healthy = [OK, end_of_state("7"), after(60_000, Input::Ended(End::Closed)), Timer];
     for step in [START]
         .into_iter()
         .chain(std::iter::repeat_n(refused, 5).flatten())
-        .chain([now(Input::Ended(End::Failed(told))), Timer])
+        .chain([now(Input::Ended(End::Failed(failure))), Timer])
     {
         run.step(step);
     }

@@ -163,13 +163,13 @@ fn another_endpoint_is_watched_from_the_same_position_after_a_proof() {
 /// Regression: two API servers behind one name must not mix two clusters.
 #[test]
 fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
-    for (told, expected) in [
+    for (answer, expected) in [
         (proof(Proof::Foreign), "foreign · refuse"),
         (proof(Proof::Reset), "history-reset · refuse"),
         (fails(Class::TooLarge), "refuse"),
     ] {
         check_live(
-            &[MOVED, told, Timer, OK, modified("a", "8")],
+            &[MOVED, answer, Timer, OK, modified("a", "8")],
             &format!("prove 7 by 0 · {expected} · wait Unproven · watch 7 · - · apply"),
         );
     }
@@ -191,17 +191,17 @@ fn an_endpoint_that_is_foreign_or_behind_is_refused_and_the_position_kept() {
 fn the_endpoint_that_had_the_position_is_asked_for_a_proof_when_it_is_come_back_to() {
     let left = [after(20_000, Input::Ended(End::Failed(Failure::new(Class::Connection)))), MOVED];
     let shown = "healthy · wait Connection · prove 7 by 0 · ";
-    for (told, expected) in [
+    for (answer, expected) in [
         (proof(Proof::Same), "proved · watch 7"),
         (proof(Proof::Foreign), "foreign · wait Unproven · [Foreign] · stream any"),
         (proof(Proof::Reset), "history-reset · wait Unproven · [HistoryReset] · stream latest"),
         (fails(Class::TooLarge), "wait TooLarge · prove 7 by 0"),
     ] {
-        let script = [&left[..], &[fails(Class::Connection), BACK, told, Timer]].concat();
+        let script = [&left[..], &[fails(Class::Connection), BACK, answer, Timer]].concat();
         let answered = run(Config::default(), &[&LIVE[..], &script].concat()).shown.join(" · ");
         let expected = format!("{LIVE_SHOWN} · {shown}wait Connection · prove 7 by 0 · {expected}");
         assert!(answered.starts_with(&expected), "{answered}\n{expected}");
-        let script = [&left[..], &[fails(Class::TooLarge), Timer, told, Timer]].concat();
+        let script = [&left[..], &[fails(Class::TooLarge), Timer, answer, Timer]].concat();
         let answered = run(Config::default(), &[&LIVE[..], &script].concat()).shown.join(" · ");
         let expected = expected.replacen(
             "wait Connection · prove 7 by 0 · wait Connection",
@@ -293,7 +293,7 @@ fn two_silent_sessions_from_one_position_need_a_proof() {
     let quiet = [&LIVE[..], &[Timer, Timer], &silent].concat();
     let shown = format!("{LIVE_SHOWN} · healthy · watch 7 · - · healthy · prove 7 by 0");
     check(&quiet, &shown);
-    for (told, expected) in [
+    for (answer, expected) in [
         (proof(Proof::Same), "proved · watch 7"),
         (proof(Proof::Nothing), "wait Unproven"),
         (proof(Proof::Reset), "history-reset · wait Unproven"),
@@ -301,7 +301,7 @@ fn two_silent_sessions_from_one_position_need_a_proof() {
         (fails(Class::TooLarge), "wait TooLarge"),
         (fails(Class::Connection), "wait Connection"),
     ] {
-        check(&[&quiet[..], &[told]].concat(), &format!("{shown} · {expected}"));
+        check(&[&quiet[..], &[answer]].concat(), &format!("{shown} · {expected}"));
     }
     // Missing permission to read objects does not justify a relist.
     check(

@@ -89,10 +89,10 @@ fn an_object_without_a_version_is_kept_and_moves_nothing() {
             &[START, OK, added("a", version), end_of_state("7")][..],
             &[modified("a", version), deleted("a", version), bookmark("9")],
         ];
-        let kept = run(Config::default(), &script.concat());
-        let shown = kept.shown.join(" · ");
+        let result = run(Config::default(), &script.concat());
+        let shown = result.shown.join(" · ");
         assert!(shown.ends_with("init · init-apply · init-done 7 · apply · delete · bookmark 9"), "{shown}");
-        assert_eq!((kept.reflector.stats().unversioned, kept.reflector.stats().ignored), (3, 0));
+        assert_eq!((result.reflector.stats().unversioned, result.reflector.stats().ignored), (3, 0));
     }
     let listed = run(paged(), &[START, OK, item("a", ""), page("7", None)]);
     assert_eq!(listed.shown.join(" · "), "[Start] · list any · init · init-apply · init-done 7 · watch 7");

@@ -58,8 +58,8 @@ fn a_deletion_that_is_due_stays_due_over_sessions_and_ends_with_a_relist() {
     );
     let due = run(saved(), &RESUMED).reflector;
     assert!(due.is_settled() && !due.is_sound(), "not to be saved");
-    let told = run(saved(), &[&RESUMED[..], &[deleted("a", "8")]].concat()).reflector;
-    assert!(told.is_sound());
+    let reflector = run(saved(), &[&RESUMED[..], &[deleted("a", "8")]].concat()).reflector;
+    assert!(reflector.is_sound());
 }
 
 /// Goal: a missing deletion is noticed on servers without bookmarks, but not on dead connections. Method: a sign of

@@ -67,19 +67,19 @@ fn the_last_mark_counts_over_any_number_of_breaks() {
 /// headers.
 #[test]
 fn the_rest_of_a_state_that_was_not_announced_is_not_taken() {
-    let asked_again = "wait Unusable · [Interrupted] · stream any";
+    let requested_again = "wait Unusable · [Interrupted] · stream any";
     // The header that announces it was lost.
     check_behind_a_mark(
         &[OK, mark("t1"), Timer],
-        &format!("· abandon · [Interrupted] · init · close · abandon · {asked_again}"),
+        &format!("· abandon · [Interrupted] · init · close · abandon · {requested_again}"),
     );
     // It resumes behind another mark than requested.
-    check_behind_a_mark(&[RESUMED, mark("t0"), Timer], &format!("· - · close · abandon · {asked_again}"));
+    check_behind_a_mark(&[RESUMED, mark("t0"), Timer], &format!("· - · close · abandon · {requested_again}"));
     // The client did not ask to resume.
-    check(&[START, RESUMED, Timer], &format!("[Start] · stream any · close · {asked_again}"));
+    check(&[START, RESUMED, Timer], &format!("[Start] · stream any · close · {requested_again}"));
     check(
         &[START, MARKS, mark("t1"), Timer],
-        &format!("[Start] · stream any · init · close · abandon · {asked_again}"),
+        &format!("[Start] · stream any · init · close · abandon · {requested_again}"),
     );
 }
 

@@ -136,10 +136,10 @@ impl World {
         for followed in &self.derived.sources {
             for entry in followed.state.objects.iter().filter(|entry| is_inside(entry)) {
                 expected.insert(entry.key().to_owned(), entry.resource_version().to_owned());
-                bytes += entry.kept_bytes() as u64;
+                bytes += entry.stored_bytes() as u64;
             }
         }
-        assert_eq!((shown(&now), now.kept_bytes), (expected, bytes));
+        assert_eq!((shown(&now), now.stored_bytes), (expected, bytes));
         for digit in 0..10 {
             let digit = digit.to_string();
             let found: Vec<&str> = now.by(1, &digit).map(|entry| entry.key()).collect();

@@ -129,7 +129,7 @@ fn names_and_labels_unpack_nothing() {
     apply(&mut store, &json(("a", "u1", 7)));
     let entry = get(&store, "ns/a");
     assert_eq!((entry.key(), entry.uid(), entry.label("app").as_deref()), ("ns/a", "u1", Some("web")));
-    assert_eq!((unpacked.load(Ordering::Relaxed), entry.body().kept_bytes()), (0, entry.body().json_bytes() / 4));
+    assert_eq!((unpacked.load(Ordering::Relaxed), entry.body().stored_bytes()), (0, entry.body().json_bytes() / 4));
     assert!(!entry.json().is_empty());
     assert_eq!(unpacked.load(Ordering::Relaxed), 1);
 }
@@ -180,7 +180,7 @@ fn staged_bodies_are_kept_again_once_the_form_has_learned() {
     assert!(matches!(get(&store, "ns/saved").body(), Body::Json(_)));
     store.restore([], Some(10.into()));
     assert!(matches!(get(&store, "ns/saved").body(), Body::Packed(_)));
-    assert_eq!(store.snapshot().kept_bytes, get(&store, "ns/saved").kept_bytes() as u64);
+    assert_eq!(store.snapshot().stored_bytes, get(&store, "ns/saved").stored_bytes() as u64);
     assert!(Arc::ptr_eq(store.snapshot().by(0, "n-1").next().unwrap(), &get(&store, "ns/saved")));
 
     let learner = Turned { is_on: false, is_news: false, on_completion: true, unpacked: Arc::default() };
@@ -268,8 +268,8 @@ fn by_words() -> IndexFn {
 
 #[test]
 fn an_index_function_may_keep_what_it_is_shown_and_say_too_much() {
-    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let keeps = Arc::clone(&kept);
+    let recorded = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&recorded);
     let long = "l".repeat(crate::limits::INDEX_VALUE_BYTES_MAX + 1);
     let values: IndexFn = Box::new(move |entry, tell| {
         keeps.lock().unwrap().push(Arc::clone(entry));
@@ -281,7 +281,7 @@ fn an_index_function_may_keep_what_it_is_shown_and_say_too_much() {
     let now = store.snapshot();
     let long = "l".repeat(crate::limits::INDEX_VALUE_BYTES_MAX);
     assert_eq!((keys(now.by(0, &long)), keys(now.by(0, &(long.clone() + "l")))), (vec!["ns/a".to_owned()], vec![]));
-    let shown = kept.lock().unwrap().pop().unwrap();
+    let shown = recorded.lock().unwrap().pop().unwrap();
     assert!(!Arc::ptr_eq(&shown, now.get("ns/a").unwrap()));
     assert_eq!((shown.json(), shown.key()), (now.get("ns/a").unwrap().json(), "ns/a"));
 }
@@ -493,7 +493,7 @@ fn the_peak_of_a_relist_is_what_differs_in_every_form() {
                 step(&mut store, InitApply((name, "u", version(at, relist))));
             }
             let staged = store.stage.as_ref().unwrap().staged_bytes();
-            let steady: usize = before.objects.iter().map(|entry| entry.kept_bytes() + size_of::<Entry>()).sum();
+            let steady: usize = before.objects.iter().map(|entry| entry.stored_bytes() + size_of::<Entry>()).sum();
             assert!(!relist || staged * 10 < steady, "{form}: {staged} beside {steady}");
             step(&mut store, InitDone(12));
             let after = store.snapshot();

@@ -253,8 +253,8 @@ proptest! {
                 naive.take(happens);
                 take(&mut store, naive.second, happens);
                 prop_assert_eq!(shown(&store.snapshot()), naive.show(), "{} after {:?}", form, happens);
-                let kept: usize = store.now.objects.iter().map(|entry| entry.kept_bytes()).sum();
-                prop_assert_eq!(store.now.kept_bytes, kept as u64, "{}", form);
+                let bytes: usize = store.now.objects.iter().map(|entry| entry.stored_bytes()).sum();
+                prop_assert_eq!(store.now.stored_bytes, bytes as u64, "{}", form);
                 if matches!(happens, Happens::Hold) {
                     held.push((store.snapshot(), naive.show()));
                 }

@@ -139,9 +139,9 @@ impl Skip {
     }
 
     /// Takes the beginning of the object, which was buffered before it was skipped. It lacks the cut members.
-    pub(super) fn begin(&mut self, mut kept: &[u8]) {
+    pub(super) fn begin(&mut self, mut buffered: &[u8]) {
         // These bytes passed the grammar before, so this cannot fail.
-        let _ = self.feed(&mut Structure::new(), 0, &mut kept);
+        let _ = self.feed(&mut Structure::new(), 0, &mut buffered);
     }
 
     /// Consumes bytes of `chunk` until the object, in a container at `depth`, ends (`true`) or the chunk is used up.

@@ -185,7 +185,7 @@ fn both_strategies_yield_identical_bytes() {
 #[test]
 fn cuts_leave_valid_json_wherever_they_are() {
     let paths = &["m.x", "m.y", "m.deep.er", "m.dotted.key/a", "gone"];
-    for (sent, kept) in [
+    for (sent, retained) in [
         (r#"{"m":{"x":[1,{"y":2}],"a":1,"b":2}}"#, r#"{"m":{"a":1,"b":2}}"#),
         (r#"{"m":{"a":1,"x":"}","b":2}}"#, r#"{"m":{"a":1,"b":2}}"#),
         (r#"{"m":{"a":1,"b":2,"x":null}}"#, r#"{"m":{"a":1,"b":2}}"#),
@@ -206,9 +206,9 @@ fn cuts_leave_valid_json_wherever_they_are() {
         (r#"{"m":"x","gone":{"m":{}}}"#, r#"{"m":"x"}"#),
         (r#"{"m":{"x\"":1,"xx":2,"":3}}"#, r#"{"m":{"x\"":1,"xx":2,"":3}}"#),
     ] {
-        serde_json::from_str::<Value>(kept).unwrap();
+        serde_json::from_str::<Value>(retained).unwrap();
         let body = format!(r#"{{"object":{sent},"type":"ADDED"}}"#);
-        assert_eq!(check(&watch(paths), &body), (vec![event(EventKind::Added, kept)], Ok(())), "{sent}");
+        assert_eq!(check(&watch(paths), &body), (vec![event(EventKind::Added, retained)], Ok(())), "{sent}");
     }
 }
 
