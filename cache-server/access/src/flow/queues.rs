@@ -13,8 +13,8 @@
 //! INVARIANT: every grant comes back through `finish`, every ticket through `finish` of its grant or `cancel`.
 //!
 //! Differs from kube-apiserver: a request has one width for its whole life; a queue that is full refuses requests even if
-//! seats are free (the one at its head is too wide for them), so that its length is bounded; kube-apiserver has no seats
-//! beyond the limit.
+//! seats are free (the one at its head is too wide for them), so that its length is bounded, but none that gets a seat beyond
+//! the limit at once; kube-apiserver has no such seats.
 //!
 //! Source: apiserver `util/flowcontrol/fairqueuing/queueset`.
 
@@ -223,7 +223,9 @@ impl FairQueues {
             return Arrival::Dispatched(SeatGrant { width, since: now, flow, queue: None, is_guest: false });
         };
         let at = self.shortest_of_hand(settings, flow);
-        if self.queues[at].waiting.len() >= settings.length_limit as usize {
+        let length_limit = settings.length_limit as usize;
+        // A guest needs no place: it leaves its queue below.
+        if self.queues[at].waiting.len() >= length_limit && (width > 1 || !self.may_have_guest(flow)) {
             return Arrival::Refused(RefusalReason::QueueFull);
         }
         let ticket = self.enqueue(at, flow, width);
@@ -234,6 +236,11 @@ impl FairQueues {
         };
         self.dispatch_all(now, &mut dispatch);
         self.seat_guest(now, settings, flow, dispatch);
+        if own.is_none() && self.queues[at].waiting.len() > length_limit {
+            // An older request of the flow, in another queue, became the guest. The new one is the last of its queue.
+            self.withdraw(now, at, self.queues[at].waiting.len() - 1);
+            return Arrival::Refused(RefusalReason::QueueFull);
+        }
         own.map_or(Arrival::Queued(ticket), Arrival::Dispatched)
     }
 
@@ -278,18 +285,23 @@ impl FairQueues {
         let Some((at, place)) = places.find_map(|(at, queue)| place(queue).map(|place| (at, place))) else {
             return false;
         };
-        let queue = &mut self.queues[at];
-        let Some(cancelled) = queue.waiting.remove(place) else { return false };
-        queue.seats_waiting -= cancelled.width;
-        queue.bound_next_dispatch();
-        self.busy -= u32::from(queue.is_idle());
-        self.waiting -= 1;
-        self.seats_waiting -= cancelled.width;
-        self.drop_surplus();
-        self.note_demand(now);
+        self.withdraw(now, at, place);
         // A request behind one that was too wide may have its seats now.
         self.dispatch_all(now, dispatch);
         true
+    }
+
+    /// Removes the request at a place of a queue, without seats.
+    fn withdraw(&mut self, now: Duration, at: usize, place: usize) {
+        let queue = &mut self.queues[at];
+        let Some(request) = queue.waiting.remove(place) else { return };
+        queue.seats_waiting -= request.width;
+        queue.bound_next_dispatch();
+        self.busy -= u32::from(queue.is_idle());
+        self.waiting -= 1;
+        self.seats_waiting -= request.width;
+        self.drop_surplus();
+        self.note_demand(now);
     }
 
     /// Returns true if no request waits or is executed.
@@ -426,6 +438,11 @@ impl FairQueues {
         (ticket, SeatGrant { width, since: now, flow, queue: Some(at), is_guest: false })
     }
 
+    /// True if a request of the flow may have a seat beyond the limit.
+    fn may_have_guest(&self, flow: u64) -> bool {
+        self.guests < self.limit / GUESTS_PART && !self.flows.contains_key(&flow)
+    }
+
     /// Gives a flow that has no seats one beyond the limit, for its oldest request that needs one. Cost: a look at the
     /// requests in the queues of its hand, and only while requests wait.
     fn seat_guest(
@@ -435,8 +452,7 @@ impl FairQueues {
         flow: u64,
         mut dispatch: impl FnMut(FlowTicket, SeatGrant),
     ) {
-        let has_seat = self.guests < self.limit / GUESTS_PART;
-        if self.waiting == 0 || !has_seat || self.flows.contains_key(&flow) {
+        if self.waiting == 0 || !self.may_have_guest(flow) {
             return;
         }
         let mut oldest: Option<(FlowTicket, usize, usize)> = None;

@@ -456,6 +456,63 @@ fn a_flow_without_seats_gets_one_at_once() {
     assert_eq!(queues.seats_in_use(), 56 + 56 / 6);
 }
 
+/// Goal: a flow that fills the queues of others does not take the seats beyond the limit from them. Method: one queue with one
+/// place, which a flow with all seats has taken.
+#[test]
+fn a_full_queue_refuses_no_guest() {
+    let mut queues = FairQueues::new(Duration::ZERO, settings(1, 1, 1), 12);
+    let never = |_, _| panic!("no seat is given back");
+    let taken: Vec<_> = (0..13).map(|_| queues.arrive(SECOND, 1, 1, never)).collect();
+    assert!(matches!(taken[11..], [Arrival::Dispatched(_), Arrival::Queued(_)]));
+    let refused = Arrival::Refused(RefusalReason::QueueFull);
+    assert_eq!(queues.arrive(SECOND, 1, 1, never), refused, "it has seats");
+    let Arrival::Dispatched(guest) = queues.arrive(SECOND, 2, 1, never) else { panic!("a guest") };
+    assert_eq!(queues.arrive(SECOND, 2, 1, never), refused, "it has a seat");
+    assert_eq!(queues.arrive(SECOND, 3, 2, never), refused, "it needs two seats");
+    let Arrival::Dispatched(_) = queues.arrive(SECOND, 3, 1, never) else { panic!("a guest") };
+    assert_eq!(queues.arrive(SECOND, 4, 1, never), refused, "there are two guests");
+    queues.finish(SECOND, guest, never);
+    let Arrival::Dispatched(_) = queues.arrive(SECOND, 4, 1, never) else { panic!("a guest") };
+    assert_eq!((queues.seats_in_use(), queues.waiting()), (14, 1));
+}
+
+/// Goal: guests keep the bound on queues, and none is lost. Method: random arrivals and ends at small queues.
+#[test]
+fn queues_stay_within_their_length_while_guests_pass_them() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut queues = FairQueues::new(Duration::ZERO, settings(3, 2, 2), random.u32(6..20));
+        let (mut grants, mut waiting): (Vec<SeatGrant>, _) = (Vec::new(), BTreeMap::new());
+        for step in 0..500 {
+            let (now, mut woken) = (Duration::from_millis(step), Vec::new());
+            if random.u8(..3) > 0 || grants.is_empty() {
+                let (flow, width) = (random.u64(..9), random.u32(1..=2));
+                let has_guest_seat = width == 1 && queues.may_have_guest(flow);
+                let arrival = queues.arrive(now, flow, width, |ticket, grant| woken.push((ticket, grant)));
+                match arrival {
+                    Arrival::Dispatched(grant) => grants.push(grant),
+                    Arrival::Queued(ticket) => drop(waiting.insert(ticket, flow)),
+                    Arrival::Refused(_) => {
+                        let older = waiting.values().any(|&other| other == flow);
+                        assert!(!has_guest_seat || older, "{seed}: a guest is refused");
+                    }
+                }
+            } else {
+                let grant = grants.swap_remove(random.usize(..grants.len()));
+                queues.finish(now, grant, |ticket, grant| woken.push((ticket, grant)));
+            }
+            for (ticket, grant) in woken {
+                assert!(waiting.remove(&ticket).is_some(), "{seed}: a ticket that does not wait");
+                grants.push(grant);
+            }
+            assert!(queues.queues.iter().all(|queue| queue.waiting.len() <= 2), "{seed}");
+            assert_eq!((queues.waiting(), queues.executing()), (waiting.len(), grants.len()), "{seed}");
+            let seats = grants.iter().map(SeatGrant::width).sum::<u32>();
+            assert_eq!(queues.seats_in_use(), seats, "{seed}");
+        }
+    }
+}
+
 /// Goal: short requests of many flows do not keep a wide one waiting. Method: sixty flows send their next request as soon as
 /// the last one ends, and one request needs seven of 49 seats.
 #[test]
