@@ -3,6 +3,7 @@
 //! INVARIANT: it does not interpret what a test might check: status, headers and bytes are as sent.
 
 mod connection;
+mod http2;
 mod watch;
 
 use std::{
@@ -12,9 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body_util::{BodyExt as _, Full, Limited, combinators::BoxBody};
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -52,6 +52,9 @@ pub struct Client {
     /// Header `authorization` of every request that has none.
     authorization: Option<&'static str>,
 }
+
+/// The body of a response, over either protocol. Its errors are texts with all details.
+type AnswerBody = BoxBody<Bytes, String>;
 
 /// A connection, plain or TLS.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -224,28 +227,27 @@ impl Client {
         request.body(Full::new(body)).unwrap_or_else(|error| panic!("{path} is no request: {error}"))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>, asked: &str) -> Response<Incoming> {
+    async fn exchange(&self, request: Request<Full<Bytes>>, asked: &str) -> Response<AnswerBody> {
         self.try_exchange(request).await.unwrap_or_else(|error| panic!("{asked}: {error}"))
     }
 
-    async fn try_exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    async fn try_exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, String> {
         if let Some(authorization) = self.authorization {
             let value = http::HeaderValue::from_static(authorization);
             request.headers_mut().entry(header::AUTHORIZATION).or_insert(value);
         }
         let exchange = async {
             let stream = self.connect().await.map_err(|error| error.to_string())?;
-            let io = TokioIo::new(stream);
             if self.http2 {
-                let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
-                let (mut sender, connection) = handshake.await.map_err(|error| error.to_string())?;
-                tokio::spawn(connection);
-                return sender.send_request(self.absolute(request)).await.map_err(|error| error.to_string());
+                let sender = http2::open(stream).await?;
+                return http2::send(sender, self.absolute(request)).await;
             }
+            let io = TokioIo::new(stream);
             let handshake = hyper::client::conn::http1::Builder::new().max_headers(HEADERS_MAX).handshake(io);
-            let (mut sender, connection) = handshake.await.map_err(|error| error.to_string())?;
+            let (mut sender, connection) = handshake.await.map_err(|error| format!("{error:?}"))?;
             tokio::spawn(connection);
-            sender.send_request(self.named(request)).await.map_err(|error| error.to_string())
+            let response = sender.send_request(self.named(request)).await.map_err(|error| format!("{error:?}"))?;
+            Ok(response.map(|body| body.map_err(|error| format!("{error:?}")).boxed()))
         };
         timeout(ANSWER_WAIT, exchange).await.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WAIT:?}")))
     }

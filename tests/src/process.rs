@@ -5,6 +5,7 @@
 
 use std::{
     any::Any,
+    collections::VecDeque,
     net::SocketAddr,
     process::{Command as Plain, ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -35,6 +36,9 @@ const LOG_CHECKED_EVERY: Duration = Duration::from_millis(10);
 /// Bytes kept of each output stream, for failure messages.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of the end of standard error that a failed test prints.
+const LAST_BYTES: usize = 4 << 10;
+
 /// Prefix of the line with the server's URL, printed once it is ready.
 pub const READY: &str = "listening on ";
 
@@ -45,6 +49,7 @@ pub struct Server {
     address: SocketAddr,
     stderr: Output,
     client: Client,
+    _report: FailureReport,
     /// Dropped with the server.
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -62,18 +67,34 @@ pub struct Ended {
 
 /// The output of a process so far.
 #[derive(Clone, Default)]
-struct Output(Arc<Mutex<String>>);
+struct Output(Arc<Mutex<OutputText>>);
+
+#[derive(Default)]
+struct OutputText {
+    /// The first [`OUTPUT_BYTES_MAX`].
+    first: String,
+    /// The last lines, of [`LAST_BYTES`] at most.
+    last: VecDeque<String>,
+    last_bytes: usize,
+}
 
 impl Output {
     fn text(&self) -> String {
-        self.0.lock().unwrap().clone()
+        self.0.lock().unwrap().first.clone()
     }
 
     fn push(&self, line: &str) {
         let mut text = self.0.lock().unwrap();
-        if text.len() + line.len() < OUTPUT_BYTES_MAX {
-            text.push_str(line);
-            text.push('\n');
+        if text.first.len() + line.len() < OUTPUT_BYTES_MAX {
+            text.first.push_str(line);
+            text.first.push('\n');
+        }
+        text.last_bytes += line.len() + 1;
+        text.last.push_back(line.to_owned());
+        while text.last_bytes > LAST_BYTES
+            && let Some(line) = text.last.pop_front()
+        {
+            text.last_bytes -= line.len() + 1;
         }
     }
 
@@ -86,6 +107,24 @@ impl Output {
                 output.push(&line);
             }
         })
+    }
+}
+
+/// Prints the end of a server's standard error if a test panics while the server is alive.
+struct FailureReport {
+    stderr: Output,
+    address: SocketAddr,
+}
+
+impl Drop for FailureReport {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        // A panic in a panic would end the process without the report of the first.
+        let Ok(text) = self.stderr.0.lock() else { return };
+        let last = Vec::from_iter(text.last.iter().map(String::as_str)).join("\n");
+        eprintln!("standard error of the server at {}, its end:\n{last}", self.address);
     }
 }
 
@@ -122,13 +161,15 @@ impl Server {
         };
         // Keep reading stdout, so that the server never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { child: Some(child), address, stderr, client: Client::new(address), _kept: None }
+        let report = FailureReport { stderr: stderr.clone(), address };
+        Self { child: Some(child), address, stderr, client: Client::new(address), _report: report, _kept: None }
     }
 
     /// A server at `address` that is not a child of this harness. It lives as long as `kept`.
     pub fn foreign(address: SocketAddr, kept: impl Any + Send + Sync) -> Self {
-        let client = Client::new(address);
-        Self { child: None, address, stderr: Output::default(), client, _kept: Some(Box::new(kept)) }
+        let (client, stderr) = (Client::new(address), Output::default());
+        let report = FailureReport { stderr: stderr.clone(), address };
+        Self { child: None, address, stderr, client, _report: report, _kept: Some(Box::new(kept)) }
     }
 
     /// Keeps `kept` until the server is dropped.

@@ -7,7 +7,7 @@
 //! INVARIANT: the unread responses of all connections together, and those of each user, are bounded: beyond that, connections
 //! with one end. While unread streams are many, requests of a connection with
 //! [`HTTP2_STREAMS_SHORT`](crate::limits::HTTP2_STREAMS_SHORT) get 429.
-//! INVARIANT: a connection ends with the answer to a caller that is refused before it proved who it is.
+//! INVARIANT: a connection ends with the answer to a caller that is refused, unless a caller of it has proved who it is.
 //! INVARIANT: a client is disconnected if it does not answer a ping within [`HTTP2_PONG_WAIT`], or does not send its preface
 //! within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
@@ -101,6 +101,8 @@ pub(super) async fn serve<S: Socket>(
     }
     connection.as_mut().graceful_shutdown();
     tokio::select! {
+        // A task that was delayed for longer than the waits below sends its last answer before it ends.
+        biased;
         ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx)) => ended,
         () = streams.cut() => Ok(()),
         // A client that does not confirm the end may still open streams. Others may read the end of a response.

@@ -5,11 +5,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::{ANSWER_WAIT, Answer, BODY_BYTES_MAX, Client};
+use super::{ANSWER_WAIT, Answer, BODY_BYTES_MAX, Client, http2};
 
 /// An open connection. Its requests have the credentials that they bring, and no others.
 pub struct Connection {
@@ -19,7 +19,7 @@ pub struct Connection {
 
 enum RequestSender {
     Http1(http1::SendRequest<Full<Bytes>>),
-    Http2(http2::SendRequest<Full<Bytes>>),
+    Http2(http2::RequestSender),
 }
 
 impl Connection {
@@ -28,13 +28,11 @@ impl Connection {
     /// # Panics
     /// If it fails.
     pub async fn open(client: Client) -> Self {
-        let io = TokioIo::new(client.connect().await.expect("a connection"));
+        let stream = client.connect().await.expect("a connection");
         let sender = if client.http2 {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("a handshake");
-            tokio::spawn(connection);
-            RequestSender::Http2(sender)
+            RequestSender::Http2(http2::open(stream).await.expect("a handshake"))
         } else {
-            let (sender, connection) = http1::handshake(io).await.expect("a handshake");
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
             tokio::spawn(connection);
             RequestSender::Http1(sender)
         };
@@ -49,7 +47,7 @@ impl Connection {
         let (begun, asked) = (Instant::now(), format!("{} {}", request.method(), request.uri()));
         let sending = async {
             match &mut self.sender {
-                RequestSender::Http2(sender) => sender.send_request(self.client.absolute(request)).await,
+                RequestSender::Http2(sender) => http2::send(sender.clone(), self.client.absolute(request)).await,
                 RequestSender::Http1(sender) => {
                     if sender.ready().await.is_err() {
                         let io = TokioIo::new(self.client.connect().await.expect("a connection"));
@@ -57,7 +55,9 @@ impl Connection {
                         tokio::spawn(connection);
                         *sender = fresh;
                     }
-                    sender.send_request(self.client.named(request)).await
+                    let response = sender.send_request(self.client.named(request)).await;
+                    let response = response.map_err(|error| format!("{error:?}"))?;
+                    Ok(response.map(|body| body.map_err(|error| format!("{error:?}")).boxed()))
                 }
             }
         };

@@ -10,12 +10,11 @@ use std::{
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use informer_core::wire::watch_event::{EventKind, INITIAL_EVENTS_ANNOTATION};
 use serde_json::Value;
 use tokio::time::{Instant as Deadline, timeout_at};
 
-use super::{BODY_BYTES_MAX, key, resource_version};
+use super::{AnswerBody, BODY_BYTES_MAX, key, resource_version};
 
 /// Timeout of a line that is due.
 pub const LINE_WAIT: Duration = Duration::from_secs(10);
@@ -24,7 +23,7 @@ pub const LINE_WAIT: Duration = Duration::from_secs(10);
 pub struct Watch {
     code: StatusCode,
     headers: HeaderMap,
-    body: Incoming,
+    body: AnswerBody,
     buffer: BytesMut,
     begun: Instant,
     asked: String,
@@ -55,7 +54,7 @@ pub struct Event {
 }
 
 impl Watch {
-    pub(super) fn new(answer: Response<Incoming>, begun: Instant, asked: String) -> Self {
+    pub(super) fn new(answer: Response<AnswerBody>, begun: Instant, asked: String) -> Self {
         let (head, body) = answer.into_parts();
         Self { code: head.status, headers: head.headers, body, buffer: BytesMut::new(), begun, asked }
     }

@@ -188,15 +188,21 @@ impl Streams {
         }
     }
 
-    /// Notes the owner of a response. A connection that was refused ends after its open streams.
+    /// Notes the owner of a response. A connection that is refused before a caller proved who it is ends after its open
+    /// streams.
     pub(super) fn note_owner(&self, owner: &StreamOwner) {
+        let mut open = self.0.open.lock();
         if !owner.ends_connection() {
-            self.0.open.lock().is_proved |= owner.is_proved();
+            open.is_proved |= owner.is_proved();
             return;
         }
-        let mut open = self.0.open.lock();
+        if open.is_proved {
+            // It carries the requests of proved callers. Some clients lose the answers of all streams that are open when
+            // GOAWAY arrives: hyper's reports an error for a request whose task has not run since it was sent.
+            return;
+        }
         open.is_refused = true;
-        let dropped = if open.is_proved { VecDeque::new() } else { std::mem::take(&mut open.waiting) };
+        let dropped = std::mem::take(&mut open.waiting);
         drop(open);
         // Each of them takes the lock.
         drop(dropped);

@@ -9,18 +9,22 @@ use tokio::{
 
 use super::*;
 use crate::{
+    access::authenticate::Authenticator,
     app::App,
-    config::Config,
+    config::{AuthenticationConfig, Config},
     limits::{HEAD_TIMEOUT, HTTP2_CONTROL_FRAMES_BURST, HTTP2_STREAM_STUCK, WATCH_END_WAIT},
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 
 /// Returns the client's end of a connection, and the handle whose drop shuts the server down.
 fn connect() -> (DuplexStream, watch::Sender<()>) {
@@ -38,21 +42,34 @@ fn connect_by(handler: Handler) -> (DuplexStream, watch::Sender<()>) {
     (client, closing)
 }
 
+/// Returns a field of HPACK's static table without an index, for names below 15.
+fn literal(name: u8, value: &str) -> Vec<u8> {
+    [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat()
+}
+
 /// Returns the frame of a GET of `path` on `stream`.
 fn get(stream: u8, path: &str) -> Vec<u8> {
-    let literal = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
-    // GET and http of HPACK's static table, then :path and :authority without an index.
+    // GET and http of HPACK's static table, then :path and :authority.
     let head = [vec![0x82, 0x86], literal(4, path), literal(1, "localhost")].concat();
-    [&[0, 0, u8::try_from(head.len()).unwrap(), 1, 5, 0, 0, 0, stream], &head[..]].concat()
+    raw_frame(HEADERS, END_STREAM | END_HEADERS, stream, &head)
+}
+
+fn raw_frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    [&[0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
 /// Reads type, flags and payload of the next frame; `None` at the end.
 async fn frame(client: &mut DuplexStream) -> Option<(u8, u8, Vec<u8>)> {
+    stream_frame(client).await.map(|(_, kind, flags, payload)| (kind, flags, payload))
+}
+
+/// Like [`frame`], after the number of its stream.
+async fn stream_frame(client: &mut DuplexStream) -> Option<(u8, u8, u8, Vec<u8>)> {
     let mut head = [0; 9];
     client.read_exact(&mut head).await.ok()?;
     let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
     client.read_exact(&mut payload).await.ok()?;
-    Some((head[3], head[4], payload))
+    Some((head[8], head[3], head[4], payload))
 }
 
 /// Returns the payload of the next ping; `None` if the server closes the connection first.
@@ -221,4 +238,152 @@ async fn an_idle_connection_ends_while_few_slots_are_free() {
     assert_eq!(timeout(within, ended).await, Ok(true));
     let ended = async { while frame(&mut client).await.is_some() {} };
     assert_eq!(timeout(2 * GOODBYE_WAIT, ended).await, Ok(()), "it ends although the client says nothing");
+}
+
+/// A step of a client whose request is refused.
+#[derive(Clone, Copy, Debug)]
+enum RefusedStep {
+    /// Sends a part of the body; the last one if true.
+    Data(bool),
+    /// Lets time pass.
+    Pause,
+    /// Reads the whole answer.
+    Answer,
+    /// Reads up to the ping behind GOAWAY.
+    Goodbye,
+    /// Confirms the pings that arrived.
+    Pong,
+}
+
+/// A connection whose third stream is a PATCH.
+struct PatchConnection {
+    client: DuplexStream,
+    pings: Vec<Vec<u8>>,
+    /// Frames of the PATCH.
+    frames: Vec<(u8, u8, Vec<u8>)>,
+    /// Payloads of GOAWAY.
+    goodbyes: Vec<Vec<u8>>,
+}
+
+impl PatchConnection {
+    /// Opens a connection and sends the head of the PATCH, after a request with a valid token if the caller `is_proved`.
+    async fn open(app: &Arc<App>, is_proved: bool) -> (Self, watch::Sender<()>) {
+        let (mut client, closing) = connect_to(Arc::clone(app));
+        let request = |method: &[u8], path: &str, token: &str| {
+            let authorization = format!("Bearer {token}");
+            // Index 23 of the static table.
+            let authorization =
+                [&[0x0f, 8, u8::try_from(authorization.len()).unwrap()], authorization.as_bytes()].concat();
+            [method, &[0x86], &literal(4, path), &literal(1, "localhost"), &authorization].concat()
+        };
+        client.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
+        if is_proved {
+            let head = request(&[0x82], "/version", "t-alice");
+            client.write_all(&raw_frame(HEADERS, END_STREAM | END_HEADERS, 1, &head)).await.unwrap();
+            while stream_frame(&mut client).await.expect("is answered").1 != HEADERS {}
+        }
+        let head = request(&literal(2, "PATCH"), "/api/v1/namespaces/a/configmaps/one?fieldManager=a", "wrong");
+        client.write_all(&raw_frame(HEADERS, END_HEADERS, 3, &head)).await.unwrap();
+        (Self { client, pings: Vec::new(), frames: Vec::new(), goodbyes: Vec::new() }, closing)
+    }
+
+    /// Reads the next frame. Returns false at the end.
+    async fn read(&mut self) -> bool {
+        let Some((stream, kind, flags, payload)) = stream_frame(&mut self.client).await else { return false };
+        match kind {
+            PING if flags & ACK == 0 => self.pings.push(payload),
+            GOAWAY => self.goodbyes.push(payload),
+            _ if stream == 3 => self.frames.push((kind, flags, payload)),
+            _ => {}
+        }
+        true
+    }
+
+    async fn step(&mut self, step: RefusedStep) {
+        match step {
+            RefusedStep::Data(is_last) => {
+                let data = raw_frame(DATA, if is_last { END_STREAM } else { 0 }, 3, b"{\"data\":{}}");
+                // The server may have closed the connection.
+                let _ = self.client.write_all(&data).await;
+            }
+            RefusedStep::Pause => sleep(Duration::from_millis(10)).await,
+            RefusedStep::Answer => {
+                while !self.frames.iter().any(|(kind, flags, _)| *kind == DATA && flags & END_STREAM != 0) {
+                    assert!(self.read().await, "{:?}", self.frames);
+                }
+            }
+            RefusedStep::Goodbye => {
+                while self.goodbyes.is_empty() || self.pings.is_empty() {
+                    assert!(self.read().await, "{:?}", self.frames);
+                }
+            }
+            RefusedStep::Pong => {
+                for ping in std::mem::take(&mut self.pings) {
+                    let _ = self.client.write_all(&raw_frame(PING, ACK, 0, &ping)).await;
+                }
+            }
+        }
+    }
+}
+
+/// Goal: a request that is refused before its body has arrived gets its whole answer, and nothing that a client could take for
+/// an error; only a connection of proved callers stays. Method: each order of the body, the answer, GOAWAY and the confirmation
+/// of its ping.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_answered_whenever_the_body_arrives() {
+    use RefusedStep::{Answer, Data, Goodbye, Pause, Pong};
+    let app = app_with_tokens().await;
+    for script in [
+        &[Data(true)][..],
+        &[Pause, Data(true)],
+        &[Data(false), Pause, Data(true)],
+        &[Data(false), Answer, Data(true)],
+        &[Answer, Data(true)],
+        &[Answer, Pause, Data(true), Pause, Data(false)],
+        &[Answer, Goodbye, Data(true), Pong],
+        &[Answer, Goodbye, Pong, Data(true)],
+        &[Answer, Goodbye, Pong, Pause, Data(true)],
+        &[Answer],
+    ] {
+        for is_proved in [false, true] {
+            let (mut connection, _closing) = PatchConnection::open(&app, is_proved).await;
+            for &step in script.iter().filter(|step| !is_proved || !matches!(step, Goodbye | Pong)) {
+                connection.step(step).await;
+            }
+            connection.step(Answer).await;
+            if is_proved {
+                connection.client.write_all(&get(5, "/livez")).await.unwrap();
+                while stream_frame(&mut connection.client).await.expect("it stays").0 != 5 {}
+                assert_eq!(connection.goodbyes.len(), 0, "{script:?}");
+            } else {
+                connection.step(Pong).await;
+                while connection.read().await {
+                    connection.step(Pong).await;
+                }
+                let errors = connection.goodbyes.iter().map(|payload| (payload[3] >= 3, payload[7]));
+                assert!(errors.clone().count() > 0 && errors.clone().all(|error| error == (true, 0)), "{script:?}");
+            }
+            let [(HEADERS, ..), (DATA, END_STREAM, body), resets @ ..] = &connection.frames[..] else {
+                panic!("{script:?}, {is_proved}: {:?}", connection.frames);
+            };
+            assert!(String::from_utf8_lossy(body).contains("\"code\":401"), "{script:?}");
+            assert!(
+                resets.iter().all(|(kind, _, payload)| (*kind, payload[3]) == (RST_STREAM, 0)),
+                "{script:?}: {resets:?}"
+            );
+        }
+    }
+}
+
+/// A server whose users come from a file of tokens.
+async fn app_with_tokens() -> Arc<App> {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "t-alice,alice,1\n").unwrap();
+    let authentication = AuthenticationConfig { token_auth_file: Some(tokens), ..AuthenticationConfig::default() };
+    let mut app = App::new(Config { authentication, ..Config::default() });
+    let (config, metrics) = (app.config.authentication.clone(), app.metrics.authentication.clone());
+    let authenticator = Authenticator::load(&config, None, metrics, true, &app.files).await.expect("usable settings");
+    app.access.authenticate_by(authenticator);
+    Arc::new(app)
 }
