@@ -136,9 +136,9 @@ impl Service<Request<Incoming>> for Pages {
         if self.unread.is_crowded() {
             tracing::debug!("request refused reason=\"many unread responses\"");
             let (response, owner) = (handler::no_room(request.method()), self.refused.clone());
+            self.handler.app.metrics.request("OTHER", "", response.status().as_u16());
             return Box::pin(async move {
                 overdue::set_owner(owner);
-                overdue::note_given(0);
                 Ok(response.map(|body| PagedBody::new(body, outbox)))
             });
         }
@@ -158,8 +158,6 @@ impl Service<Request<Incoming>> for Pages {
             if let Some(term) = response.body().term() {
                 overdue::set_term(term);
             }
-            // hyper does not poll the body before the window opens.
-            overdue::note_given(0);
             Ok(response.map(|body| PagedBody::new(body, outbox)))
         }))
     }

@@ -41,8 +41,10 @@ struct StreamClock {
     given: Cell<Option<(Instant, usize)>>,
     /// These bytes in the owner's part, once the client did not accept them at once.
     unread: RefCell<Option<UnreadBytes>>,
-    /// This stream among the unread ones; `None` while it waits for the server.
+    /// This stream among the unread ones; `None` while it waits for the server, and while its last page counts it.
     stream: RefCell<Option<UnreadStream>>,
+    /// True once the last page counts this stream. hyper holds that page while the client's window is shut, then h2.
+    is_last: Cell<bool>,
     /// The unread streams of the connection; unset for requests that were refused for them.
     streams: OnceCell<UnreadStreams>,
 }
@@ -56,7 +58,7 @@ impl StreamClock {
         if unread.is_none()
             && let Some(owner) = self.owner.get()
         {
-            if self.stream.borrow().is_none() {
+            if self.stream.borrow().is_none() && !self.is_last.get() {
                 self.stream.replace(self.streams.get().map(UnreadStreams::add));
             }
             *unread = owner.hold_unread(HTTP2_STREAM_BYTES + bytes);
@@ -102,7 +104,11 @@ pub(super) fn set_stream(stream: UnreadStream) {
 
 /// Counts this task's stream as unread for the life of its last page: h2 may hold that after the task has ended.
 pub(super) fn last_stream() -> Option<UnreadStream> {
-    CLOCK.try_with(|clock| clock.streams.get().map(UnreadStreams::add)).ok().flatten()
+    let counted = CLOCK.try_with(|clock| {
+        clock.is_last.set(true);
+        clock.streams.get().map(UnreadStreams::add)
+    });
+    counted.ok().flatten()
 }
 
 /// Notes that the head and `bytes` of the response on this task's stream wait for the client.

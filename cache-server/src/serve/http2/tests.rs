@@ -12,7 +12,10 @@ use crate::{
     access::authenticate::Authenticator,
     app::App,
     config::{AuthenticationConfig, Config},
-    limits::{HEAD_TIMEOUT, HTTP2_CONTROL_FRAMES_BURST, HTTP2_STREAM_STUCK, WATCH_END_WAIT},
+    limits::{
+        HEAD_TIMEOUT, HTTP2_CONTROL_FRAMES_BURST, HTTP2_STREAM_STUCK, HTTP2_STREAMS_SHORT, HTTP2_UNREAD_STREAMS_MANY,
+        WATCH_END_WAIT,
+    },
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -386,4 +389,45 @@ async fn app_with_tokens() -> Arc<App> {
     let authenticator = Authenticator::load(&config, None, metrics, true, &app.files).await.expect("usable settings");
     app.access.authenticate_by(authenticator);
     Arc::new(app)
+}
+
+/// Goal: while the unread streams of all connections are many, a connection has few of them, and its further requests are
+/// refused and counted. Method: connections with shut windows up to the bound, then one more with twelve requests.
+#[tokio::test(start_paused = true)]
+async fn a_connection_has_few_unread_streams_while_there_are_many() {
+    const SHUT: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+    let app = Arc::new(App::new(Config::default()));
+    let mut others = Vec::new();
+    while others.len() * 100 < HTTP2_UNREAD_STREAMS_MANY + 1 {
+        let count = (HTTP2_UNREAD_STREAMS_MANY + 1 - others.len() * 100).min(100);
+        let (mut client, closing) = connect_to(Arc::clone(&app));
+        let gets: Vec<u8> = (0..count).flat_map(|index| get(u8::try_from(2 * index + 1).unwrap(), "/livez")).collect();
+        client.write_all(&[PREFACE, SHUT, &gets].concat()).await.unwrap();
+        let codes = codes(&mut client, count).await;
+        assert!(codes.iter().all(|code| *code == 200), "{codes:?}");
+        others.push((client, closing));
+    }
+    let (mut client, _closing) = connect_to(Arc::clone(&app));
+    let gets: Vec<u8> = (0..12).flat_map(|index| get(2 * index + 1, "/livez")).collect();
+    client.write_all(&[PREFACE, SHUT, &gets].concat()).await.unwrap();
+    let refused = 12 - HTTP2_STREAMS_SHORT;
+    let mut expected = vec![200; HTTP2_STREAMS_SHORT];
+    expected.resize(12, 429);
+    assert_eq!(codes(&mut client, 12).await, expected);
+    let counted = r#"apiserver_request_total{verb="OTHER",resource="",code="429"}"#;
+    let text = app.metrics.text(&app.caches);
+    assert!(text.contains(&format!("{counted} {refused}\n")), "{text}");
+}
+
+/// Returns the codes of the next `count` answers, in their order.
+async fn codes(client: &mut DuplexStream, count: usize) -> Vec<u16> {
+    let mut codes = Vec::new();
+    while codes.len() < count {
+        let (kind, _, block) = frame(client).await.expect("the connection stays");
+        if kind == HEADERS {
+            // 0x88 is `:status: 200` of HPACK's static table.
+            codes.push(if block[0] == 0x88 { 200 } else { 429 });
+        }
+    }
+    codes
 }
