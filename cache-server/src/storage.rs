@@ -1,17 +1,9 @@
-//! The storages that a server may have, behind the traits of [`cache_server_caches::storage`].
-
-pub(crate) mod backup;
-pub mod coalesced;
-pub mod durable;
-pub mod embedded;
-#[cfg(feature = "etcd")]
-pub mod etcd;
-#[cfg(test)]
-pub(crate) mod faulty;
-#[cfg(test)]
-pub(crate) mod hooked;
+//! The storages that a server may have, and the traits of others.
 
 pub use cache_server_caches::storage::*;
-
+pub(crate) use cache_server_stores::backup;
+#[cfg(feature = "etcd")]
+pub use cache_server_stores::etcd;
+pub use cache_server_stores::{coalesced, durable, embedded};
 #[cfg(test)]
-mod tests;
+pub(crate) use cache_server_stores::{faulty, hooked};

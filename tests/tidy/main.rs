@@ -29,12 +29,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api-rules", &["informer-core", "informer-serving", "watch-cache"]),
     ("access-rules", &["informer-core", "informer-serving"]),
     ("cache-server-caches", &["access-rules", "api-rules", "informer-core", "informer-serving", "watch-cache"]),
+    ("cache-server-stores", &["api-rules", "cache-server-caches", "informer-core", "watch-cache"]),
     (
         "cache-server",
         &[
             "access-rules",
             "api-rules",
             "cache-server-caches",
+            "cache-server-stores",
             "informer",
             "informer-core",
             "informer-serving",
@@ -180,6 +182,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "status",
         ],
     ),
+    ("cache-server/stores", &["embedded", "durable", "coalesced", "etcd", "hooked", "faulty", "backup"]),
     (
         "cache-server",
         &[
@@ -458,6 +461,7 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server/api",
     "cache-server/access",
     "cache-server/caches",
+    "cache-server/stores",
 ];
 
 /// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.

@@ -12,6 +12,7 @@ const PUBLISHED: &[&str] = &[
     "api-rules",
     "cache-server",
     "cache-server-caches",
+    "cache-server-stores",
     "informer",
     "informer-core",
     "informer-serving",

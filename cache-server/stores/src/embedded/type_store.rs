@@ -38,39 +38,35 @@ pub(super) struct Queue {
 
 /// Reserved capacity in every queue of a type, for one version of its list of queues.
 #[derive(Debug)]
-pub(in crate::storage) struct QueuePermits {
+pub(crate) struct QueuePermits {
     pub(super) version: u64,
     pub(super) permits: Vec<(u64, OwnedPermit<Change>)>,
 }
 
 /// How a type got to its objects, as an earlier process has stored it.
 #[derive(Debug)]
-pub(in crate::storage) struct RecoveredHistory {
+pub(crate) struct RecoveredHistory {
     /// The state at `from`.
-    pub(in crate::storage) objects: Objects<Entry>,
-    pub(in crate::storage) from: u64,
+    pub(crate) objects: Objects<Entry>,
+    pub(crate) from: u64,
     /// Every change after `from`.
-    pub(in crate::storage) changes: Vec<Change>,
+    pub(crate) changes: Vec<Change>,
     /// The schema of all these entries.
-    pub(in crate::storage) schema: Arc<Schema>,
+    pub(crate) schema: Arc<Schema>,
 }
 
 /// A write whose expectation holds, with its revision.
 #[derive(Debug)]
-pub(in crate::storage) struct CheckedWrite {
-    pub(in crate::storage) resource_version: u64,
+pub(crate) struct CheckedWrite {
+    pub(crate) resource_version: u64,
     /// The new object, or the last one if the write deletes it.
-    pub(in crate::storage) entry: Arc<Entry>,
-    pub(in crate::storage) deletes: bool,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) deletes: bool,
 }
 
 impl CheckedWrite {
     /// Checks a write against the `current` version of its object, and takes its draft.
-    pub(in crate::storage) fn new(
-        current: Option<&Arc<Entry>>,
-        txn: &mut Txn,
-        resource_version: u64,
-    ) -> Result<Self, WriteError> {
+    pub(crate) fn new(current: Option<&Arc<Entry>>, txn: &mut Txn, resource_version: u64) -> Result<Self, WriteError> {
         match (txn.expect, current) {
             (Expect::Absent, None) => {}
             (Expect::Absent, Some(_)) => return Err(WriteError::Exists),

@@ -18,7 +18,7 @@ use super::{
 
 /// The rights of this server over the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EtcdAccess {
+pub enum EtcdAccess {
     /// Writes, and runs the controllers: the objects are those of cache-servers.
     Owner,
     /// Writes for clients; another program runs the controllers.

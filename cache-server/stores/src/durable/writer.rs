@@ -27,14 +27,12 @@ use super::{
     record::RecordContent,
 };
 use crate::{
+    embedded::{CheckedWrite, EmbeddedStorage, QueuePermits},
     limits::{
         DISK_QUEUE_CHECK_EVERY, DISK_REOPEN_PAUSE, DURABLE_BATCH_BYTES_MAX, DURABLE_BATCH_MAX, DURABLE_QUEUE_MAX,
         DURABLE_REMOVALS_MAX,
     },
-    storage::{
-        SourceError, Txn, WriteError, WriteResult,
-        embedded::{CheckedWrite, EmbeddedStorage, QueuePermits},
-    },
+    storage::{SourceError, Txn, WriteError, WriteResult},
 };
 
 /// Sends the result of a write to its writer, who may have dropped the receiver.

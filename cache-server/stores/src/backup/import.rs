@@ -21,13 +21,14 @@ use crate::{
 
 /// Reason why snapshots cannot be imported: one line.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ImportError {
+pub enum ImportError {
     /// A file cannot be used; no object was written.
     #[error(transparent)]
     File(#[from] SnapshotFileError),
     /// Some objects are in the store already; no object was written.
     #[error("{count} of the objects exist, the first is {first}: import into another folder, or use --overwrite")]
     Exist {
+        /// Number of objects that exist.
         count: u64,
         /// Type and key of an object.
         first: String,
@@ -38,10 +39,13 @@ pub(crate) enum ImportError {
     /// A write failed.
     #[error("{written} of {all} objects were written, then {object} failed: {error}")]
     Write {
+        /// Number of objects that were written.
         written: u64,
+        /// Number of objects of the files.
         all: u64,
         /// Type and key of the object.
         object: String,
+        /// The error of the store.
         error: WriteError,
     },
 }
@@ -52,7 +56,7 @@ pub(crate) enum ImportError {
 ///
 /// # Errors
 /// [`SnapshotFileError`].
-pub(crate) fn verify(files: &[PathBuf]) -> Result<u64, SnapshotFileError> {
+pub fn verify(files: &[PathBuf]) -> Result<u64, SnapshotFileError> {
     let mut objects = 0;
     for path in files {
         let mut snapshot = open(path)?;
@@ -71,11 +75,7 @@ pub(crate) fn verify(files: &[PathBuf]) -> Result<u64, SnapshotFileError> {
 ///
 /// # Errors
 /// [`ImportError`]. Only after [`ImportError::Write`] some of the objects are in the store.
-pub(crate) async fn into_store(
-    store: &dyn Store,
-    files: &[PathBuf],
-    existing: ExistingObjects,
-) -> Result<u64, ImportError> {
+pub async fn into_store(store: &dyn Store, files: &[PathBuf], existing: ExistingObjects) -> Result<u64, ImportError> {
     let (types, _) = StoredTypes::of(store).await?;
     let mut import = SnapshotImport { store, types, existing, known: HashMap::new(), written: 0, all: 0 };
     import.plan(files).await?;

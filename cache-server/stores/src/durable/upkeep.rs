@@ -14,31 +14,33 @@ use crate::storage::folder::{FolderError, FolderLock};
 
 /// The content of a data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FolderReport {
+pub struct FolderReport {
     /// Objects as they are now.
-    pub(crate) objects: usize,
+    pub objects: usize,
     /// Changes of the history.
-    pub(crate) changes: usize,
+    pub changes: usize,
     /// The oldest position that a watch can resume from.
-    pub(crate) base: u64,
+    pub base: u64,
     /// The newest position.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// Size of the file.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Sizes of a data file around its compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CompactedBytes {
-    pub(crate) before: u64,
-    pub(crate) after: u64,
+pub struct CompactedBytes {
+    /// Bytes before it.
+    pub before: u64,
+    /// Bytes after it.
+    pub after: u64,
 }
 
 /// Checks every page and every record of the file.
 ///
 /// # Errors
 /// [`DataFolderError`]; a server uses the folder, or the file is missing or damaged.
-pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
+pub fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
     let (file, disk) = existing(folder)?;
     let read = || {
         let database = disk::open(&disk)?;
@@ -67,7 +69,7 @@ pub(crate) fn check(folder: &Path) -> Result<FolderReport, DataFolderError> {
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn compact(folder: &Path) -> Result<CompactedBytes, DataFolderError> {
+pub fn compact(folder: &Path) -> Result<CompactedBytes, DataFolderError> {
     let (file, disk) = existing(folder)?;
     let before = size(file.path())?;
     let run = || {

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-use crate::storage::durable::disk::{DataDisk, DiskError};
+use crate::durable::disk::{DataDisk, DiskError};
 
 /// A disk that never forgets. Clones share its bytes.
 #[derive(Clone, Debug, Default)]

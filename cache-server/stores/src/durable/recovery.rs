@@ -9,7 +9,7 @@ use super::{
     journal::{JournalContent, RawChange},
     record::{JournalRecord, RecordContent},
 };
-use crate::{registry::ResourceType, storage::embedded::RecoveredHistory};
+use crate::{embedded::RecoveredHistory, registry::ResourceType};
 
 /// The records of a file, by type.
 #[derive(Debug, Default)]

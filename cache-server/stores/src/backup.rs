@@ -17,14 +17,14 @@ use std::{
 };
 
 use self::snapshot::{SnapshotError, SnapshotReader};
-pub(crate) use self::{
+pub use self::{
     export::{ExportError, ExportFormat, write_all},
     import::{ImportError, into_store, verify},
 };
 
 /// Treatment of objects that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExistingObjects {
+pub enum ExistingObjects {
     /// They are an error.
     Refuse,
     /// They stay as they are.
@@ -35,13 +35,23 @@ pub(crate) enum ExistingObjects {
 
 /// Reason why a snapshot file cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SnapshotFileError {
+pub enum SnapshotFileError {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// Its content is wrong.
     #[error("{}: {text}", path.display())]
-    Content { path: PathBuf, text: String },
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Reason why it cannot be used.
+        text: String,
+    },
 }
 
 impl SnapshotFileError {
@@ -61,7 +71,7 @@ impl SnapshotFileError {
 ///
 /// # Errors
 /// [`SnapshotFileError`] if it cannot be read, or not more than once.
-pub(crate) fn is_snapshot(path: &Path) -> Result<bool, SnapshotFileError> {
+pub fn is_snapshot(path: &Path) -> Result<bool, SnapshotFileError> {
     let fail = |source| SnapshotFileError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(fail)?;
     if !file.metadata().map_err(fail)?.is_file() {

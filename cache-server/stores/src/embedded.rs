@@ -151,7 +151,7 @@ impl EmbeddedStorage {
 
     /// Lists all objects of one type as entries of its schema, and streams every change after them. The first listing
     /// after a start is that of the oldest position of the recovered history, if there is one.
-    pub(crate) async fn list_and_watch(&self, ty: &ResourceType) -> Result<ListAndWatch, SourceError> {
+    pub async fn list_and_watch(&self, ty: &ResourceType) -> Result<ListAndWatch, SourceError> {
         let OpenedType { revision, objects, history, subscribed } = self.open(ty).await?;
         let changes = stream::unfold(subscribed, |mut subscribed| async {
             let change = subscribed.receiver.recv().await?;

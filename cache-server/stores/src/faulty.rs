@@ -23,16 +23,20 @@ use crate::registry::ResourceType;
 
 /// A verb of [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub enum Verb {
+    /// [`Store::list`].
     List,
+    /// [`Source::follow`].
     Follow,
+    /// [`Store::write`].
     Write,
+    /// [`Source::current`].
     Current,
 }
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It succeeds.
     None,
     /// It fails without an effect.
@@ -44,27 +48,27 @@ pub(crate) enum Fault {
 type Rule = Box<dyn Fn(usize, Verb, &str) -> Fault + Send>;
 
 /// The embedded store behind a rule.
-pub(crate) type Faulty = Hooked<FaultRule>;
+pub type Faulty = Hooked<FaultRule>;
 
 /// Decides about each call.
-pub(crate) struct FaultRule {
+pub struct FaultRule {
     calls: AtomicUsize,
     rule: Mutex<Rule>,
 }
 
 impl Faulty {
     /// Creates a store whose calls go through `rule`: their number from zero on, the verb, and the type's id.
-    pub(crate) fn new(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> Arc<Self> {
+    pub fn new(rule: impl Fn(usize, Verb, &str) -> Fault + Send + 'static) -> Arc<Self> {
         Arc::new(Self::by(FaultRule { calls: AtomicUsize::new(0), rule: Mutex::new(Box::new(rule)) }))
     }
 
     /// Disables all faults from now on.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         *self.hook.rule.lock() = Box::new(|_, _, _| Fault::None);
     }
 
     /// Returns the number of calls so far.
-    pub(crate) fn calls(&self) -> usize {
+    pub fn calls(&self) -> usize {
         self.hook.calls.load(Ordering::Relaxed)
     }
 }
@@ -133,10 +137,10 @@ impl StoreHook for FaultRule {
 
 /// The embedded store, whose streams begin with the empty state and replay every change since, as those of a new process
 /// over etcd may. Changes of one type wait for the test.
-pub(crate) type ReplayedStore = Hooked<ReplayedChanges>;
+pub type ReplayedStore = Hooked<ReplayedChanges>;
 
 /// The changes since the empty state.
-pub(crate) struct ReplayedChanges {
+pub struct ReplayedChanges {
     /// Id of the type whose changes wait.
     held: &'static str,
     /// Changes that may be sent.
@@ -147,19 +151,19 @@ pub(crate) struct ReplayedChanges {
 
 impl ReplayedStore {
     /// Creates a store that can hold up changes of the type with this id.
-    pub(crate) fn new(held: &'static str) -> Arc<Self> {
+    pub fn new(held: &'static str) -> Arc<Self> {
         let store = Self::by(ReplayedChanges { held, permits: Arc::new(Semaphore::new(0)), changes: Mutex::default() });
         store.flow();
         Arc::new(store)
     }
 
     /// Lets all changes pass.
-    pub(crate) fn flow(&self) {
+    pub fn flow(&self) {
         self.hook.permits.add_permits(CHANGES_MAX);
     }
 
     /// Holds up all later changes but the next ones.
-    pub(crate) fn hold_after(&self, changes: usize) {
+    pub fn hold_after(&self, changes: usize) {
         self.hook.permits.forget_permits(Semaphore::MAX_PERMITS);
         self.hook.permits.add_permits(changes);
     }
@@ -226,7 +230,7 @@ const CHANGES_MAX: usize = 1 << 20;
 
 /// A fault of a [`Source`].
 #[derive(Clone, Debug)]
-pub(crate) enum SourceFault {
+pub enum SourceFault {
     /// A call fails. A stream reports the error before its next update, and continues.
     Error(SourceError),
     /// A stream ends before its next update. A question gets no answer in time.
@@ -234,7 +238,7 @@ pub(crate) enum SourceFault {
 }
 
 /// Any source, with one fault.
-pub(crate) struct FaultySource {
+pub struct FaultySource {
     inner: Arc<dyn Source>,
     plan: Arc<FaultPlan>,
 }
@@ -256,18 +260,18 @@ impl FaultPlan {
 
 impl FaultySource {
     /// Puts `fault` at step `at` of `inner`, counted from zero on.
-    pub(crate) fn new(inner: Arc<dyn Source>, at: usize, fault: Option<SourceFault>) -> Arc<Self> {
+    pub fn new(inner: Arc<dyn Source>, at: usize, fault: Option<SourceFault>) -> Arc<Self> {
         let plan = FaultPlan { steps: AtomicUsize::new(0), at, fault: Mutex::new(fault) };
         Arc::new(Self { inner, plan: Arc::new(plan) })
     }
 
     /// Returns the number of steps so far.
-    pub(crate) fn steps(&self) -> usize {
+    pub fn steps(&self) -> usize {
         self.plan.steps.load(Ordering::Relaxed)
     }
 
     /// Removes the fault, if it has not happened yet.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         *self.plan.fault.lock() = None;
     }
 

@@ -11,7 +11,7 @@ use crate::storage::{SourceError, Store};
 
 /// The form of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ExportFormat {
+pub enum ExportFormat {
     /// One JSON document for each object, for `serve --load` and `kubectl apply`.
     Manifests,
     /// The objects exactly as they are stored, for `storage import`.
@@ -20,9 +20,11 @@ pub(crate) enum ExportFormat {
 
 /// Reason why objects cannot be exported: one line.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExportError {
+pub enum ExportError {
+    /// The store cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The output cannot be written.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
@@ -35,7 +37,7 @@ const DROPPED: [&str; 4] = ["resourceVersion", "managedFields", "deletionTimesta
 ///
 /// # Errors
 /// [`ExportError`]; the output is incomplete.
-pub(crate) async fn write_all(
+pub async fn write_all(
     store: &dyn Store,
     format: ExportFormat,
     out: &mut (dyn Write + Send),

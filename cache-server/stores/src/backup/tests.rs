@@ -9,13 +9,11 @@ use watch_cache::Draft;
 
 use super::*;
 use crate::{
+    backup::stored_types::StoredTypes,
+    embedded::EmbeddedStorage,
+    faulty::{Fault, Faulty, Verb},
     registry::ResourceType,
-    storage::{
-        Expect, Store, Txn,
-        backup::stored_types::StoredTypes,
-        embedded::EmbeddedStorage,
-        faulty::{Fault, Faulty, Verb},
-    },
+    storage::{Expect, Store, Txn},
 };
 
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";

@@ -12,7 +12,7 @@ mod journal;
 mod ledger;
 mod record;
 mod recovery;
-pub(crate) mod upkeep;
+pub mod upkeep;
 mod writer;
 
 use std::{
@@ -102,7 +102,7 @@ impl DurableStorage {
     ///
     /// # Errors
     /// [`DataFolderError`].
-    pub(crate) fn read(folder: &Path) -> Result<Self, DataFolderError> {
+    pub fn read(folder: &Path) -> Result<Self, DataFolderError> {
         let (file, disk) = upkeep::existing(folder)?;
         let content = opened(|| Journal::read(&disk)).map_err(|error| error.at(file.path()))?;
         Ok(Self::of(content, disk))
@@ -147,12 +147,12 @@ impl DurableStorage {
     }
 
     /// Returns the number of stored versions that could not be read so far; they stay in the file.
-    pub(crate) fn unreadable(&self) -> usize {
+    pub fn unreadable(&self) -> usize {
         self.unreadable.load(Ordering::Relaxed)
     }
 
     /// Returns the ids of the types that had objects at the start whose deletion was begun.
-    pub(crate) fn terminating(&self) -> &[String] {
+    pub fn terminating(&self) -> &[String] {
         &self.terminating
     }
 

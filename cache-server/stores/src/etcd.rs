@@ -33,7 +33,7 @@ use tokio::task::AbortHandle;
 use watch_cache::{Draft, Entry, Reader};
 
 pub use self::connect::EtcdConfigError;
-pub(crate) use self::owner::EtcdAccess;
+pub use self::owner::EtcdAccess;
 use self::{
     client::EtcdClient,
     failure::EtcdFailure,
@@ -103,7 +103,7 @@ impl EtcdStorage {
     }
 
     /// Returns the rights of this server over the objects.
-    pub(crate) const fn access(&self) -> EtcdAccess {
+    pub const fn access(&self) -> EtcdAccess {
         self.access
     }
 

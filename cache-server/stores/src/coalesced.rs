@@ -180,8 +180,8 @@ mod tests {
 
     use super::*;
     use crate::{
+        faulty::{Fault, Faulty, Verb},
         registry::Registry,
-        storage::faulty::{Fault, Faulty, Verb},
     };
 
     /// Answers with the number of the question, once the test adds a permit.

@@ -11,7 +11,7 @@ use super::{
 use crate::registry::ResourceType;
 
 /// Calls of a store that a test replaces. The others are those of the embedded store.
-pub(crate) trait StoreHook: Send + Sync + 'static {
+pub trait StoreHook: Send + Sync + 'static {
     /// Replaces [`Source::follow`].
     fn follow<'a>(
         &'a self,
@@ -54,15 +54,15 @@ pub(crate) trait StoreHook: Send + Sync + 'static {
 
 /// The embedded store behind a hook. Like a store of several processes, it knows neither its history nor its newest
 /// position.
-pub(crate) struct Hooked<H> {
+pub struct Hooked<H> {
     /// The store itself, for access without the hook.
-    pub(crate) inner: EmbeddedStorage,
+    pub inner: EmbeddedStorage,
     pub(super) hook: H,
 }
 
 impl<H> Hooked<H> {
     /// An empty store at revision 100.
-    pub(crate) fn by(hook: H) -> Self {
+    pub fn by(hook: H) -> Self {
         Self { inner: EmbeddedStorage::new(Some(100)), hook }
     }
 }

@@ -1,0 +1,29 @@
+//! The storages of `cache-server`: in memory, in a file, in etcd.
+//!
+//! Internal to `cache-server`: no stable API. Programs use the names that `cache_server::storage` exports.
+//!
+//! INVARIANT: knows no HTTP and no request. `tests/tidy/main.rs` has the order of its modules.
+
+pub mod backup;
+pub mod coalesced;
+#[cfg(feature = "durable")]
+pub mod durable;
+pub mod embedded;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+#[cfg(any(test, feature = "testing"))]
+pub mod faulty;
+#[cfg(any(test, feature = "testing"))]
+pub mod hooked;
+
+#[cfg(test)]
+use cache_server_caches::cacher;
+#[cfg(feature = "etcd")]
+use cache_server_caches::config;
+use cache_server_caches::{
+    limits, registry,
+    storage::{self, *},
+};
+
+#[cfg(test)]
+mod tests;
