@@ -434,11 +434,10 @@ where
     // In kube-apiserver, the router of built-in types checks the header first, with an error of its own.
     let format = format.map_err(|refusal| if target.ty.custom.is_some() { negotiate::refusal() } else { refusal })?;
     if *head.method != Method::GET {
-        // Boxed, so that the future of every read has no room for a write.
-        return Box::pin(write::answer(&local(app)?.of(head.caller, head.audit), head, target, &format, body)).await;
+        return write::answer(&local(app)?.of(head.caller, head.audit), head, target, &format, body).await;
     }
     if target.subresource.as_deref() == Some(write::SCALE) {
-        return Box::pin(write::read_scale(&local(app)?, head, target, &format)).await;
+        return write::read_scale(&local(app)?, head, target, &format).await;
     }
     if let Some(name) = name.filter(|_| !target.watched) {
         return get::get(app, target, name, &head.query, &format).await;
