@@ -13,11 +13,14 @@ use super::{
 
 /// File name of the raw numbers.
 const NUMBERS: &str = "numbers.json";
-/// File name of the hand-written notes. Each second-level section is about a case, and shown if that case missed a
-/// target.
-pub(crate) const NOTES: &str = "notes.md";
+/// Hand-written notes. Each second-level section is about a case, and shown if that case missed a target.
+pub(crate) const NOTES: &str = include_str!("../../notes.md");
 /// Runs of at least this many seconds tell how much CPU other programs took.
 const SECONDS_TOLD: f64 = 1.0;
+/// The end of the page.
+const HOW: &str = "## How\n\n\
+    Each case has a server of its own. `--row CASE` runs one again. [numbers.json](numbers.json) has each case's load and all\n\
+    that was found.\n";
 /// Section of the notes that is always shown.
 const GENERAL: &str = "general";
 
@@ -39,11 +42,9 @@ pub(crate) fn write_raw(folder: &Path, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the page into a folder, with the notes found there.
+/// Writes the page into a folder.
 pub(crate) fn write(folder: &Path, report: &Report) -> Result<(), Failure> {
-    let notes = fs::read_to_string(folder.join(NOTES)).unwrap_or_default();
-    fs::write(folder.join("README.md"), page(report, &notes))?;
-    Ok(())
+    Ok(fs::write(folder.join("README.md"), page(report, NOTES))?)
 }
 
 /// Reads the raw numbers and curves of an earlier run.
@@ -61,7 +62,7 @@ pub(crate) fn read(folder: Option<&Path>) -> Result<Report, Failure> {
 
 fn page(report: &Report, notes: &str) -> String {
     let mut page = String::from(
-        "<!-- Written by the command below; what people add stands in notes.md. -->\n\n# The server's numbers\n\n",
+        "<!-- Written by the command below; what people add stands in benches/notes.md. -->\n\n# The server's numbers\n\n",
     );
     let _ = writeln!(page, "```sh\n{}\n```\n", report.command);
     page.push_str(&machine(&report.machine));
@@ -72,7 +73,7 @@ fn page(report: &Report, notes: &str) -> String {
     page.push_str(&table(report, notes));
     page.push_str(&misses(report, notes));
     page.push_str(&curves(report));
-    page.push_str(&commands(report));
+    page.push_str(HOW);
     page
 }
 
@@ -264,16 +265,6 @@ fn small(value: f64) -> String {
     if value.abs() < 0.01 { format!("{value:.2e}") } else { amount(value) }
 }
 
-fn commands(report: &Report) -> String {
-    let mut text = String::from(
-        "## How\n\nEach case has a server of its own. `--row CASE` runs one again. All that was found stands in [numbers.json](numbers.json).\n\n| case | what is done |\n| --- | --- |\n",
-    );
-    for outcome in report.outcomes.iter().filter(|outcome| !outcome.is_stock) {
-        let _ = writeln!(text, "| {} | {} |", outcome.case, outcome.command.replace('|', "\\|"));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,10 +337,9 @@ mod tests {
     fn a_page_is_written_again_from_its_raw_numbers() {
         let folder = tempfile::tempdir().unwrap();
         write_raw(folder.path(), &report(vec![outcome("list", 20.0, false)])).unwrap();
-        fs::write(folder.path().join(NOTES), TEXT).unwrap();
         write(folder.path(), &read(Some(folder.path())).unwrap()).unwrap();
         let page = fs::read_to_string(folder.path().join("README.md")).unwrap();
-        assert!(page.contains("A copy too many."), "{page}");
+        assert!(page.contains("**list**. memory: 20 where") && page.contains(section(NOTES, GENERAL).unwrap()), "{page}");
         assert!(read(None).is_err());
     }
 

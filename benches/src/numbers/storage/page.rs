@@ -20,12 +20,11 @@ pub(super) fn read(folder: &Path) -> Result<StorageReport, Failure> {
     Ok(serde_json::from_str(&fs::read_to_string(folder.join(NUMBERS))?)?)
 }
 
-/// Writes both files into a folder, with the notes found there.
+/// Writes both files into a folder.
 pub(super) fn write(folder: &Path, report: &StorageReport) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join(NUMBERS), serde_json::to_string_pretty(report)? + "\n")?;
-    let notes = fs::read_to_string(folder.join(page::NOTES)).unwrap_or_default();
-    fs::write(folder.join(PAGE), text(report, &notes))?;
+    fs::write(folder.join(PAGE), text(report, page::NOTES))?;
     Ok(())
 }
 
@@ -56,7 +55,7 @@ fn failed(problem: Option<&str>) -> String {
 fn text(report: &StorageReport, notes: &str) -> String {
     let StorageReport { command, machine, versions, .. } = report;
     let mut text = String::from(
-        "<!-- Written by the command below; what people add stands in notes.md. -->\n\n# The storages: the numbers\n\n",
+        "<!-- Written by the command below; what people add stands in benches/notes.md. -->\n\n# The storages: the numbers\n\n",
     );
     let _ = writeln!(text, "```sh\n{command}\n```\n");
     text.push_str(&page::machine(machine));

@@ -15,12 +15,11 @@ pub(super) fn read(folder: &Path) -> Result<UpstreamReport, Failure> {
     Ok(serde_json::from_str(&fs::read_to_string(folder.join(NUMBERS))?)?)
 }
 
-/// Writes both files into a folder, with the notes found there.
+/// Writes both files into a folder.
 pub(super) fn write(folder: &Path, report: &UpstreamReport) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join(NUMBERS), serde_json::to_string_pretty(report)? + "\n")?;
-    let notes = fs::read_to_string(folder.join(page::NOTES)).unwrap_or_default();
-    fs::write(folder.join(PAGE), text(report, &notes))?;
+    fs::write(folder.join(PAGE), text(report, page::NOTES))?;
     Ok(())
 }
 
@@ -41,7 +40,7 @@ pub(super) fn print(result: &CaseResult) {
 fn text(report: &UpstreamReport, notes: &str) -> String {
     let UpstreamReport { command, machine, versions, cases } = report;
     let mut text = String::from(
-        "<!-- Written by the command below; what people add stands in notes.md. -->\n\n# In front of a cluster: the numbers\n\n",
+        "<!-- Written by the command below; what people add stands in benches/notes.md. -->\n\n# In front of a cluster: the numbers\n\n",
     );
     let _ = writeln!(text, "```sh\n{command}\n```\n");
     text.push_str(&page::machine(machine));
@@ -61,13 +60,10 @@ fn text(report: &UpstreamReport, notes: &str) -> String {
         }
     }
     text.push_str(&misses(cases, notes));
-    text.push_str(
-        "\n## How\n\n`--row CASE` measures one again. All numbers are in [upstream.json](upstream.json).\n\n",
+    let _ = writeln!(
+        text,
+        "\n## How\n\n`--row CASE` measures one again. [upstream.json](upstream.json) has each case's method, date and numbers."
     );
-    text.push_str("| case | measured | seconds | method |\n| --- | --- | ---: | --- |\n");
-    for CaseResult { name, method, date, seconds, .. } in cases {
-        let _ = writeln!(text, "| {name} | {date} | {seconds:.0} | {} |", method.replace('|', "\\|"));
-    }
     text
 }
 
