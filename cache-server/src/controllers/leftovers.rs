@@ -1,8 +1,8 @@
 //! Finishes the deletions that another process began: it may have ended between the mark of an object and its removal.
 //! A store of this process alone is finished at the start; one that servers share, again and again.
 //!
-//! INVARIANT: an object is removed only at a current version that has a deletion mark and no finalizers. While its server runs, no such object
-//! stays: the request that wrote the mark, or that removed the last finalizer, removes it.
+//! INVARIANT: an object is removed only at a current version that has a deletion mark and no finalizers. While its
+//! server runs, no such object stays: the request that wrote the mark, or that removed the last finalizer, removes it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -68,7 +68,8 @@ fn is_left(entry: &Entry) -> bool {
     DeletionMark::of(entry).is_some_and(|mark| !mark.is_held)
 }
 
-/// Finishes the deletions of all servers of a store, in the types whose caches are started, until the caches are dropped.
+/// Finishes the deletions of all servers of a store, in the types whose caches are started, until the caches are
+/// dropped.
 pub(crate) async fn keep_finishing(caches: Weak<Caches>, storage: Arc<dyn Store>, registry: Arc<Live>) {
     let mut seen = HashMap::new();
     loop {
@@ -98,8 +99,8 @@ struct MarkedObjects {
 }
 
 impl MarkedObjects {
-    /// Returns the objects that were marked at the last check as well: their servers have not removed them. Cost: a look
-    /// at each object's metadata, if the type has changed since.
+    /// Returns the objects that were marked at the last check as well: their servers have not removed them. Cost: a
+    /// look at each object's metadata, if the type has changed since.
     async fn left(&mut self, snapshot: &CacheSnapshot) -> Vec<Arc<Entry>> {
         if self.uids.is_empty() && snapshot.resource_version == self.checked {
             return Vec::new();
@@ -140,8 +141,8 @@ mod tests {
         storage::{Expect, Store as _, Txn, durable::DurableStorage},
     };
 
-    /// Goal: a process that ended between the mark and the removal of an object leaves nothing half done. Method: objects
-    /// as they are between the two, in the file of a start.
+    /// Goal: a process that ended between the mark and the removal of an object leaves nothing half done. Method:
+    /// objects as they are between the two, in the file of a start.
     #[tokio::test]
     async fn marked_objects_are_removed_at_the_start_unless_finalizers_hold_them() {
         let folder = tempfile::tempdir().expect("a folder");

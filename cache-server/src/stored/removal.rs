@@ -2,8 +2,8 @@
 //!
 //! INVARIANT: a removed object is one whose deletion mark was written, or one that needed none.
 //!
-//! `api_rules::object::deletion` plans a delete, this file carries it out, and `write/delete` answers it. The controller
-//! of namespaces deletes with it too.
+//! `api_rules::object::deletion` plans a delete, this file carries it out, and `write/delete` answers it. The
+//! controller of namespaces deletes with it too.
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Delete), `registry/rest/delete.go`.
 
@@ -147,7 +147,8 @@ pub(crate) async fn delete_listed(
 /// Refuses the deletion of an object that its writer may not delete.
 pub(crate) type AdmitDeletion<'a> = dyn Fn(&Object) -> Result<(), Status> + Sync + 'a;
 
-/// Deletes one object, if `admit` allows it. Not cancel safe between the mark and the removal: an object that is marked and never removed stays.
+/// Deletes one object, if `admit` allows it. Not cancel safe between the mark and the removal: an object that is marked
+/// and never removed stays.
 ///
 /// # Errors
 /// [`DeleteError`].
@@ -294,8 +295,8 @@ mod tests {
         }
     }
 
-    /// Goal: an object that could not be removed does not count as removed, or its namespace would go before it. Method: a
-    /// delete that loses every attempt.
+    /// Goal: an object that could not be removed does not count as removed, or its namespace would go before it.
+    /// Method: a delete that loses every attempt.
     #[tokio::test]
     async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
         let storage: Arc<dyn Store> = Arc::new(Hooked::by(LostWrites));

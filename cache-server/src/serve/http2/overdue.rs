@@ -1,6 +1,6 @@
 //! Resets HTTP/2 streams whose client does not read: watches once they are past their term, other responses after
-//! [`HTTP2_STREAM_STUCK`]. Ends the connection of a client that does not read, if the caller already has its part of the
-//! unread bytes of all connections ([`HTTP2_UNREAD_BYTES_MAX`](crate::limits::HTTP2_UNREAD_BYTES_MAX)).
+//! [`HTTP2_STREAM_STUCK`]. Ends the connection of a client that does not read, if the caller already has its part of
+//! the unread bytes of all connections ([`HTTP2_UNREAD_BYTES_MAX`](crate::limits::HTTP2_UNREAD_BYTES_MAX)).
 //!
 //! hyper polls a body only after the previous frame was accepted, so a body cannot end itself
 //! while its stream's window is closed.
@@ -37,7 +37,8 @@ struct StreamClock {
     term: OnceCell<WatchTerm>,
     /// Owner of the response; unset before it, and for requests that are not answered by `http`.
     owner: OnceCell<StreamOwner>,
-    /// Time since which the client has not accepted the next bytes, and their number; `None` while it waits for the server.
+    /// Time since which the client has not accepted the next bytes, and their number; `None` while it waits for the
+    /// server.
     given: Cell<Option<(Instant, usize)>>,
     /// These bytes in the owner's part, once the client did not accept them at once.
     unread: RefCell<Option<UnreadBytes>>,
@@ -50,8 +51,8 @@ struct StreamClock {
 }
 
 impl StreamClock {
-    /// Takes the waiting bytes from the owner's part. Returns when they have waited for too long, and what ends then; `None`
-    /// if none wait, or if the term of a watch decides.
+    /// Takes the waiting bytes from the owner's part. Returns when they have waited for too long, and what ends then;
+    /// `None` if none wait, or if the term of a watch decides.
     fn limit(&self) -> Option<(Instant, StreamCut)> {
         let (since, bytes) = self.given.get()?;
         let mut unread = self.unread.borrow_mut();
@@ -124,7 +125,8 @@ pub(super) fn is_short() -> bool {
 /// Why a stream ended before its response was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamCut {
-    /// The stream alone: its watch is over, its client has not read for [`HTTP2_STREAM_STUCK`], or its caller was refused.
+    /// The stream alone: its watch is over, its client has not read for [`HTTP2_STREAM_STUCK`], or its caller was
+    /// refused.
     Stream,
     /// Its connection: the caller has no part left.
     Connection,
@@ -153,8 +155,8 @@ async fn over() {
     term.await.over().await;
 }
 
-/// Resolves once the client has left the next bytes unread for too long. A timer exists only for clients that do not read at
-/// once.
+/// Resolves once the client has left the next bytes unread for too long. A timer exists only for clients that do not
+/// read at once.
 async fn unread() -> StreamCut {
     let mut timer = None;
     poll_fn(|cx| poll_unread(&mut timer, cx)).await
