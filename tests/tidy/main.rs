@@ -1,5 +1,5 @@
 //! Checks the rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`: arrows between crates, pure cores, one unsafe block,
-//! short files, and the words of comments and pages.
+//! short files, and the words and lines of comments and pages.
 
 mod api;
 mod cargo;
@@ -633,6 +633,43 @@ fn decisions_have_the_numbers_of_their_files() {
         assert!(is_next && text.starts_with(&format!("# {number}. ")), "{name} follows decision {last}");
         last = number;
     }
+}
+
+/// Columns of a page's line. Rows of tables, blocks of code, and words that cannot be broken may be longer.
+const PAGE_COLUMNS_MAX: usize = 120;
+
+/// Words in a cell of a table.
+const CELL_WORDS_MAX: usize = 30;
+
+/// Pages whose long lines a program of `benches` writes.
+const WRITTEN_PAGES: &[&str] = &["docs/benchmarks/README.md", "docs/benchmarks/upstream.md"];
+
+/// Goal: pages are read in an editor, and rows at a glance. Method: the lines and cells of every page.
+#[test]
+fn pages_have_short_lines_and_cells() {
+    let (mut pages, mut wrong) = (Vec::new(), Vec::new());
+    files(&root(), "md", &mut pages);
+    assert!(pages.len() > 60, "{} pages were found", pages.len());
+    for page in pages.iter().filter(|page| !WRITTEN_PAGES.iter().any(|written| page.ends_with(written))) {
+        let text = fs::read_to_string(page).expect("a readable file");
+        let mut is_code = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            is_code ^= line.trim_start().starts_with("```");
+            if !is_code && is_long(line) {
+                wrong.push(format!("{}:{number}: {line}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} lines are too long:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Returns true for a row with a long cell, and for another line that could be broken within the columns.
+fn is_long(line: &str) -> bool {
+    if line.starts_with('|') {
+        return line.split('|').any(|cell| CELL_WORDS_MAX < cell.split_whitespace().count());
+    }
+    let may_be_broken = !line.starts_with("![") && line.trim_start_matches(['#', '-', ' ']).contains(' ');
+    may_be_broken && PAGE_COLUMNS_MAX < line.chars().count()
 }
 
 /// Goal: unsafe code stays in one place. Method: count the keyword where it opens a block, in every source.
