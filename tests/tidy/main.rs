@@ -6,6 +6,7 @@ mod cargo;
 mod features;
 mod generated;
 mod limits;
+mod pages;
 mod published;
 mod workspaces;
 
@@ -635,43 +636,6 @@ fn decisions_have_the_numbers_of_their_files() {
     }
 }
 
-/// Columns of a page's line. Rows of tables, blocks of code, and words that cannot be broken may be longer.
-const PAGE_COLUMNS_MAX: usize = 120;
-
-/// Words in a cell of a table.
-const CELL_WORDS_MAX: usize = 30;
-
-/// Pages whose long lines a program of `benches` writes.
-const WRITTEN_PAGES: &[&str] = &["docs/benchmarks/README.md", "docs/benchmarks/upstream.md"];
-
-/// Goal: pages are read in an editor, and rows at a glance. Method: the lines and cells of every page.
-#[test]
-fn pages_have_short_lines_and_cells() {
-    let (mut pages, mut wrong) = (Vec::new(), Vec::new());
-    files(&root(), "md", &mut pages);
-    assert!(pages.len() > 60, "{} pages were found", pages.len());
-    for page in pages.iter().filter(|page| !WRITTEN_PAGES.iter().any(|written| page.ends_with(written))) {
-        let text = fs::read_to_string(page).expect("a readable file");
-        let mut is_code = false;
-        for (number, line) in (1..).zip(text.lines()) {
-            is_code ^= line.trim_start().starts_with("```");
-            if !is_code && is_long(line) {
-                wrong.push(format!("{}:{number}: {line}", page.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{} lines are too long:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-/// Returns true for a row with a long cell, and for another line that could be broken within the columns.
-fn is_long(line: &str) -> bool {
-    if line.starts_with('|') {
-        return line.split('|').any(|cell| CELL_WORDS_MAX < cell.split_whitespace().count());
-    }
-    let may_be_broken = !line.starts_with("![") && line.trim_start_matches(['#', '-', ' ']).contains(' ');
-    may_be_broken && PAGE_COLUMNS_MAX < line.chars().count()
-}
-
 /// Goal: unsafe code stays in one place. Method: count the keyword where it opens a block, in every source.
 #[test]
 fn one_unsafe_block() {
@@ -687,25 +651,4 @@ fn one_unsafe_block() {
         })
         .collect();
     assert!(holding.len() == 1 && holding[0].ends_with("cache-server/src/allocator.rs"), "{holding:?}");
-}
-
-/// The gate runs the README's second command. The nightly run reads both from the README's first block of shell.
-#[test]
-fn the_readmes_commands_are_run() {
-    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let readme = read("README.md");
-    let block = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of shell");
-    let commands: Vec<&str> = block.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
-    assert_eq!(commands, ["cargo run --release --example memory-compare", "cargo test --workspace"]);
-    assert!(read(".ci/run").lines().any(|line| line.starts_with(commands[1])), "the gate runs {}", commands[1]);
-    let program =
-        readme.split("```rust,ignore\n").nth(1).and_then(|rest| rest.split("\n```").next()).expect("a program");
-    let compiled = read("tests/src/lib.rs");
-    for line in program.lines() {
-        assert!(compiled.contains(&format!("/// {line}\n")), "tests/src/lib.rs compiles: {line}");
-    }
-    let nightly = read(".ci/nightly");
-    for part in ["README.md |", "part_fresh()", "part_fresh_busy()", "parts=(fresh fresh_busy "] {
-        assert!(nightly.contains(part), "the nightly run has {part}");
-    }
 }

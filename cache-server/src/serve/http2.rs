@@ -134,7 +134,7 @@ impl Service<Request<Incoming>> for Pages {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let outbox = self.outbox.clone();
         if self.unread.is_crowded() {
-            tracing::debug!("request refused reason=\"many unread responses\"");
+            tracing::debug!(reason = "many unread responses", "request refused");
             let (response, owner) = (handler::no_room(request.method()), self.refused.clone());
             self.handler.app.metrics.request("OTHER", "", response.status().as_u16());
             return Box::pin(async move {
