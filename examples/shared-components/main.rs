@@ -17,11 +17,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cluster = Cluster::try_default().await?; // from the kubeconfig, or as a pod of the cluster
 
     // Each component declares what it needs. The first declaration starts a watch, and an equal one uses its copy.
-    let capacity = cluster.shared::<Pod>().start()?;
-    let audit = cluster.shared::<Pod>().start()?;
+    let capacity = cluster.informer::<Pod>().start_shared()?;
+    let audit = cluster.informer::<Pod>().start_shared()?;
     cluster.ready_all(PATIENCE).await?;
     // A narrower one is filtered out of the copy, in this process.
-    let agent = cluster.shared::<Pod>().fields("spec.nodeName=node-1").start()?;
+    let agent = cluster.informer::<Pod>().fields("spec.nodeName=node-1").start_shared()?;
     agent.ready(PATIENCE).await?;
     println!("{}\n{}", capacity.explain(), agent.explain());
 

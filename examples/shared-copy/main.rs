@@ -36,11 +36,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cluster = Cluster::new(counted(&url, &requests)?);
 
     // Each component declares what it needs, and knows nothing of the others.
-    let audit = cluster.shared::<Pod>().start()?;
-    let inventory = cluster.shared_for::<DynamicObject>(&ApiResource::erase::<Pod>(&())).start()?;
+    let audit = cluster.informer::<Pod>().start_shared()?;
+    let inventory = cluster.informer_for::<DynamicObject>(&ApiResource::erase::<Pod>(&())).start_shared()?;
     cluster.ready_all(PATIENCE).await?;
     // A ready copy also answers narrower declarations.
-    let agent = cluster.shared::<Pod>().fields("spec.nodeName=node-1").start()?;
+    let agent = cluster.informer::<Pod>().fields("spec.nodeName=node-1").start_shared()?;
     agent.ready(PATIENCE).await?;
 
     println!("audit:     {}", shared(&audit));

@@ -24,7 +24,7 @@ use crate::{
 pub const RELISTS_AT_ONCE: usize = 2;
 
 /// A Kubernetes cluster, from which informers are started. Cheap to clone; clones share the relist budget, the verdicts
-/// on streams and the copies of [`shared`](Self::shared).
+/// on streams and the copies of [`start_shared`](crate::InformerBuilder::start_shared).
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<ClusterState>,
@@ -54,8 +54,9 @@ pub(crate) struct ClusterIdentity {
 impl Cluster {
     /// Creates a cluster whose informers read through `client`, with its authentication, TLS and proxy.
     ///
-    /// kube's client retries some failures by itself; the requests of informers are built so that it does not. Clients of
-    /// kube's own making speak HTTP/1.1 and open a connection for each watch; [`client_from`] makes one that does better.
+    /// kube's client retries some failures by itself; the requests of informers are built so that it does not. Clients
+    /// of kube's own making speak HTTP/1.1 and open a connection for each watch; [`client_from`] makes one that does
+    /// better.
     #[must_use]
     pub fn new(client: kube::Client) -> Self {
         Self::builder(client).build()
@@ -77,10 +78,10 @@ impl Cluster {
         ClusterBuilder::new(client)
     }
 
-    /// Waits until every informer of this cluster that runs now is ready, [shared](Self::shared) ones included. Like
-    /// [`Informer::ready`](crate::Informer::ready), once for a whole program: start all, then wait. Does not wait for
-    /// informers that have ended or start later, nor for raw streams. For some of the informers, see
-    /// [`ready_all`](crate::ready_all).
+    /// Waits until every informer of this cluster that runs now is ready,
+    /// [shared](crate::InformerBuilder::start_shared) ones included. Like [`Informer::ready`](crate::Informer::ready),
+    /// once for a whole program: start all, then wait. Does not wait for informers that have ended or start later, nor
+    /// for raw streams. For some of the informers, see [`ready_all`](crate::ready_all).
     ///
     /// Cancel safe. Cost: one wake-up of the caller for each informer.
     ///

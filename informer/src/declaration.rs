@@ -201,9 +201,9 @@ impl fmt::Debug for Declaration {
     }
 }
 
-/// Defines the setters that all builders share ([`InformerBuilder`](crate::InformerBuilder),
-/// [`SharedBuilder`](crate::SharedBuilder), [`raw::Builder`](crate::raw::Builder)), in their `impl` blocks: methods of a
-/// trait would have to be imported. The arguments are the docs of `drop_path` and `config`, which differ.
+/// Defines the setters of both builders ([`InformerBuilder`](crate::InformerBuilder),
+/// [`raw::Builder`](crate::raw::Builder)), in their `impl` blocks: methods of a trait would have to be imported. The
+/// arguments are the docs of `drop_path` and `config`, which differ.
 macro_rules! declaration_setters {
     (drop_path: $drop_path:literal, config: $config:literal $(,)?) => {
         /// Sets the scope of a type known at run time, as discovery reports it
@@ -263,23 +263,13 @@ macro_rules! declaration_setters {
             change(&mut self.declared.config);
             self
         }
-    };
-}
 
-/// Defines the setter of a single namespace.
-macro_rules! namespace_setter {
-    () => {
         /// Reads only the objects of one namespace. Default: all namespaces.
         pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
             self.declared.namespaces([namespace.into()]);
             self
         }
-    };
-}
 
-/// Defines the setter of builders whose delays can be replaced.
-macro_rules! delays_setter {
-    () => {
         /// Sets the delays after failures; see [`delays`](crate::delays). For other bounds of the default delays, set
         /// [`Config::backoff`](crate::Config::backoff).
         pub fn delays(mut self, delays: impl $crate::delays::Delays + 'static) -> Self {
@@ -289,64 +279,7 @@ macro_rules! delays_setter {
     };
 }
 
-/// Defines the setter of several namespaces. The argument is the part of its docs on requests.
-macro_rules! namespaces_setter {
-    ($requests:literal) => {
-        /// Reads only the objects of these namespaces, as one informer: one store, ready once all of them are. Replaces
-        /// namespaces set before.
-        ///
-        #[doc = $requests]
-        ///
-        /// Memory: the objects once, and about 60 bytes for each in the maps of its namespace and of the whole.
-        ///
-        /// The version of a snapshot is the lowest of the namespaces' versions: it contains every change up to this
-        /// version and, of some namespaces, later ones. A quiet namespace moves on with bookmarks only, about once a
-        /// minute; [`Informer::wait_for`](crate::Informer::wait_for) takes as long.
-        pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
-            self.declared.namespaces(namespaces.into_iter().map(Into::into));
-            self
-        }
-    };
-}
-
-/// Defines the setters of builders whose objects are stored.
-macro_rules! storage_setters {
-    () => {
-        /// Keeps `metadata.managedFields`, which are cut by default.
-        pub fn keep_managed_fields(mut self) -> Self {
-            self.declared.config.drop_paths.retain(|path| path != $crate::config::MANAGED_FIELDS);
-            self
-        }
-
-        /// Sets the largest object accepted, in bytes; see
-        /// [`Config::object_bytes_max`](crate::Config::object_bytes_max).
-        pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
-            self.declared.config.object_bytes_max = bytes;
-            self
-        }
-
-        /// Delays the first request by a random part of `most`; see [`Config::spread`](crate::Config::spread).
-        pub const fn spread(mut self, most: Duration) -> Self {
-            self.declared.config.spread = most;
-            self
-        }
-
-        /// Saves the state to a directory, so that restarts resume; see
-        /// [`Config::checkpoint`](crate::Config::checkpoint).
-        pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
-            self.declared.config.checkpoint = Some(directory.into());
-            self
-        }
-
-        /// Allows Secrets to be written to the [`checkpoint`](Self::checkpoint), in plain text.
-        pub const fn checkpoint_secrets(mut self) -> Self {
-            self.declared.config.checkpoint_secrets = true;
-            self
-        }
-    };
-}
-
-pub(crate) use {declaration_setters, delays_setter, namespace_setter, namespaces_setter, storage_setters};
+pub(crate) use declaration_setters;
 
 /// Returns true for an RFC 1123 label, as every namespace name is. Keeps other path segments out of the request.
 fn is_label(text: &str) -> bool {

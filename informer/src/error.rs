@@ -317,9 +317,10 @@ pub enum ConfigError {
     /// Deleted objects cannot linger in an informer of several namespaces, or in a shared one with indexes.
     #[error("linger cannot be combined with several namespaces or with indexes of a shared copy")]
     LingerDerived,
-    /// A policy of [`Delays`](crate::delays::Delays) serves one watch, and several namespaces have several.
-    #[error("delays cannot be combined with several namespaces")]
-    DelaysMerged,
+    /// A policy of [`Delays`](crate::delays::Delays) serves one watch of one user: several namespaces have several
+    /// watches, and a shared copy several users.
+    #[error("delays cannot be combined with several namespaces or with a shared copy")]
+    DelaysShared,
     /// The path to drop is empty, or objects are identified by it.
     #[error("path {0:?} cannot be dropped: it is empty, or objects are told apart by it")]
     DropPath(String),

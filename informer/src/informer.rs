@@ -7,14 +7,13 @@ mod sharing;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
-use informer_core::{ResourceVersion, resource_version::InvalidResourceVersion};
+use informer_core::{ResourceVersion, resource_version::InvalidResourceVersion, store::StoreConfig};
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
 };
 
-use self::keeping::Keep;
-pub use self::{builder::InformerBuilder, sharing::SharedBuilder};
+pub use self::builder::InformerBuilder;
 use crate::{
     cluster::InformerState,
     decode::DecodedObjects,
@@ -44,8 +43,7 @@ pub struct Informer<K> {
 
 impl<K> Informer<K> {
     /// Starts the task. Must be called inside a tokio runtime.
-    fn start(setup: Setup, keep: Keep<K>) -> Self {
-        let (keeping, decoded) = keep.config();
+    fn start(setup: Setup, keeping: StoreConfig, decoded: Arc<DecodedObjects<K>>) -> Self {
         let (stopper, stop) = oneshot::channel();
         let (sink, source) = StoreSink::new(keeping);
         let (sender, progress) = watch::channel(Progress::new());
@@ -72,8 +70,8 @@ impl<K> Informer<K> {
 
     /// The request in flight, else the last one, as on the wire: `GET /api/v1/pods?watch=true&…`, followed by ` at
     /// fallback 1` if it goes to the first [`fallback`](crate::ClusterBuilder::fallback). Empty while a checkpoint is
-    /// loaded. Of a [shared](crate::SharedBuilder) copy, followed by the number of its users and by the filter, if
-    /// objects are filtered here: `(shared by 2, filtered here: namespace a)`.
+    /// loaded. Of a [shared](crate::InformerBuilder::start_shared) copy, followed by the number of its users and by the
+    /// filter, if objects are filtered here: `(shared by 2, filtered here: namespace a)`.
     #[must_use]
     pub fn explain(&self) -> String {
         self.keep_alive.annotate(self.life().progress().explain())
@@ -104,8 +102,8 @@ impl<K> Informer<K> {
         self.store.wait_until(condition).await
     }
 
-    /// Waits until the store has reached `version`: read your writes. Takes the version of an object just written as kube
-    /// has it, `Option<String>`, and also a text, a number or a [`ResourceVersion`].
+    /// Waits until the store has reached `version`: read your writes. Takes the version of an object just written as
+    /// kube has it, `Option<String>`, and also a text, a number or a [`ResourceVersion`].
     ///
     /// Only versions of the same resource type compare. With selectors, the store reaches the version of a write that
     /// does not match them only with the next bookmark, which may take a minute.
@@ -124,7 +122,8 @@ impl<K> Informer<K> {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Invalid`] if it is no version, [`WaitError::NotReached`] at the deadline or if the informer has ended.
+    /// [`WaitError::Invalid`] if it is no version, [`WaitError::NotReached`] at the deadline or if the informer has
+    /// ended.
     pub async fn wait_for<V>(&self, version: V, deadline: Duration) -> Result<(), WaitError>
     where
         V: TryInto<ResourceVersion>,

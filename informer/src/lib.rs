@@ -1,7 +1,7 @@
 //! A live, local copy of Kubernetes objects in your program, at little cost to the API server.
 //!
-//! INVARIANT: of the libraries here, only this crate and `informer-testing` depend on kube-client. Semver promises begin
-//! at its API.
+//! INVARIANT: of the libraries here, only this crate and `informer-testing` depend on kube-client. Semver promises
+//! begin at its API.
 //!
 //! An [`Informer`] is a reflector, a store and its subscribers. It reads the initial state of one resource type, as a
 //! stream where the server supports that, follows the changes, and after every break resumes from the last version it
@@ -11,7 +11,9 @@
 //! # In four steps
 //!
 //! **1. Declare and start.** A [`Cluster`] holds the connection. `start` refuses an invalid declaration, and sends
-//! exactly the declared request. `ready` waits for the initial state, or returns the reason why it is missing.
+//! exactly the declared request. If several components of the program may read the type, each calls
+//! [`start_shared`](InformerBuilder::start_shared) instead: equal declarations have one watch. `ready` waits for the
+//! initial state, or returns the reason why it is missing.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -101,9 +103,10 @@
 //! # Supported
 //!
 //! - every resource type that can be listed and watched as JSON, known at compile time or at run time;
-//! - one copy for all components of a program ([`Cluster::shared`]), started with its first user, stopped after its last
-//!   one, and filtered for narrower declarations; several namespaces as one informer ([`SharedBuilder::namespaces`]);
-//!   one wait for all informers ([`Cluster::ready_all`]) or for some ([`ready_all`]);
+//! - one copy for all components of a program ([`InformerBuilder::start_shared`]), started with its first user, stopped
+//!   after its last one, and filtered for narrower declarations; several namespaces as one informer
+//!   ([`InformerBuilder::namespaces`]); one wait for all informers ([`Cluster::ready_all`]) or for some
+//!   ([`ready_all`]);
 //! - label and field selectors, one namespace or all, fields cut while objects are received
 //!   ([`InformerBuilder::drop_path`]);
 //! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
@@ -125,8 +128,8 @@
 //! - shutdown with a deadline or by a signal ([`Informer::shutdown`], [`Informer::shutdown_on`]), the reason of an end
 //!   ([`EndReason`]), and one call for liveness probes ([`Informer::is_alive`]);
 //! - one HTTP/2 connection for all watches of a process, with pings, and credentials that are renewed while watches run
-//!   ([`client_from`]); detection of silent dead connections ([`Config::idle_timeout`]); compressed lists for slow links
-//!   (feature `gzip`: `Config::gzip_lists`);
+//!   ([`client_from`]); detection of silent dead connections ([`Config::idle_timeout`]); compressed lists for slow
+//!   links (feature `gzip`: `Config::gzip_lists`);
 //! - a raw stream of changes as bytes, in order, without a store and without a task of its own ([`raw`]);
 //! - a `tracing` root span for each session and a debug event for each request, never with a body; metrics for
 //!   Prometheus (feature `metrics`);
@@ -215,7 +218,7 @@ pub use crate::{
     ended::{EndReason, ShutdownTimeout},
     error::{Cause, ConfigError, Error, NotReady, Ready},
     index::Index,
-    informer::{Informer, InformerBuilder, SharedBuilder, VersionTimeout, WaitError},
+    informer::{Informer, InformerBuilder, VersionTimeout, WaitError},
     object::{Object, ObjectView},
     object_ref::ObjectRef,
     readiness::{InformersNotReady, Readiness, UnreadyInformer, ready_all},

@@ -50,7 +50,7 @@ use tokio::sync::watch;
 use crate::{
     cluster::Cluster,
     config::Config,
-    declaration::{Declaration, DeclaredType, declaration_setters, delays_setter, namespace_setter},
+    declaration::{Declaration, DeclaredType, declaration_setters},
     driver::{Driver, DriverSink},
     error::{ConfigError, Error},
     progress::Progress,
@@ -162,10 +162,6 @@ impl Builder {
         config: "Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`. Settings of \
             the store have no effect here.",
     }
-
-    namespace_setter! {}
-
-    delays_setter! {}
 
     /// Starts with the changes after `version` instead of initial state. The caller vouches that it still holds the
     /// state at `version`, of this server's history and these selectors. If the version has left the history window,

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) use self::{
     copies::{CopyFeed, CopyOrigin, CopyTable, CopyUse, Decoders, SharedCopies, SharedCopy},
     derive::DerivedCopy,
-    question::{CopyQuestion, NamedTransform, StoredForm},
+    question::{CopyQuestion, StoredForm},
 };
 
 /// Default time for which a shared copy runs on after its last user has dropped it.

@@ -195,7 +195,7 @@ impl ProgramWorld {
             return Ok(());
         }
         let is_long_lived = self.is_long_lived;
-        let mut declared = self.cluster.shared::<Pod>().labels(question.labels).fields(question.fields());
+        let mut declared = self.cluster.informer::<Pod>().labels(question.labels).fields(question.fields());
         if !question.namespaces.is_empty() {
             declared = declared.namespaces(question.namespaces.iter().copied());
         }
@@ -209,7 +209,7 @@ impl ProgramWorld {
                 config.watch_timeout_seconds = LONG_LIVED..=LONG_LIVED;
             }
         });
-        let pods = declared.start().map_err(|error| BrokenGuarantee(format!("a valid declaration: {error}")))?;
+        let pods = declared.start_shared().map_err(|error| BrokenGuarantee(format!("a valid declaration: {error}")))?;
         self.started += 1;
         let mut component = Component::new(self.started, question, pods);
         (component.by_node, component.from_wider) = (by_node, from_wider);

@@ -111,7 +111,7 @@ pub(crate) fn informer(client: kube::Client, representation: Representation) -> 
     let cluster = Cluster::new(client);
     let (mut components, mut informers) = (Vec::new(), Vec::new());
     for _ in 0..COMPONENTS {
-        let pods = cluster.shared::<Pod>().store(representation).start()?;
+        let pods = cluster.informer::<Pod>().store(representation).start_shared()?;
         let mut changes = pods.subscribe_all(SHARED_BUFFER);
         let component = Arc::<Component>::default();
         informers.push(pods);

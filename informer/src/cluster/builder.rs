@@ -85,9 +85,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets how long the informers of a type read its initial state in pages after a server refused to stream it, or let
-    /// the stream stall; then they try a stream again. Default 1 hour, plus up to 20 % jitter. A shorter time notices an
-    /// upgraded server sooner, and costs one refused request each time.
+    /// Sets how long the informers of a type read its initial state in pages after a server refused to stream it, or
+    /// let the stream stall; then they try a stream again. Default 1 hour, plus up to 20 % jitter. A shorter time
+    /// notices an upgraded server sooner, and costs one refused request each time.
     ///
     /// # Panics
     /// If the time is zero.
@@ -97,9 +97,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets how long a [shared](Cluster::shared) copy runs on after its last user has dropped it, so that a component
-    /// that restarts finds it running. Default [`SHARED_GRACE`]; zero stops it at once. A longer time keeps its memory and
-    /// its watch for longer.
+    /// Sets how long a [shared](crate::InformerBuilder::start_shared) copy runs on after its last user has dropped it,
+    /// so that a component that restarts finds it running. Default [`SHARED_GRACE`]; zero stops it at once. A longer
+    /// time keeps its memory and its watch for longer.
     pub const fn shared_grace(mut self, time: Duration) -> Self {
         self.shared_grace = time;
         self

@@ -1,29 +1,32 @@
-//! Builder of an informer. `start` returns the first mistake.
+//! Declaration of an informer. `start` and `start_shared` return the first mistake.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::{Resource, core::ApiResource};
 
-use super::{Informer, SharedBuilder, keeping::Keep};
+use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
-    config::Config,
-    declaration::{
-        Declaration, DeclaredType, declaration_setters, delays_setter, namespace_setter, namespaces_setter,
-        storage_setters,
-    },
+    config::{Config, MANAGED_FIELDS},
+    declaration::{Declaration, DeclaredType, declaration_setters},
     error::ConfigError,
 };
 
-/// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start).
+/// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start) or
+/// [`start_shared`](Self::start_shared).
+///
+/// If one component of the program reads these objects, call `start`. If several may, and do not know of each other,
+/// call `start_shared` in each: equal declarations then have one watch and one store.
 #[must_use = "nothing happens before start"]
 pub struct InformerBuilder<K> {
     pub(super) declared: Declaration,
     pub(super) keep: Keep<K>,
+    pub(super) from_wider: bool,
 }
 
 impl Cluster {
-    /// Declares an informer of a type known at compile time. Sends no request before [`start`](InformerBuilder::start).
+    /// Declares an informer of a type known at compile time. Sends no request before [`start`](InformerBuilder::start)
+    /// or [`start_shared`](InformerBuilder::start_shared).
     pub fn informer<K>(&self) -> InformerBuilder<K>
     where
         K: Resource<DynamicType = ()>,
@@ -40,12 +43,9 @@ impl Cluster {
 }
 
 impl<K> InformerBuilder<K> {
-    pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {
-        Self::declared(Declaration::new(cluster, of, Config::default()))
-    }
-
-    pub(crate) fn declared(declared: Declaration) -> Self {
-        Self { declared, keep: Keep::default() }
+    fn new(cluster: Cluster, of: DeclaredType) -> Self {
+        let declared = Declaration::new(cluster, of, Config::default());
+        Self { declared, keep: Keep::default(), from_wider: true }
     }
 
     declaration_setters! {
@@ -53,49 +53,77 @@ impl<K> InformerBuilder<K> {
         config: "Changes any setting: `.config(|config| config.idle_timeout = Duration::from_secs(60))`.",
     }
 
-    namespace_setter! {}
-
-    namespaces_setter! {
-        "Requests: a watch for each namespace; reading all namespaces is one watch, and cheaper for the server than many. \
-        Each namespace has a checkpoint of its own, and [`shutdown`](Informer::shutdown) does not wait for their last \
-        save. [`Cluster::shared`] shares the watches. [`linger`](Self::linger) and [`delays`](Self::delays) are an error \
-        at [`start`](Self::start) then."
+    /// Reads only the objects of these namespaces, as one informer: one store, ready once all of them are. Replaces
+    /// namespaces set before.
+    ///
+    /// Requests: a watch for each namespace; reading all namespaces is one watch, and cheaper for the server than many.
+    /// [`start_shared`](Self::start_shared) shares each of them. Each namespace has a checkpoint of its own, and
+    /// [`shutdown`](Informer::shutdown) does not wait for their last save. [`linger`](Self::linger) and
+    /// [`delays`](Self::delays) are an error at the start then.
+    ///
+    /// Memory: the objects once, and about 60 bytes for each in the maps of its namespace and of the whole.
+    ///
+    /// The version of a snapshot is the lowest of the namespaces' versions: it contains every change up to this
+    /// version and, of some namespaces, later ones. A quiet namespace moves on with bookmarks only, about once a
+    /// minute; [`Informer::wait_for`] takes as long.
+    pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
+        self.declared.namespaces(namespaces.into_iter().map(Into::into));
+        self
     }
 
-    delays_setter! {}
+    /// Keeps `metadata.managedFields`, which are cut by default.
+    pub fn keep_managed_fields(mut self) -> Self {
+        self.declared.config.drop_paths.retain(|path| path != MANAGED_FIELDS);
+        self
+    }
 
-    storage_setters! {}
+    /// Sets the largest object accepted, in bytes; see [`Config::object_bytes_max`].
+    pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
+        self.declared.config.object_bytes_max = bytes;
+        self
+    }
 
-    /// Starts the informer on the current tokio runtime and returns at once.
+    /// Delays the first request by a random part of `most`; see [`Config::spread`].
+    pub const fn spread(mut self, most: Duration) -> Self {
+        self.declared.config.spread = most;
+        self
+    }
+
+    /// Saves the state to a directory, so that restarts resume; see [`Config::checkpoint`].
+    pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.declared.config.checkpoint = Some(directory.into());
+        self
+    }
+
+    /// Allows Secrets to be written to the [`checkpoint`](Self::checkpoint), in plain text.
+    pub const fn checkpoint_secrets(mut self) -> Self {
+        self.declared.config.checkpoint_secrets = true;
+        self
+    }
+
+    /// Starts the informer with a watch and a store of its own, on the current tokio runtime. Returns at once.
     ///
     /// # Errors
     /// The first wrong setting. Failures at the server are not returned here but by [`Informer::ready`].
-    pub fn start(self) -> Result<Informer<K>, ConfigError>
+    pub fn start(mut self) -> Result<Informer<K>, ConfigError>
     where
         K: Send + Sync + 'static,
     {
         if self.declared.namespaces.len() > 1 {
-            return self.start_merged();
+            return self.start_copy(false);
         }
-        Ok(Informer::start(self.declared.into_setup()?, self.keep))
-    }
-
-    /// Starts one informer for each of several namespaces, and merges their copies into one.
-    fn start_merged(mut self) -> Result<Informer<K>, ConfigError>
-    where
-        K: Send + Sync + 'static,
-    {
-        if self.declared.delays.is_some() {
-            return Err(ConfigError::DelaysMerged);
-        }
-        let keep_of_part = self.keep.of_parts();
-        let part = move |declared| Self { declared, keep: keep_of_part() };
-        SharedBuilder::merged(self.declared, self.keep, part).start()
+        let decoded = Arc::clone(&self.keep.decoded);
+        let indexes = std::mem::take(&mut self.keep.indexes);
+        Ok(Informer::start(self.declared.into_setup()?, self.keep.config(&decoded, indexes), decoded))
     }
 }
 
 impl<K> fmt::Debug for InformerBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InformerBuilder").field(&self.declared).finish()
+        f.debug_struct("InformerBuilder")
+            .field("declared", &self.declared)
+            .field("form", &self.keep.form)
+            .field("from_wider", &self.from_wider)
+            .finish_non_exhaustive()
     }
 }

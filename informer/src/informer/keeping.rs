@@ -14,7 +14,6 @@ use informer_core::{
     wire::json,
 };
 use kube::core::PartialObjectMeta;
-use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::InformerBuilder;
@@ -24,23 +23,43 @@ use crate::{
     index::{self, Index},
     object::Object,
     representation::Representation,
+    shared::StoredForm,
 };
 
-/// Storage settings of a builder, and the cache of decoded objects.
-pub(crate) struct Keep<K> {
-    /// Its stored form is set by [`config`](Self::config).
-    pub(crate) keeping: StoreConfig,
-    pub(crate) decoded: Arc<DecodedObjects<K>>,
+/// Storage settings of a builder, and the cache of decoded objects that belongs to its index handles.
+pub(super) struct Keep<K> {
+    pub(super) form: StoredForm,
+    /// Transforms in their order.
+    pub(super) transforms: Vec<Transform>,
+    pub(super) indexes: Vec<IndexFn>,
+    pub(super) decoded: Arc<DecodedObjects<K>>,
     /// Creates the stored form; `None` for JSON.
-    represent: Option<RepresentFn>,
+    represent: Option<RepresentFn<K>>,
 }
 
-/// Creates the stored form of one store. A form learns from the objects of its store.
-type RepresentFn = Arc<dyn Fn() -> Box<dyn Represent> + Send + Sync>;
+/// Creates the stored form of one store, whose objects the cache decodes. A form learns from the objects of its store.
+type RepresentFn<K> = fn(Representation, &Arc<DecodedObjects<K>>) -> Box<dyn Represent>;
+
+/// A change to each object before it is stored.
+#[derive(Clone)]
+pub(super) struct Transform {
+    /// The function's type. `None` if it captures values, so that equal types may be different changes.
+    pub(super) identity: Option<TypeId>,
+    change: ChangeFn,
+}
+
+/// Returns the changed object, or `None` for an object that does not decode.
+type ChangeFn = Arc<dyn Fn(&[u8]) -> Option<TransformedObject> + Send + Sync>;
 
 impl<K> Default for Keep<K> {
     fn default() -> Self {
-        Self { keeping: StoreConfig::default(), decoded: Arc::default(), represent: None }
+        Self {
+            form: StoredForm::default(),
+            transforms: Vec::new(),
+            indexes: Vec::new(),
+            decoded: Arc::default(),
+            represent: None,
+        }
     }
 }
 
@@ -62,21 +81,25 @@ impl<K> InformerBuilder<K> {
     /// labels are taken after the change. An object that does not decode, or does not serialize afterwards, is stored
     /// unchanged, and counted in [`Stats::undecodable`](crate::Stats::undecodable).
     ///
+    /// [`start_shared`](Self::start_shared) compares functions by their type, so declarations that pass one `fn`, or
+    /// one closure without captures, share a copy. With a closure that captures values, or a function pointer, a
+    /// declaration shares nothing: it gets a watch of its own.
+    ///
     /// Cost: each object is decoded and serialized again, tens of microseconds for a pod.
     /// [`drop_path`](Self::drop_path) costs nothing.
-    pub fn transform(mut self, mut change: impl FnMut(&mut K) + Send + 'static) -> Self
+    pub fn transform<F>(mut self, change: F) -> Self
     where
+        F: Fn(&mut K) + Send + Sync + 'static,
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        let decoded = Arc::clone(&self.keep.decoded);
+        let identity = (size_of::<F>() == 0).then(TypeId::of::<F>);
+        let change = Arc::new(move |json: &[u8]| {
+            let mut value = serde_json::from_slice::<K>(json).ok()?;
+            change(&mut value);
+            Some(TransformedObject { json: serde_json::to_vec(&value).ok()?, value: Some(Arc::new(value)) })
+        });
         self.declared.kept_as.transforms += 1;
-        self.keep.keeping.transforms.push(Box::new(move |json| {
-            let changed = serde_json::from_slice::<K>(json).and_then(|mut value| {
-                change(&mut value);
-                Ok(TransformedObject { json: serde_json::to_vec(&value)?, value: Some(Arc::new(value)) })
-            });
-            changed.inspect_err(|_| decoded.count_undecodable()).ok()
-        }));
+        self.keep.transforms.push(Transform { identity, change });
         self
     }
 
@@ -90,14 +113,10 @@ impl<K> InformerBuilder<K> {
     where
         T: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        // The inherited transforms count undecodable objects there.
-        let decoded = DecodedObjects::<T>::counting(self.keep.decoded.undecodable_count());
-        let mut keep = Keep { decoded: Arc::new(decoded), ..Keep::default() };
-        keep.keeping.transforms = self.keep.keeping.transforms;
-        keep.keeping.linger = self.keep.keeping.linger;
+        let mut keep = Keep { form: self.keep.form, transforms: self.keep.transforms, ..Keep::default() };
         keep.represent(Representation::Typed);
         self.declared.kept_as.decoded_to = Some(type_name::<T>());
-        InformerBuilder { declared: self.declared, keep }
+        InformerBuilder { declared: self.declared, keep, from_wider: self.from_wider }
     }
 
     /// Reads only metadata: requests nothing else from the server, and drops the rest if the server sends whole
@@ -105,15 +124,11 @@ impl<K> InformerBuilder<K> {
     ///
     /// Discards transforms, indexes and the stored form declared before.
     pub fn metadata_only(mut self) -> InformerBuilder<PartialObjectMeta<K>> {
-        let mut keep = Keep::default();
-        keep.keeping.linger = self.keep.keeping.linger;
-        keep.keeping.transforms.push(Box::new(|object| {
-            let json = metadata_of(object)?;
-            Some(TransformedObject { json, value: None })
-        }));
+        let form = StoredForm { is_metadata: true, linger: self.keep.form.linger, ..StoredForm::default() };
         self.declared.metadata_only = true;
         self.declared.kept_as = KeptAs { is_metadata: true, ..KeptAs::default() };
-        InformerBuilder { declared: self.declared, keep }
+        let keep = Keep { form, ..Keep::default() };
+        InformerBuilder { declared: self.declared, keep, from_wider: self.from_wider }
     }
 
     /// Indexes objects by one value that `value` returns for each: `|pod| pod.field("spec.nodeName")`. The module
@@ -126,6 +141,11 @@ impl<K> InformerBuilder<K> {
     /// ([`EndReason::Panicked`](crate::EndReason::Panicked)). Values longer than 65,535 bytes are not indexed.
     ///
     /// Memory: for each object the value's bytes and about 64 more. Cost: O(log n) for each change.
+    ///
+    /// Of a [shared](Self::start_shared) copy, each user has its own indexes over the shared objects. `value` then runs
+    /// in a task of this user, so [`ready`](super::Informer::ready) waits for it, and sees the object in its stored
+    /// form; of a `Packed` one it unpacks the fields it reads. Memory: for each object about 30 bytes, and for each
+    /// value its bytes and about 120 more.
     pub fn index<F>(&mut self, value: F) -> Index<K>
     where
         F: Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static,
@@ -157,10 +177,13 @@ impl<K> InformerBuilder<K> {
     /// of a checkpoint that were deleted while the program was down linger from the moment the informer notices their
     /// absence.
     ///
+    /// Combined with several namespaces, or with indexes of a [shared](Self::start_shared) copy, it is an error at the
+    /// start. No wider copy answers a shared declaration with it.
+    ///
     /// [`Snapshot::lingering`]: crate::Snapshot::lingering
     /// [`Snapshot::lingering_by`]: crate::Snapshot::lingering_by
-    pub fn linger(mut self, time: Duration) -> Self {
-        self.keep.keeping.linger = Some(time);
+    pub const fn linger(mut self, time: Duration) -> Self {
+        self.keep.form.linger = Some(time);
         self
     }
 }
@@ -170,51 +193,53 @@ impl<K> Keep<K> {
     where
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        let decoded = Arc::clone(&self.decoded);
-        self.represent = Some(Arc::new(move || -> Box<dyn Represent> {
-            match representation {
-                Representation::Json => Box::new(Json),
-                Representation::Typed => Box::new(DecodedForm::new(Arc::clone(&decoded))),
-                #[cfg(feature = "packed")]
-                Representation::Packed => Box::new(crate::compression::Packer::new()),
-            }
-        }));
+        self.form.representation = representation;
+        self.form.decoded_to = matches!(representation, Representation::Typed).then(TypeId::of::<K>);
+        self.represent = Some(|representation, decoded| match representation {
+            Representation::Json => Box::new(Json),
+            Representation::Typed => Box::new(DecodedForm::new(Arc::clone(decoded))),
+            #[cfg(feature = "packed")]
+            Representation::Packed => Box::new(crate::compression::Packer::new()),
+        });
     }
 
-    /// The settings of one store, and the cache of its decoded objects.
-    pub(super) fn config(mut self) -> (StoreConfig, Arc<DecodedObjects<K>>) {
-        if let Some(represent) = self.represent {
-            self.keeping.represent = represent();
-        }
-        (self.keeping, self.decoded)
-    }
-
-    /// Returns the settings of each of several stores, for any number of them. They share the transforms, and have
-    /// neither indexes nor lingering objects.
-    pub(crate) fn of_parts(&mut self) -> impl Fn() -> Self + Send + Sync + use<K>
+    /// Returns the settings of one store. `decoded` counts its objects that do not decode.
+    pub(super) fn config(&self, decoded: &Arc<DecodedObjects<K>>, indexes: Vec<IndexFn>) -> StoreConfig
     where
-        K: Send + Sync,
+        K: Send + Sync + 'static,
     {
-        let (decoded, represent) = (Arc::clone(&self.decoded), self.represent.clone());
-        let transforms = std::mem::take(&mut self.keeping.transforms).into_iter();
-        let transforms: Vec<_> = transforms.map(|transform| Arc::new(Mutex::new(transform))).collect();
-        move || {
-            let shared = |transform: &Arc<Mutex<TransformFn>>| -> TransformFn {
-                let transform = Arc::clone(transform);
-                Box::new(move |json| (transform.lock())(json))
-            };
-            let keeping = StoreConfig { transforms: transforms.iter().map(shared).collect(), ..StoreConfig::default() };
-            Self { keeping, decoded: Arc::clone(&decoded), represent: represent.clone() }
+        let metadata: Option<TransformFn> = self.form.is_metadata.then_some(Box::new(|object| {
+            let json = metadata_of(object)?;
+            Some(TransformedObject { json, value: None })
+        }));
+        let counted = |transform: &Transform| -> TransformFn {
+            let (change, decoded) = (Arc::clone(&transform.change), Arc::clone(decoded));
+            Box::new(move |json| {
+                let changed = change(json);
+                if changed.is_none() {
+                    decoded.count_undecodable();
+                }
+                changed
+            })
+        };
+        StoreConfig {
+            transforms: metadata.into_iter().chain(self.transforms.iter().map(counted)).collect(),
+            represent: match self.represent {
+                Some(represent) => represent(self.form.representation, decoded),
+                None => Box::new(Json),
+            },
+            indexes,
+            linger: self.form.linger,
         }
     }
 
-    pub(crate) fn index<F>(&mut self, value: F) -> Index<K>
+    fn index<F>(&mut self, value: F) -> Index<K>
     where
         F: Fn(&Object<K>) -> Option<Cow<'_, str>> + Send + 'static,
         K: Send + Sync + 'static,
     {
         if is_uid(&value) {
-            self.decoded.has_uid_index(self.keeping.indexes.len());
+            self.decoded.has_uid_index(self.indexes.len());
         }
         let decoded = Arc::clone(&self.decoded);
         self.indexed(Box::new(move |entry, report| {
@@ -224,7 +249,7 @@ impl<K> Keep<K> {
         }))
     }
 
-    pub(crate) fn index_each<F, V>(&mut self, values: F) -> Index<K>
+    fn index_each<F, V>(&mut self, values: F) -> Index<K>
     where
         F: Fn(&Object<K>) -> V + Send + 'static,
         V: IntoIterator<Item: AsRef<str>>,
@@ -239,8 +264,8 @@ impl<K> Keep<K> {
     }
 
     fn indexed(&mut self, index: IndexFn) -> Index<K> {
-        self.keeping.indexes.push(index);
-        Index::new(self.keeping.indexes.len() - 1, Arc::clone(&self.decoded))
+        self.indexes.push(index);
+        Index::new(self.indexes.len() - 1, Arc::clone(&self.decoded))
     }
 }
 

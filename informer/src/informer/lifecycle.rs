@@ -53,18 +53,19 @@ impl<K> Informer<K> {
         self.life().end_reason()
     }
 
-    /// Returns the readiness of this informer without its type, to wait for several with [`ready_all`](crate::ready_all).
+    /// Returns the readiness of this informer without its type, to wait for several with
+    /// [`ready_all`](crate::ready_all).
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.keep_alive.readiness().clone()
     }
 
-    /// For alerts, and for the readiness of programs that must not act on an old state: true if the informer runs and heard
-    /// from the server within `max_age`, counted from the start until it first does. See [`age`](Self::age) for the signs
-    /// of the server that count.
+    /// For alerts, and for the readiness of programs that must not act on an old state: true if the informer runs and
+    /// heard from the server within `max_age`, counted from the start until it first does. See [`age`](Self::age) for
+    /// the signs of the server that count.
     ///
-    /// Not for liveness probes: an outage of the server that lasts longer makes the result false, and a restart of every
-    /// client would end in as many lists. Those call [`is_running`](Self::is_running).
+    /// Not for liveness probes: an outage of the server that lasts longer makes the result false, and a restart of
+    /// every client would end in as many lists. Those call [`is_running`](Self::is_running).
     ///
     /// Choose `max_age` well above [`Config::idle_timeout`](crate::Config::idle_timeout): five minutes where the server
     /// sends a bookmark each minute, as kube-apiserver does; fifteen where it sends none, because a quiet watch may
@@ -82,9 +83,9 @@ impl<K> Informer<K> {
     /// processed and, with a checkpoint, for one save. Cancel safe: the informer ends even if the future is dropped
     /// after its first poll.
     ///
-    /// Of a [shared](crate::SharedBuilder) copy this ends the use by these handles, at once, for their stores too.
-    /// Subscriptions deliver the state of this moment, and end. The copy runs on for its other users, and snapshots of
-    /// these handles show its current state.
+    /// Of a [shared](crate::InformerBuilder::start_shared) copy this ends the use by these handles, at once, for their
+    /// stores too. Subscriptions deliver the state of this moment, and end. The copy runs on for its other users, and
+    /// snapshots of these handles show its current state.
     ///
     /// # Errors
     /// [`ShutdownTimeout`] if the informer has not ended in time. It still ends later.

@@ -26,16 +26,9 @@ pub(crate) struct CopyQuestion {
     pub(crate) fields: field::Selector,
     pub(crate) drop_paths: BTreeSet<String>,
     pub(crate) object_bytes_max: usize,
-    /// Transforms in their order.
-    pub(crate) transforms: Vec<NamedTransform>,
+    /// The types of the transforms, in their order. Only the question of a copy that is not shared has a `None`.
+    pub(crate) transforms: Vec<Option<TypeId>>,
     pub(crate) form: StoredForm,
-}
-
-/// A transform by its name and the type to which it decodes objects. Equal ones are taken for the same function.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NamedTransform {
-    pub(crate) name: String,
-    pub(crate) of: TypeId,
 }
 
 /// The form in which objects are stored.

@@ -254,11 +254,15 @@ impl ProgramWorld {
     /// Starts a user outside the program, with these labels instead of the question's unless they are empty.
     fn declare(&self, question: &PodQuestion, labels: &str) -> Result<Informer<Pod>, BrokenGuarantee> {
         let labels = if labels.is_empty() { question.labels } else { labels };
-        let declared =
-            self.cluster.shared::<Pod>().labels(labels).fields(question.fields()).from_wider(labels == question.labels);
+        let declared = self
+            .cluster
+            .informer::<Pod>()
+            .labels(labels)
+            .fields(question.fields())
+            .from_wider(labels == question.labels);
         let namespaces = question.namespaces.iter().copied();
         let scoped = if question.namespaces.is_empty() { declared } else { declared.namespaces(namespaces) };
-        scoped.start().map_err(|error| BrokenGuarantee(error.to_string()))
+        scoped.start_shared().map_err(|error| BrokenGuarantee(error.to_string()))
     }
 
     /// A question that an equal or wider copy answers costs no request; others cost one watch for each namespace.

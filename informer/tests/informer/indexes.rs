@@ -154,9 +154,9 @@ async fn an_index_of_another_informer_panics() {
 
     let cluster = informer::Cluster::new(informer::testing::FakeApiServer::new().client());
     let [(first, by_first), (second, by_second)] = [0, 1].map(|_| {
-        let mut declared = cluster.shared::<Pod>();
+        let mut declared = cluster.informer::<Pod>();
         let by_node = declared.index(index::node);
-        (declared.start().unwrap(), by_node)
+        (declared.start_shared().unwrap(), by_node)
     });
     let (first, second) = (first.store().snapshot(), second.store().snapshot());
     assert_eq!((first.by(&by_first, "n").count(), second.by(&by_second, "n").count()), (0, 0));

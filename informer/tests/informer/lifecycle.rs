@@ -148,7 +148,7 @@ async fn a_store_keeps_its_informer_running_unless_it_is_detached() {
     let server = FakeApiServer::new().at(41).put(pod("x"));
     let cluster = Cluster::new(server.client());
     let own = cluster.informer::<Pod>().start().unwrap().store().clone();
-    let shared = cluster.shared::<Pod>().start().unwrap().store().clone();
+    let shared = cluster.informer::<Pod>().start_shared().unwrap().store().clone();
     let has = |name: &'static str| move |pods: &informer::Snapshot<Pod>| pods.get_named("a", name).is_some();
     for store in [&own, &shared] {
         timeout(SOON, store.wait_until(has("x"))).await.unwrap().unwrap();

@@ -20,7 +20,8 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 async fn readers_of_a_use_end_with_its_shutdown() {
     let server = server();
     let cluster = Cluster::new(server.client());
-    let (first, other) = (cluster.shared::<Pod>().start().unwrap(), cluster.shared::<Pod>().start().unwrap());
+    let (first, other) =
+        (cluster.informer::<Pod>().start_shared().unwrap(), cluster.informer::<Pod>().start_shared().unwrap());
     ready(&first).await;
     let (mut latest, mut each, mut others) = (first.subscribe(), first.subscribe_all(8), other.subscribe());
     for events in [&mut latest, &mut others] {
@@ -65,7 +66,8 @@ async fn readers_of_a_use_end_with_its_shutdown() {
 async fn a_slow_subscription_ends_with_the_state_at_the_shutdown() {
     let server = server();
     let cluster = Cluster::new(server.client());
-    let (first, other) = (cluster.shared::<Pod>().start().unwrap(), cluster.shared::<Pod>().start().unwrap());
+    let (first, other) =
+        (cluster.informer::<Pod>().start_shared().unwrap(), cluster.informer::<Pod>().start_shared().unwrap());
     for number in 0..200 {
         server.put(pod("c", &format!("n{number:03}"), "web"));
     }
@@ -110,11 +112,11 @@ async fn a_slow_subscription_ends_with_the_state_at_the_shutdown() {
 async fn a_signal_to_come_is_dropped_with_the_use() {
     let server = server();
     let cluster = Cluster::new(server.client());
-    let kept = cluster.shared::<Pod>().start().unwrap();
+    let kept = cluster.informer::<Pod>().start_shared().unwrap();
     ready(&kept).await;
     let signal = Arc::new(());
     for is_shut_down in [true, false] {
-        let brief = cluster.shared::<Pod>().start().unwrap();
+        let brief = cluster.informer::<Pod>().start_shared().unwrap();
         let held = Arc::clone(&signal);
         brief.shutdown_on(async move {
             pending::<()>().await;
@@ -138,8 +140,8 @@ fn a_copy_that_ended_with_its_runtime_is_replaced() {
     let first = runtime();
     let (cluster, ended) = first.block_on(async {
         let cluster = Cluster::new(server.client());
-        let pods: [Informer<Pod>; 2] =
-            [cluster.shared(), cluster.shared().namespaces(["a", "b"])].map(|declared| declared.start().unwrap());
+        let pods: [Informer<Pod>; 2] = [cluster.informer(), cluster.informer().namespaces(["a", "b"])]
+            .map(|declared| declared.start_shared().unwrap());
         for pods in &pods {
             ready(pods).await;
         }
@@ -148,7 +150,7 @@ fn a_copy_that_ended_with_its_runtime_is_replaced() {
     drop(first);
     assert_eq!(ended.each_ref().map(Informer::end_reason), [Some(EndReason::RuntimeGone); 2]);
     runtime().block_on(async {
-        assert!(cluster.shared::<Pod>().start().unwrap().is_running());
+        assert!(cluster.informer::<Pod>().start_shared().unwrap().is_running());
     });
     drop(ended);
 }

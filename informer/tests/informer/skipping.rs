@@ -139,12 +139,12 @@ async fn a_skipped_object_exists_for_every_reader() {
             _ => ok([Step::Send(list(&[item("a/a", 3), item("a/b", 4)], 9, ""))]),
         });
         let declared = |cluster: &Cluster| {
-            let declared = cluster.shared::<Pod>().initial_list(InitialList::Unpaged).store(form);
+            let declared = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).store(form);
             declared.object_bytes_max(LIMIT)
         };
-        let wide = declared(&cluster).checkpoint(dir.path()).start().unwrap();
+        let wide = declared(&cluster).checkpoint(dir.path()).start_shared().unwrap();
         wide.ready(SOON).await.unwrap();
-        let web = declared(&cluster).labels("app=a").start().unwrap();
+        let web = declared(&cluster).labels("app=a").start_shared().unwrap();
         web.ready(SOON).await.unwrap();
         let (mut wide_events, mut web_events) = (wide.subscribe_all(100), web.subscribe_all(100));
         assert_eq!(next(&mut wide_events, 3).await, ["+a/a@3", "+a/b@4", "=9"]);
@@ -159,7 +159,7 @@ async fn a_skipped_object_exists_for_every_reader() {
         web.shutdown(SOON).await.unwrap();
         drop((wide, web, wide_events, web_events));
         tokio::time::sleep(2 * SHARED_GRACE).await;
-        let again = declared(&cluster).checkpoint(dir.path()).start().unwrap();
+        let again = declared(&cluster).checkpoint(dir.path()).start_shared().unwrap();
         until("the saved state", || contents(&again) == "a/a@10! a/b@30").await;
         assert!(again.store().snapshot().get("a/a").unwrap().decode().is_err(), "{form:?}");
     }

@@ -77,7 +77,7 @@ fn a_copy_without_the_field_answers_no_question_about_it() {
     let typed = |question: &mut CopyQuestion| question.form.decoded_to = Some(TypeId::of::<u8>());
     assert!(with(&typed, "app=web", "") && !with(&typed, "", "spec.nodeName=n"));
     let transformed = |question: &mut CopyQuestion| {
-        question.transforms.push(NamedTransform { name: "cut".into(), of: TypeId::of::<u8>() });
+        question.transforms.push(Some(TypeId::of::<u8>()));
     };
     assert!(with(&transformed, "", "metadata.name=x"));
     assert!(!with(&transformed, "app=web", "") && !with(&transformed, "", "spec.nodeName=n"));

@@ -122,10 +122,10 @@ impl SocketWorld {
             client_from(config).unwrap()
         };
         let cluster = Cluster::builder(client(&relays[0])).fallback(client(&relays[1])).build();
-        let all = cluster.shared::<Pod>().start().unwrap();
+        let all = cluster.informer::<Pod>().start_shared().unwrap();
         until_ready(&all).await;
-        let web = cluster.shared::<Pod>().namespace("a").labels("app=web").start().unwrap();
-        let both = cluster.shared::<Pod>().namespaces(["a", "b"]).from_wider(false).start().unwrap();
+        let web = cluster.informer::<Pod>().namespace("a").labels("app=web").start_shared().unwrap();
+        let both = cluster.informer::<Pod>().namespaces(["a", "b"]).from_wider(false).start_shared().unwrap();
         until_ready(&web).await;
         until_ready(&both).await;
         let events = all.subscribe_all(4_096);
