@@ -17,11 +17,122 @@ pub struct Object<K> {
     decoded: Arc<DecodedObjects<K>>,
 }
 
-/// One version of one object, borrowed from a [`Snapshot`](crate::Snapshot) or an [`Object`]. Copying it is free;
-/// [`to_object`](Self::to_object) keeps the object beyond the snapshot.
+/// One version of one object, borrowed from a [`Snapshot`](crate::Snapshot) or an [`Object`], with the methods of
+/// `Object`. Copying it is free, and the text it returns lives as long as the snapshot. [`to_object`](Self::to_object)
+/// keeps the object beyond that.
 pub struct ObjectView<'a, K> {
     entry: &'a Arc<Entry>,
     decoded: &'a Arc<DecodedObjects<K>>,
+}
+
+/// Defines the methods that [`Object`] and [`ObjectView`] have in common. A trait would have to be imported, and its
+/// methods could not return text that outlives a view, as `snapshot.iter().map(|pod| pod.key())` needs.
+macro_rules! object_methods {
+    ($self:ident, [$($receiver:tt)+], $text:lifetime) => {
+        /// Namespace and name, as an owned value.
+        #[must_use]
+        pub fn to_ref($($receiver)+) -> ObjectRef<K> {
+            ObjectRef::from_key($self.key())
+        }
+
+        /// `namespace/name`, or `name` for cluster-scoped types.
+        #[must_use]
+        pub fn key($($receiver)+) -> &$text str {
+            $self.entry.key()
+        }
+
+        /// The namespace; empty for cluster-scoped types.
+        #[must_use]
+        pub fn namespace($($receiver)+) -> &$text str {
+            $self.entry.namespace()
+        }
+
+        /// The name.
+        #[must_use]
+        pub fn name($($receiver)+) -> &$text str {
+            $self.entry.name()
+        }
+
+        /// The uid; empty if the server sent none.
+        #[must_use]
+        pub fn uid($($receiver)+) -> &$text str {
+            $self.entry.uid()
+        }
+
+        /// The version as the server sent it.
+        #[must_use]
+        pub fn resource_version($($receiver)+) -> &$text str {
+            $self.entry.resource_version()
+        }
+
+        /// True if the object exists and only its names are known: its newest version is larger than
+        /// [`Config::object_bytes_max`](crate::Config::object_bytes_max), nested too deep, or no JSON object. It has
+        /// neither labels nor fields here, and does not decode.
+        #[must_use]
+        pub fn is_skipped($($receiver)+) -> bool {
+            $self.entry.is_skipped()
+        }
+
+        /// All labels, in the order the server sent them. Cost: parses the labels, and copies only text with escapes.
+        #[must_use]
+        pub fn labels($($receiver)+) -> Vec<(Cow<$text, str>, Cow<$text, str>)> {
+            string_map($self.entry.labels()).collect()
+        }
+
+        /// The value of one label.
+        #[must_use]
+        pub fn label($($receiver)+, key: &str) -> Option<Cow<$text, str>> {
+            $self.entry.label(key)
+        }
+
+        /// The scalar at a dotted path, such as `spec.nodeName`: the contents of a string, or the text of a number or
+        /// bool. `None` if the path has no scalar; paths cannot enter arrays. Cost: the cost of [`json`](Self::json),
+        /// plus a scan of the bytes before the value. To find objects by the value, declare an
+        /// [`index`](crate::InformerBuilder::index).
+        #[must_use]
+        pub fn field($($receiver)+, path: &str) -> Option<Cow<$text, str>> {
+            $self.entry.field(path)
+        }
+
+        /// The object as JSON: as received, with kind and apiVersion, without the dropped paths, after transforms. For
+        /// an object stored as [`Typed`](crate::Representation::Typed), only the fields its type knows.
+        ///
+        /// Cost: none where JSON is stored. Otherwise each call unpacks or serializes the object, which takes
+        /// microseconds for a pod: keep the result if you need it again.
+        #[must_use]
+        pub fn json($($receiver)+) -> Cow<$text, [u8]> {
+            $self.entry.json()
+        }
+
+        /// The typed object. Objects stored decoded return it directly; for others the value is decoded on first use
+        /// and shared with all readers that hold it at this version.
+        ///
+        /// Cost: none for objects stored decoded, else tens of microseconds for a pod on first use. The value is
+        /// dropped with its last holder.
+        ///
+        /// # Errors
+        /// [`DecodeError`] names the path at which the object is no `K`.
+        pub fn decode($($receiver)+) -> Result<Arc<K>, DecodeError>
+        where
+            K: DeserializeOwned + Send + Sync + 'static,
+        {
+            $self.decoded.get(&$self.entry)
+        }
+
+        /// The typed object if it is stored decoded ([`Typed`](crate::Representation::Typed)): nothing is left to fail.
+        /// `None` in other representations, and for the objects that did not decode on arrival, which
+        /// [`Stats::undecodable`](crate::Stats::undecodable) counts. [`Snapshot::typed`](crate::Snapshot::typed) hands
+        /// out each as an `Arc`.
+        ///
+        /// Cost: none.
+        #[must_use]
+        pub fn typed($($receiver)+) -> Option<&$text K>
+        where
+            K: 'static,
+        {
+            decode::kept_value(&$self.entry)
+        }
+    };
 }
 
 impl<'a, K> ObjectView<'a, K> {
@@ -35,91 +146,7 @@ impl<'a, K> ObjectView<'a, K> {
         Object::new(Arc::clone(self.entry), Arc::clone(self.decoded))
     }
 
-    /// Namespace and name, as an owned value.
-    #[must_use]
-    pub fn to_ref(self) -> ObjectRef<K> {
-        ObjectRef::from_key(self.key())
-    }
-
-    /// `namespace/name`, or `name` for cluster-scoped types.
-    #[must_use]
-    pub fn key(self) -> &'a str {
-        self.entry.key()
-    }
-
-    /// The namespace; empty for cluster-scoped types.
-    #[must_use]
-    pub fn namespace(self) -> &'a str {
-        self.entry.namespace()
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn name(self) -> &'a str {
-        self.entry.name()
-    }
-
-    /// The uid; empty if the server sent none.
-    #[must_use]
-    pub fn uid(self) -> &'a str {
-        self.entry.uid()
-    }
-
-    /// The version as the server sent it.
-    #[must_use]
-    pub fn resource_version(self) -> &'a str {
-        self.entry.resource_version()
-    }
-
-    /// True if the object exists and only its names are known; see [`Object::is_skipped`].
-    #[must_use]
-    pub fn is_skipped(self) -> bool {
-        self.entry.is_skipped()
-    }
-
-    /// All labels; see [`Object::labels`].
-    #[must_use]
-    pub fn labels(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
-        string_map(self.entry.labels()).collect()
-    }
-
-    /// The value of one label.
-    #[must_use]
-    pub fn label(self, key: &str) -> Option<Cow<'a, str>> {
-        self.entry.label(key)
-    }
-
-    /// The scalar at a dotted path; see [`Object::field`].
-    #[must_use]
-    pub fn field(self, path: &str) -> Option<Cow<'a, str>> {
-        self.entry.field(path)
-    }
-
-    /// The object as JSON; see [`Object::json`].
-    #[must_use]
-    pub fn json(self) -> Cow<'a, [u8]> {
-        self.entry.json()
-    }
-
-    /// The typed object; see [`Object::decode`].
-    ///
-    /// # Errors
-    /// [`DecodeError`] names the path at which the object is no `K`.
-    pub fn decode(self) -> Result<Arc<K>, DecodeError>
-    where
-        K: DeserializeOwned + Send + Sync + 'static,
-    {
-        self.decoded.get(self.entry)
-    }
-
-    /// The typed object if it is stored decoded; see [`Object::typed`].
-    #[must_use]
-    pub fn typed(self) -> Option<&'a K>
-    where
-        K: 'static,
-    {
-        decode::kept_value(self.entry)
-    }
+    object_methods!(self, [self], 'a);
 }
 
 impl<K> Object<K> {
@@ -133,109 +160,7 @@ impl<K> Object<K> {
         ObjectView::new(&self.entry, &self.decoded)
     }
 
-    /// Namespace and name, as an owned value.
-    #[must_use]
-    pub fn to_ref(&self) -> ObjectRef<K> {
-        self.view().to_ref()
-    }
-
-    /// `namespace/name`, or `name` for cluster-scoped types.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.view().key()
-    }
-
-    /// The namespace; empty for cluster-scoped types.
-    #[must_use]
-    pub fn namespace(&self) -> &str {
-        self.view().namespace()
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.view().name()
-    }
-
-    /// The uid; empty if the server sent none.
-    #[must_use]
-    pub fn uid(&self) -> &str {
-        self.view().uid()
-    }
-
-    /// The version as the server sent it.
-    #[must_use]
-    pub fn resource_version(&self) -> &str {
-        self.view().resource_version()
-    }
-
-    /// True if the object exists and only its names are known: its newest version is larger than
-    /// [`Config::object_bytes_max`](crate::Config::object_bytes_max), nested too deep, or no JSON object. It has neither
-    /// labels nor fields here, and does not decode.
-    #[must_use]
-    pub fn is_skipped(&self) -> bool {
-        self.view().is_skipped()
-    }
-
-    /// All labels, in the order the server sent them. Cost: parses the labels, and copies only text with escapes.
-    #[must_use]
-    pub fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
-        self.view().labels()
-    }
-
-    /// The value of one label.
-    #[must_use]
-    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        self.view().label(key)
-    }
-
-    /// The scalar at a dotted path, such as `spec.nodeName`: the contents of a string, or the text of a number or bool.
-    /// `None` if the path has no scalar; paths cannot enter arrays. Cost: the cost of [`json`](Self::json), plus a scan
-    /// of the bytes before the value. To find objects by the value, declare an
-    /// [`index`](crate::InformerBuilder::index).
-    #[must_use]
-    pub fn field(&self, path: &str) -> Option<Cow<'_, str>> {
-        self.view().field(path)
-    }
-
-    /// The object as JSON: as received, with kind and apiVersion, without the dropped paths, after transforms. For an
-    /// object stored as [`Typed`](crate::Representation::Typed), only the fields its type knows.
-    ///
-    /// Cost: none where JSON is stored. Otherwise each call unpacks or serializes the object, which takes microseconds
-    /// for a pod: keep the result if you need it again.
-    #[must_use]
-    pub fn json(&self) -> Cow<'_, [u8]> {
-        self.view().json()
-    }
-
-    /// The typed object. Objects stored decoded return it directly; for others the value is decoded on first use and
-    /// shared with all readers that hold it at this version.
-    ///
-    /// Cost: none for objects stored decoded, else tens of microseconds for a pod on first use. The value is dropped
-    /// with its last holder.
-    ///
-    /// # Errors
-    /// [`DecodeError`] names the path at which the object is no `K`.
-    pub fn decode(&self) -> Result<Arc<K>, DecodeError>
-    where
-        K: DeserializeOwned + Send + Sync + 'static,
-    {
-        self.view().decode()
-    }
-
-    /// The typed object if it is stored decoded ([`Typed`](crate::Representation::Typed)): nothing is left to fail.
-    /// `None` in other representations, and for the objects that did not decode on arrival, which
-    /// [`Stats::undecodable`](crate::Stats::undecodable) counts. [`Snapshot::typed`](crate::Snapshot::typed) hands out
-    /// each as an `Arc`.
-    ///
-    /// Cost: none.
-    #[must_use]
-    pub fn typed(&self) -> Option<&K>
-    where
-        K: 'static,
-    {
-        self.view().typed()
-    }
+    object_methods!(self, [&self], '_);
 }
 
 impl<K> Clone for Object<K> {
