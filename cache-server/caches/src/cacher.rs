@@ -58,10 +58,10 @@ pub struct DownCache {
 #[non_exhaustive]
 pub enum FreshnessError {
     /// The position was not reached in time: 504.
-    #[error("too large resource version: {asked}, current: {current}")]
+    #[error("too large resource version: {requested}, current: {current}")]
     TooLarge {
         /// The requested position.
-        asked: u64,
+        requested: u64,
         /// The cache's position.
         current: u64,
     },
@@ -201,14 +201,14 @@ impl Caches {
             let arrived = Instant::now();
             let deadline = arrived + self.source.confirmed_within();
             let reader = self.listed(ty, deadline).await?;
-            let mut asked = arrived;
+            let mut sent = arrived;
             let confirmed = self.source.recently_confirmed(ty, self.max_staleness);
             let revision = confirmed.map_ok(|confirmed| {
-                asked = confirmed.asked;
+                sent = confirmed.sent;
                 confirmed.revision
             });
             self.caught_up(ty, &reader, deadline, revision).await?;
-            Ok((reader, (asked < arrived).then(|| asked.elapsed())))
+            Ok((reader, (sent < arrived).then(|| sent.elapsed())))
         })
         .await
     }
@@ -221,7 +221,7 @@ impl Caches {
         deadline: Instant,
         revision: impl Future<Output = Result<u64, SourceError>>,
     ) -> Result<(), FreshnessError> {
-        let late = |asked| FreshnessError::TooLarge { asked, current: reader.applied() };
+        let late = |requested| FreshnessError::TooLarge { requested, current: reader.applied() };
         let Ok(committed) = timeout_at(deadline, revision).await else {
             // The storage is slow or its queue is full: its revision is unknown, but above ours.
             return Err(late(reader.applied() + 1));
@@ -258,7 +258,9 @@ impl Caches {
                 Ok(Ok(())) => return Ok(reader),
                 Ok(Err(watch_cache::ClosedCache)) => return Err(self.stopped(ty).into()),
                 Err(_) if again < deadline => {}
-                Err(_) => return Err(FreshnessError::TooLarge { asked: resource_version, current: reader.applied() }),
+                Err(_) => {
+                    return Err(FreshnessError::TooLarge { requested: resource_version, current: reader.applied() });
+                }
             }
         }
     }

@@ -43,7 +43,7 @@ impl From<CacheNotReady> for Status {
 impl From<FreshnessError> for Status {
     fn from(error: FreshnessError) -> Self {
         match error {
-            FreshnessError::TooLarge { asked, current } => Self::too_large_resource_version(asked, current),
+            FreshnessError::TooLarge { requested, current } => Self::too_large_resource_version(requested, current),
             FreshnessError::NotReady(error) => error.into(),
             FreshnessError::Source(error) => error.into(),
         }
@@ -57,7 +57,7 @@ impl From<SourceError> for Status {
     fn from(error: SourceError) -> Self {
         tracing::warn!(%error, "storage request failed");
         match error {
-            SourceError::Compacted { .. } => Self::internal("storage does not have the changes asked for"),
+            SourceError::Compacted { .. } => Self::internal("storage does not have the changes requested for"),
             // The code that says it; Kubernetes has no reason for it.
             SourceError::Full(_) => Self::insufficient_storage("storage is full: nothing was written"),
             // Only an operator can help, and has to know which folder.
@@ -108,7 +108,7 @@ mod tests {
             (not_ready(false).into(), 429, "storage is (re)initializing"),
             (not_ready(true).into(), 429, "apiserver cacher is stopped"),
             (
-                FreshnessError::TooLarge { asked: 9, current: 7 }.into(),
+                FreshnessError::TooLarge { requested: 9, current: 7 }.into(),
                 504,
                 "Timeout: Too large resource version: 9, current: 7",
             ),

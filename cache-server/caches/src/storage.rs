@@ -59,8 +59,8 @@ pub trait Source: Send + Sync + 'static {
         ty: &Arc<ResourceType>,
         _max_age: Duration,
     ) -> BoxFuture<'_, Result<Confirmation, SourceError>> {
-        let (asked, confirmed) = (Instant::now(), self.confirmed(ty));
-        confirmed.map(move |revision| revision.map(|revision| Confirmation { revision, asked })).boxed()
+        let (sent, confirmed) = (Instant::now(), self.confirmed(ty));
+        confirmed.map(move |revision| revision.map(|revision| Confirmation { revision, sent })).boxed()
     }
 
     /// Time that a read without a position waits for [`confirmed`](Self::confirmed), and for the cache to get there.
@@ -151,10 +151,10 @@ pub struct StoredState {
 /// A source's answer about a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
-    /// Revision at which the type's state contains everything that was committed before `asked`.
+    /// Revision at which the type's state contains everything that was committed before `sent`.
     pub revision: u64,
     /// Time at which the question was sent to the source.
-    pub asked: Instant,
+    pub sent: Instant,
 }
 
 /// Start of a stream of updates.

@@ -44,7 +44,7 @@ pub struct FileWatcher(Arc<WatchedSources>);
 struct WatchedSources {
     all: Mutex<Vec<Arc<CheckedSource>>>,
     /// Sources without another owner.
-    kept: Mutex<Vec<Arc<dyn WatchedSource>>>,
+    retained: Mutex<Vec<Arc<dyn WatchedSource>>>,
     /// True once the task runs.
     is_started: AtomicBool,
 }
@@ -66,7 +66,7 @@ impl FileWatcher {
     pub fn keep(&self, source: impl WatchedSource + 'static) {
         let source = Arc::new(source);
         self.watch(&source);
-        self.0.kept.lock().push(source);
+        self.0.retained.lock().push(source);
     }
 
     /// Checks a source until it is dropped.

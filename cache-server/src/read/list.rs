@@ -203,8 +203,8 @@ impl FoundState {
             }
             RequestedState::Exact { at, by_token: true } => match app.caches.at_least(ty, at).await {
                 // This server, or another one on the storage, gave the token: the storage was restored since.
-                Err(FreshnessError::TooLarge { asked, .. })
-                    if app.caches.committed(ty).await.is_some_and(|newest| newest < asked) =>
+                Err(FreshnessError::TooLarge { requested, .. })
+                    if app.caches.committed(ty).await.is_some_and(|newest| newest < requested) =>
                 {
                     return Err(read.expired());
                 }

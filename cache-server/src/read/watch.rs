@@ -212,9 +212,9 @@ impl AheadCheck {
         Some(Self(Box::pin(async move {
             let error = caches.at_least(&ty, position).await.err()?;
             // A cache that stopped meanwhile ends the cursor as well.
-            let FreshnessError::TooLarge { asked, .. } = error else { return None };
+            let FreshnessError::TooLarge { requested, .. } = error else { return None };
             match caches.committed(&ty).await {
-                Some(current) if current < asked => Some(Status::unknown_position(asked, current)),
+                Some(current) if current < requested => Some(Status::unknown_position(requested, current)),
                 Some(_) | None => Some(error.into()),
             }
         })))

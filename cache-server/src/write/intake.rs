@@ -43,7 +43,7 @@ impl Rooms<'_> {
     /// Returns true if another body waits for the budget that a body with `arrived` bytes draws from.
     fn are_wanted(self, arrived: usize) -> bool {
         let is_large = arrived > BODY_PIECEMEAL_BYTES;
-        let is_wanted = |room: &Room| room.pool(is_large).is_wanted();
+        let is_wanted = |room: &Room| room.pool(is_large).has_waiters();
         is_wanted(self.server) || self.connection.is_some_and(is_wanted)
     }
 }

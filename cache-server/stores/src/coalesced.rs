@@ -38,7 +38,7 @@ type CoalescedAnswer = Shared<BoxFuture<'static, Result<Confirmation, SourceErro
 #[derive(Default)]
 struct Questions {
     /// The last one that was sent.
-    asked: Option<SentQuestion>,
+    last: Option<SentQuestion>,
     /// Sent when the one before it has its answer. Callers join this one.
     next: Option<CoalescedAnswer>,
 }
@@ -69,23 +69,23 @@ impl<S: Source> CoalescedSource<S> {
     fn join(&self, kind: QuestionKind, ty: &Arc<ResourceType>, max_age: Duration) -> CoalescedAnswer {
         let questions = &mut *self.questions.lock();
         let of_type = questions.entry((kind, ty.id().to_owned())).or_default();
-        if let Some(asked) = of_type.asked.as_ref().filter(|asked| asked.serves(max_age)) {
-            return asked.answer.clone();
+        if let Some(last) = of_type.last.as_ref().filter(|last| last.serves(max_age)) {
+            return last.answer.clone();
         }
         if let Some(next) = &of_type.next {
             return next.clone();
         }
-        let before = of_type.asked.take().filter(|asked| asked.answer.peek().is_none());
+        let before = of_type.last.take().filter(|last| last.answer.peek().is_none());
         let (inner, ty, this) = (Arc::clone(&self.inner), Arc::clone(ty), self.this.clone());
         match before {
             None => {
                 let question = spawned(async move { ask(&*inner, kind, &ty).await });
-                of_type.asked = Some(SentQuestion::new(question.clone()));
+                of_type.last = Some(SentQuestion::new(question.clone()));
                 question
             }
-            Some(asked) => {
-                let before = asked.answer.clone();
-                of_type.asked = Some(asked);
+            Some(last) => {
+                let before = last.answer.clone();
+                of_type.last = Some(last);
                 let question = spawned(async move {
                     // Only the end of the question before counts; its result belongs to earlier callers.
                     let _ = before.await;
@@ -103,18 +103,18 @@ impl<S: Source> CoalescedSource<S> {
 
     fn begin(&self, kind: QuestionKind, ty: &str) {
         if let Some(of_type) = self.questions.lock().get_mut(&(kind, ty.to_owned())) {
-            of_type.asked = of_type.next.take().map(SentQuestion::new);
+            of_type.last = of_type.next.take().map(SentQuestion::new);
         }
     }
 }
 
 async fn ask<S: Source>(source: &S, kind: QuestionKind, ty: &Arc<ResourceType>) -> Result<Confirmation, SourceError> {
-    let asked = Instant::now();
+    let sent = Instant::now();
     let revision = match kind {
         QuestionKind::Current => source.current(ty).await?,
         QuestionKind::Confirmed => source.confirmed(ty).await?,
     };
-    Ok(Confirmation { revision, asked })
+    Ok(Confirmation { revision, sent })
 }
 
 /// Runs a question to its end even if all callers leave, so that those behind it are not held up.
@@ -217,20 +217,20 @@ mod tests {
         let counted = Arc::new(Counted { questions: AtomicU64::new(0), answers: Semaphore::new(0) });
         let source = CoalescedSource::new(Arc::clone(&counted));
         let pods = Registry::builtin().find("", "v1", "pods").expect("a built-in type");
-        let asked = |wanted| {
+        let reached = |expected| {
             let counted = Arc::clone(&counted);
             async move {
-                while counted.questions.load(Ordering::Relaxed) < wanted {
+                while counted.questions.load(Ordering::Relaxed) < expected {
                     tokio::task::yield_now().await;
                 }
             }
         };
         let first = source.current(&pods);
-        asked(1).await;
+        reached(1).await;
         drop(first);
         let crowd: Vec<_> = (0..100).map(|_| source.current(&pods)).collect();
         counted.answers.add_permits(1);
-        asked(2).await;
+        reached(2).await;
         let late = source.current(&pods);
         counted.answers.add_permits(1);
         for caller in crowd {
@@ -258,17 +258,17 @@ mod tests {
         advance(Duration::from_secs(3)).await;
         let during = source.recently_confirmed(&pods, ACCEPTED);
         counted.answers.add_permits(1);
-        let answer = Ok(Confirmation { revision: 1, asked: began });
+        let answer = Ok(Confirmation { revision: 1, sent: began });
         assert_eq!((first.await, during.await), (answer.clone(), answer.clone()), "the open question");
         advance(Duration::from_millis(1_999)).await;
         assert_eq!(source.recently_confirmed(&pods, ACCEPTED).await, answer, "without a question");
         counted.answers.add_permits(2);
         assert_eq!(source.confirmed(&pods).await, Ok(2), "a reader that accepts no age");
         let second = source.recently_confirmed(&pods, ACCEPTED).await.expect("the answer to the other reader");
-        assert_eq!((second.revision, second.asked - began), (2, Duration::from_millis(4_999)));
+        assert_eq!((second.revision, second.sent - began), (2, Duration::from_millis(4_999)));
         advance(ACCEPTED).await;
         let third = source.recently_confirmed(&pods, ACCEPTED).await.expect("an answer");
-        assert_eq!((third.revision, third.asked.elapsed()), (3, Duration::ZERO), "the one before is too old");
+        assert_eq!((third.revision, third.sent.elapsed()), (3, Duration::ZERO), "the one before is too old");
     }
 
     /// Goal: a failed question is not kept for later readers. Method: a store whose first answer is an error.

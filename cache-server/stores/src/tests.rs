@@ -85,7 +85,7 @@ async fn a_position_ahead_is_waited_for_and_then_refused() {
     let (pods, maps) = (ty("pods"), ty("configmaps"));
     let before = Instant::now();
     let refused = caches.at_least(&pods, 105).await.expect_err("nobody writes");
-    assert!(matches!(refused, FreshnessError::TooLarge { asked: 105, current: 100 }), "{refused}");
+    assert!(matches!(refused, FreshnessError::TooLarge { requested: 105, current: 100 }), "{refused}");
     assert_eq!(before.elapsed().as_millis(), 3_000);
     let waits = caches.at_least(&pods, 103);
     let writes = async {
@@ -245,7 +245,7 @@ async fn a_fresh_read_that_cannot_be_had_says_how_far_we_are() {
     let history = History { listed: Ok((10, vec![])), changes: vec![Some(Ok(Change::Progress(12))), None] };
     let (_storage, caches) = scripted(vec![history]);
     let refused = caches.fresh(&ty("pods")).await.expect_err("30 is never reached");
-    assert!(matches!(refused, FreshnessError::TooLarge { asked: 30, current: 12 }), "{refused}");
+    assert!(matches!(refused, FreshnessError::TooLarge { requested: 30, current: 12 }), "{refused}");
 }
 
 /// A change stream that panics once at each object called `defect`.

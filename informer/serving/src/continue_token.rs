@@ -204,8 +204,8 @@ fn text(field: &mut String, key: &str, value: Value) -> Result<(), ContinueError
     Ok(())
 }
 
-fn mismatch<T>(found: &str, key: &str, wanted: &str) -> Result<T, ContinueError> {
-    refuse(format!("json: cannot unmarshal {found} into Go struct field continueToken.{key} of type {wanted}"))
+fn mismatch<T>(found: &str, key: &str, expected: &str) -> Result<T, ContinueError> {
+    refuse(format!("json: cannot unmarshal {found} into Go struct field continueToken.{key} of type {expected}"))
 }
 
 #[cfg(test)]

@@ -87,8 +87,8 @@ impl ListOptions {
 
     fn refused_list(&self) -> Vec<StatusCause> {
         let mut causes = Vec::new();
-        let wanted = &*self.resource_version_match;
-        if !wanted.is_empty() {
+        let requested = &*self.resource_version_match;
+        if !requested.is_empty() {
             if self.resource_version.is_empty() {
                 let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
                 causes.push(StatusCause::forbidden(MATCH, why));
@@ -97,10 +97,10 @@ impl ListOptions {
                 causes
                     .push(StatusCause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
             }
-            if !matches!(wanted, EXACT | NOT_OLDER_THAN) {
-                causes.push(StatusCause::not_supported(MATCH, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
+            if !matches!(requested, EXACT | NOT_OLDER_THAN) {
+                causes.push(StatusCause::not_supported(MATCH, requested, &[EXACT, NOT_OLDER_THAN, ""]));
             }
-            if wanted == EXACT && self.resource_version == "0" {
+            if requested == EXACT && self.resource_version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 causes.push(StatusCause::forbidden(MATCH, why));
             }
@@ -113,18 +113,18 @@ impl ListOptions {
 
     fn refused_watch(&self) -> Vec<StatusCause> {
         let mut causes = Vec::new();
-        let wanted = &*self.resource_version_match;
-        if self.send_initial_events.is_some() && wanted != NOT_OLDER_THAN {
+        let requested = &*self.resource_version_match;
+        if self.send_initial_events.is_some() && requested != NOT_OLDER_THAN {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             causes.push(StatusCause::forbidden(MATCH, why));
         }
-        if !wanted.is_empty() {
+        if !requested.is_empty() {
             if self.send_initial_events.is_none() {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
                 causes.push(StatusCause::forbidden(MATCH, why));
             }
-            if wanted != NOT_OLDER_THAN {
-                causes.push(StatusCause::not_supported(MATCH, wanted, &[NOT_OLDER_THAN]));
+            if requested != NOT_OLDER_THAN {
+                causes.push(StatusCause::not_supported(MATCH, requested, &[NOT_OLDER_THAN]));
             }
             if !self.continue_token.is_empty() {
                 causes

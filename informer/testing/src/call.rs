@@ -35,7 +35,7 @@ impl<'a> FakeCall<'a> {
         Self { parts, query, target, options }
     }
 
-    pub(super) fn asked(&self) -> RequestKind {
+    pub(super) fn kind(&self) -> RequestKind {
         if self.parts.method != Method::GET {
             return RequestKind::Write;
         }
@@ -73,10 +73,10 @@ impl<'a> FakeCall<'a> {
         let shape = if options.watch { ResponseShape::Object } else { ResponseShape::List };
         let form = FakeForm::accepted(accept, shape)?;
         let answer = if options.watch {
-            let asked = self.query.flag("sendInitialEvents") == Some(true);
-            self.may_watch(server, asked)?;
+            let for_state = self.query.flag("sendInitialEvents") == Some(true);
+            self.may_watch(server, for_state)?;
             let marks = header(header::HeaderName::from_static(marks::HEADER));
-            watch::watch(server, target, options, watch::WatchRequest { for_state: asked, marks }, form).await
+            watch::watch(server, target, options, watch::WatchRequest { for_state: for_state, marks }, form).await
         } else {
             read::list(server, target, options, form).await
         };

@@ -289,9 +289,9 @@ impl History {
             metadata.insert("deletionTimestamp".to_owned(), deleted.clone());
         }
         for (member, default) in [("uid", None), ("creationTimestamp", Some(CREATED))] {
-            let kept = before.as_ref().map(|before| before[member].clone()).filter(|value| !value.is_null());
-            if let Some(kept) = kept {
-                metadata.insert(member.to_owned(), kept);
+            let retained = before.as_ref().map(|before| before[member].clone()).filter(|value| !value.is_null());
+            if let Some(retained) = retained {
+                metadata.insert(member.to_owned(), retained);
             } else if metadata.get(member).is_none_or(Value::is_null) {
                 let value = default.map(str::to_owned).unwrap_or_else(|| {
                     self.uids += 1;

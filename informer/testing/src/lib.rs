@@ -156,7 +156,7 @@ impl FakeApiServer {
     {
         let (parts, body) = request.into_parts();
         let call = FakeCall::new(self, &parts);
-        self.own.log.add(call.asked(), &parts);
+        self.own.log.add(call.kind(), &parts);
         let (unreachable, failure) = {
             let mut faults = self.own.faults.lock();
             if faults.unreachable { (true, None) } else { (false, faults.fails()) }
@@ -378,8 +378,8 @@ impl FakeApiServer {
 
     /// Number of requests of this kind so far.
     #[must_use]
-    pub fn count(&self, asked: RequestKind) -> usize {
-        self.own.log.all().iter().filter(|seen| seen.asked == asked).count()
+    pub fn count(&self, kind: RequestKind) -> usize {
+        self.own.log.all().iter().filter(|seen| seen.kind == kind).count()
     }
 
     /// Number of LISTs and streams of initial state so far. It stays constant while no client relists.
@@ -430,18 +430,18 @@ impl FakeApiServer {
     }
 
     /// Waits for a position as long as kube-apiserver does.
-    async fn reach(&self, wanted: u64) -> Result<(), Status> {
+    async fn reach(&self, requested: u64) -> Result<(), Status> {
         let deadline = Instant::now() + FRESH_WAIT;
         let mut moved = self.moved();
         loop {
             moved.borrow_and_update();
             let current = self.position();
-            if wanted <= current {
+            if requested <= current {
                 return Ok(());
             }
             tokio::select! {
                 _ = moved.changed() => {}
-                () = sleep_until(deadline) => return Err(Status::too_large_resource_version(wanted, current)),
+                () = sleep_until(deadline) => return Err(Status::too_large_resource_version(requested, current)),
             }
         }
     }

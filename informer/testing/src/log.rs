@@ -31,7 +31,7 @@ pub struct LoggedRequest {
     /// Time of the request by tokio's clock, since the server was created.
     pub at: Duration,
     /// Its kind.
-    pub asked: RequestKind,
+    pub kind: RequestKind,
     /// Method and URI: `GET /api/v1/pods?limit=500`.
     pub request: String,
 }
@@ -53,9 +53,9 @@ impl RequestLog {
         Self { began: Instant::now(), seen: Mutex::default() }
     }
 
-    pub(super) fn add(&self, asked: RequestKind, parts: &Parts) {
+    pub(super) fn add(&self, kind: RequestKind, parts: &Parts) {
         let request = format!("{} {}", parts.method, parts.uri);
-        self.seen.lock().push(LoggedRequest { at: self.began.elapsed(), asked, request });
+        self.seen.lock().push(LoggedRequest { at: self.began.elapsed(), kind, request });
     }
 
     pub(super) fn all(&self) -> Vec<LoggedRequest> {

@@ -33,16 +33,16 @@ pub(super) struct MarkedStart {
 }
 
 impl MarkSchedule {
-    /// Evaluates the header value `asked`: returns the marks to send, and where to resume if the token is valid.
+    /// Evaluates the header value `requested`: returns the marks to send, and where to resume if the token is valid.
     pub(super) fn new(
         server: &FakeApiServer,
         target: &PathTarget,
         options: &ListOptions,
         form: FakeForm,
-        asked: &str,
+        requested: &str,
     ) -> Option<(Self, Option<MarkedStart>)> {
         let faults = server.faults();
-        let every = faults.marks_every.filter(|_| !asked.is_empty() && options.allow_bookmarks)?;
+        let every = faults.marks_every.filter(|_| !requested.is_empty() && options.allow_bookmarks)?;
         let (path, ListOptions { labels, fields, .. }) = (target.key(""), options);
         let question = format!("{} {path} {labels} {fields} {form:?}", target.ty.plural);
         let mut made = Self {
@@ -51,14 +51,14 @@ impl MarkSchedule {
             position: server.position(),
             every,
             left: every,
-            answered: if asked == marks::NEW { MarksReply::Accepted } else { MarksReply::Restarted },
+            answered: if requested == marks::NEW { MarksReply::Accepted } else { MarksReply::Restarted },
             echo: None,
         };
         // A state older than the request demands cannot be resumed.
         let least = options.resource_version.parse().unwrap_or(0);
-        let start = made.read(asked).filter(|start| least <= start.position && !server.is_expired(start.position));
+        let start = made.read(requested).filter(|start| least <= start.position && !server.is_expired(start.position));
         if let Some(MarkedStart { position, .. }) = start {
-            (made.position, made.answered, made.echo) = (position, MarksReply::Resumed, Some(asked.to_owned()));
+            (made.position, made.answered, made.echo) = (position, MarksReply::Resumed, Some(requested.to_owned()));
         }
         Some((made, start))
     }
@@ -75,8 +75,8 @@ impl MarkSchedule {
         Some(marks::mark(of.0, of.1, &token))
     }
 
-    fn read(&self, asked: &str) -> Option<MarkedStart> {
-        let (token, check) = asked.rsplit_once('.')?;
+    fn read(&self, requested: &str) -> Option<MarkedStart> {
+        let (token, check) = requested.rsplit_once('.')?;
         if check != format!("{:016x}", self.check(token)) {
             return None;
         }

@@ -44,7 +44,7 @@ pub(super) async fn watch(
     server: &FakeApiServer,
     target: &PathTarget,
     options: &ListOptions,
-    asked: WatchRequest<'_>,
+    request: WatchRequest<'_>,
     form: FakeForm,
 ) -> Result<Body, Status> {
     let arrived = Instant::now();
@@ -61,8 +61,9 @@ pub(super) async fn watch(
         return refused(&too_large);
     }
     let is_state = matches!(start, WatchStart::State(_));
-    let marks =
-        (is_state && asked.for_state).then(|| MarkSchedule::new(server, target, options, form, asked.marks)).flatten();
+    let marks = (is_state && request.for_state)
+        .then(|| MarkSchedule::new(server, target, options, form, request.marks))
+        .flatten();
     let (marks, rest) = marks.map_or((None, None), |(marks, rest)| (Some(marks), rest));
     let position = rest.as_ref().map_or_else(|| server.position(), |rest| rest.position);
     let after = match start {
@@ -81,12 +82,12 @@ pub(super) async fn watch(
         initial.extend(objects.filter(|(_, it)| filter.matches(it)));
     }
     // A server without watch-list sends state to requests that always got it, but never marks its end.
-    let marks_end = is_state && options.allow_bookmarks && (asked.for_state || faults.refused_streams.is_none());
-    let asked_for = match options.timeout_seconds {
+    let marks_end = is_state && options.allow_bookmarks && (request.for_state || faults.refused_streams.is_none());
+    let requested = match options.timeout_seconds {
         None | Some(0) => UNASKED,
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
     };
-    let lifetime = faults.watch_lifetime.map_or(asked_for, |lifetime| lifetime.min(asked_for));
+    let lifetime = faults.watch_lifetime.map_or(requested, |lifetime| lifetime.min(requested));
     let watch = FakeWatch {
         server: server.clone(),
         ty: Arc::clone(&target.ty),
@@ -100,7 +101,7 @@ pub(super) async fn watch(
         stalled: is_state && faults.streams_stall,
         began_at: after,
         cursor: after,
-        bookmarks: options.allow_bookmarks.then(|| FakeBookmarks::new(arrived, faults.bookmarks_every, asked_for)),
+        bookmarks: options.allow_bookmarks.then(|| FakeBookmarks::new(arrived, faults.bookmarks_every, requested)),
         // "Never" is a duration beyond the clock's range: no deadline then.
         deadline: arrived.checked_add(lifetime),
         epoch,

@@ -93,10 +93,10 @@ impl FakeWrite<'_> {
             object["status"] = status;
             object["metadata"]["resourceVersion"] = version;
         }
-        let said = text(&object["metadata"], "name");
-        if said != name {
+        let declared = text(&object["metadata"], "name");
+        if declared != name {
             return Err(Status::bad_request(format!(
-                "the name of the object ({said}) does not match the name on the URL ({name})"
+                "the name of the object ({declared}) does not match the name on the URL ({name})"
             )));
         }
         into_namespace(&mut object, target)?;
@@ -132,8 +132,8 @@ fn text<'a>(metadata: &'a Value, member: &str) -> &'a str {
 /// Sets the namespace from the path; refuses an object that names another one.
 fn into_namespace(object: &mut Value, target: &PathTarget) -> Result<(), Status> {
     let Some(namespace) = target.namespace.as_deref() else { return Ok(()) };
-    let said = text(&object["metadata"], "namespace");
-    if !said.is_empty() && said != namespace {
+    let declared = text(&object["metadata"], "namespace");
+    if !declared.is_empty() && declared != namespace {
         return Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));

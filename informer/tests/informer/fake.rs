@@ -342,7 +342,7 @@ async fn requests_are_logged_by_kind_and_time() {
         ask(&server, uri).await;
     }
     use RequestKind::{Get, List, Page, Stream, Watch};
-    let asked: Vec<_> = server.requests().iter().map(|seen| seen.asked).collect();
+    let asked: Vec<_> = server.requests().iter().map(|seen| seen.kind).collect();
     assert_eq!(asked, [List, Page, Stream, Stream, Watch, Get, Get]);
     assert_eq!(server.initial_reads(), 3);
     assert_eq!(server.requests()[0].to_string(), "60.000s GET /api/v1/configmaps");

@@ -299,7 +299,7 @@ async fn p6_a_vanished_object_is_reported_deleted_and_the_relist_is_not_older_th
         assert_eq!(next(&mut changes, 2).await, ["-a/y@43?", "=44"], "{initial:?}");
         let requests = server.requests();
         let is_initial = |asked| matches!(asked, RequestKind::List | RequestKind::Stream);
-        let relist = requests.iter().rfind(|seen| is_initial(seen.asked)).unwrap();
+        let relist = requests.iter().rfind(|seen| is_initial(seen.kind)).unwrap();
         let [not_older, at_43] = ["resourceVersionMatch=NotOlderThan", "resourceVersion=43"];
         assert!(relist.request.contains(not_older) && relist.request.contains(at_43), "{relist}");
     }

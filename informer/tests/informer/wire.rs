@@ -75,7 +75,7 @@ async fn p1_each_semantic_and_strategy_asks_exactly_this() {
 
 /// Queries of all LISTs and pages so far.
 fn lists(server: &FakeApiServer) -> Vec<String> {
-    let seen = server.requests().into_iter().filter(|seen| matches!(seen.asked, RequestKind::List | RequestKind::Page));
+    let seen = server.requests().into_iter().filter(|seen| matches!(seen.kind, RequestKind::List | RequestKind::Page));
     seen.map(|seen| seen.request.split_once('?').map_or_else(String::new, |(_, query)| query.to_owned())).collect()
 }
 

@@ -168,7 +168,7 @@ pub fn prepare_create(ty: &ResourceType, object: &mut Object, birth: Birth<'_>) 
     put_generation(object, generation);
     fill_fixed(ty, object);
     match ty.created_status {
-        CreatedStatus::Kept => {}
+        CreatedStatus::Retained => {}
         CreatedStatus::Dropped => {
             object.remove("status");
         }

@@ -10,7 +10,7 @@ use super::{REVIEW_VERBS, ScaleSelector, VERBS, names::NameRule};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreatedStatus {
     /// Stored as sent: types without the subresource, and nodes, which register with their status.
-    Kept,
+    Retained,
     /// Dropped: only the status subresource writes it.
     Dropped,
     /// Replaced by a status with this phase only.
@@ -184,7 +184,7 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
         fields: Fields::of(&[]).refused(UnknownFieldText::Default),
         name_rule: NameRule::Subdomain,
         has_status: false,
-        created_status: CreatedStatus::Kept,
+        created_status: CreatedStatus::Retained,
         status_metadata: StatusMetadata::WrittenBut(&[]),
         fixed: None,
         texts: None,
@@ -351,7 +351,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .short(&["no"])
                 .fields(NODE)
                 .status()
-                .created(CreatedStatus::Kept),
+                .created(CreatedStatus::Retained),
             namespaced("persistentvolumeclaims", "PersistentVolumeClaim")
                 .short(&["pvc"])
                 .status()
@@ -471,7 +471,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .equals(&["v1beta1"])
                 .status()
                 .status_alone()
-                .created(CreatedStatus::Kept),
+                .created(CreatedStatus::Retained),
         ],
     },
     Group {

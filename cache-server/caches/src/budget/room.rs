@@ -84,7 +84,7 @@ impl Pool {
     }
 
     /// True while a body waits for room.
-    pub fn is_wanted(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         self.0.waiting.load(Ordering::Relaxed) > 0
     }
 }

@@ -133,10 +133,10 @@ mod tests {
             .map(|_| {
                 let work = Arc::clone(&work);
                 tokio::spawn(async move {
-                    let (tell, told) = std::sync::mpsc::channel();
+                    let (tell, received) = std::sync::mpsc::channel();
                     let large = async move {
                         tokio::spawn(async move { tell.send(()) });
-                        told.recv_timeout(Duration::from_secs(30)).expect("another task ran")
+                        received.recv_timeout(Duration::from_secs(30)).expect("another task ran")
                     };
                     work.run(Size::Large, large).await
                 })

@@ -196,20 +196,20 @@ pub trait StatusExt: From<Status> {
 
     /// In-stream 410: `oldest` is the oldest resourceVersion a watch may start from.
     #[must_use]
-    fn expired_watch(asked: u64, oldest: u64) -> Self {
-        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    fn expired_watch(requested: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
     /// 410 for a watch from a resourceVersion ahead of the server's history, which must belong to another history.
     #[must_use]
-    fn unknown_position(asked: u64, current: u64) -> Self {
-        Self::expired(format!("unknown resource version: {asked}, current: {current}"))
+    fn unknown_position(requested: u64, current: u64) -> Self {
+        Self::expired(format!("unknown resource version: {requested}, current: {current}"))
     }
 
     /// 410 for a watch from a resourceVersion that the server's history has passed without ever being there.
     #[must_use]
-    fn foreign_position(asked: u64) -> Self {
-        Self::expired(format!("unknown resource version: {asked}"))
+    fn foreign_position(requested: u64) -> Self {
+        Self::expired(format!("unknown resource version: {requested}"))
     }
 
     /// 410 for a list at an exact resourceVersion that is no longer available.
@@ -241,8 +241,8 @@ pub trait StatusExt: From<Status> {
 
     /// 504 for a resourceVersion that the server did not reach in time.
     #[must_use]
-    fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let timeout = Status::timeout(&format!("{TOO_LARGE}: {asked}, current: {current}"), 1);
+    fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let timeout = Status::timeout(&format!("{TOO_LARGE}: {requested}, current: {current}"), 1);
         timeout.with_causes(vec![StatusCause::new(CauseReason::ResourceVersionTooLarge, "", TOO_LARGE)]).into()
     }
 

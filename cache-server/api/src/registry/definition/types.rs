@@ -77,7 +77,7 @@ impl Definition {
             schema: Arc::clone(schema),
             name_rule: NameRule::Subdomain,
             has_status,
-            created_status: if has_status { CreatedStatus::Dropped } else { CreatedStatus::Kept },
+            created_status: if has_status { CreatedStatus::Dropped } else { CreatedStatus::Retained },
             status_metadata: StatusMetadata::Stays,
             fixed: None,
             texts: None,

@@ -39,12 +39,12 @@ pub(crate) async fn a_confirmed_revision_covers_acknowledged_writes(scene: Arc<S
         };
         let deletes = number % 5 == 3;
         scene.write(of, &name, (!deletes).then_some(number)).await?;
-        let asked = Instant::now();
+        let sent = Instant::now();
         let confirmed = if number % 2 == 0 {
             streams.ask(source.confirmed(&kind.ty())).await??
         } else {
             let answer = streams.ask(source.recently_confirmed(&kind.ty(), Duration::ZERO)).await??;
-            ensure!(asked <= answer.asked, "an answer to an earlier question");
+            ensure!(sent <= answer.sent, "an answer to an earlier question");
             answer.revision
         };
         streams.reach(confirmed).await?;
