@@ -6,6 +6,7 @@
 mod audit;
 mod authentication;
 mod authorization;
+#[cfg(feature = "workload")]
 mod client;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -47,8 +48,10 @@ enum Command {
     /// Serve the API until SIGTERM or SIGINT. A second one ends the process without waiting for open requests.
     Serve(Box<serve::Serve>),
     /// Create synthetic objects in a running server, as serve --populate does at start.
+    #[cfg(feature = "workload")]
     Populate(client::Populate),
     /// Update, create and delete pods of a running server at a steady rate, then print a summary.
+    #[cfg(feature = "workload")]
     Churn(client::Churn),
     /// Check, compact, export or import the folder of serve --data-dir.
     Storage(storage::Storage),
@@ -95,7 +98,9 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         };
     let code = match command {
         Command::Serve(serve) => serve::run(*serve, &runtime),
+        #[cfg(feature = "workload")]
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
+        #[cfg(feature = "workload")]
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
         Command::State(state) => state::run(&state),
@@ -115,7 +120,8 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        return fail_input("say what to do: serve, populate or churn, storage or state; --help has them all");
+        let clients = if cfg!(feature = "workload") { ", populate or churn" } else { "" };
+        return fail_input(&format!("say what to do: serve{clients}, storage or state; --help has them all"));
     }
     if let Some(replacement) = authorization::replacement(error) {
         return fail_input(replacement);

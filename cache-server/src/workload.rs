@@ -1,7 +1,5 @@
-//! Objects for a server and load on it: synthetic objects, manifests, and the clients of `populate` and `churn`.
+//! Objects that a server starts with: synthetic ones, those of manifests, and those of flow control.
 
-pub(crate) mod churn;
-pub(crate) mod client;
 pub(crate) mod flow_objects;
 pub(crate) mod manifests;
 pub mod populate;

@@ -31,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("access-rules", &["informer-core", "informer-serving"]),
     ("cache-server-caches", &["access-rules", "api-rules", "informer-core", "informer-serving", "watch-cache"]),
     ("cache-server-stores", &["api-rules", "cache-server-caches", "informer-core", "watch-cache"]),
+    ("cache-server-workload", &["api-rules", "cache-server-caches", "informer-core", "informer-serving"]),
     (
         "cache-server",
         &[
@@ -38,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api-rules",
             "cache-server-caches",
             "cache-server-stores",
+            "cache-server-workload",
             "informer",
             "informer-core",
             "informer-serving",
@@ -184,6 +186,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cache-server/stores", &["embedded", "durable", "coalesced", "etcd", "hooked", "faulty", "backup"]),
+    ("cache-server/workload", &["populate", "client", "churn"]),
     (
         "cache-server",
         &[
@@ -463,6 +466,7 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server/access",
     "cache-server/caches",
     "cache-server/stores",
+    "cache-server/workload",
 ];
 
 /// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.

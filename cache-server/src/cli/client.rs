@@ -6,19 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cache_server_workload::{
+    churn::{self, ChurnSettings, Rate},
+    client::{
+        ServerUrl,
+        populate::{self, Counts},
+    },
+};
 use clap::Args;
 
 use super::{FAILED, StopSignals, fail, fail_input, log};
-use crate::{
-    config::PopulateSpec,
-    workload::{
-        churn::{self, ChurnSettings, Rate},
-        client::{
-            ServerUrl,
-            populate::{self, Counts},
-        },
-    },
-};
+use crate::config::PopulateSpec;
 
 /// Each flag also reads the environment variable shown with it.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 //! INVARIANT: the server sees a request at most once: it is resent on a fresh connection only if hyper returns it
 //! unsent.
 
-pub(crate) mod populate;
+pub mod populate;
 
 use std::{error::Error, fmt, str::FromStr, time::Duration};
 
@@ -21,21 +21,21 @@ use tokio::{net::TcpStream, time::timeout};
 use crate::limits::{CLIENT_ANSWER_BYTES_MAX, CLIENT_ANSWER_WAIT, CLIENT_CONNECT_WAIT, CLIENT_MESSAGE_CHARS_MAX};
 
 /// Content type of created objects.
-pub(crate) const JSON: &str = "application/json";
+pub const JSON: &str = "application/json";
 
 /// Content type of a JSON merge patch.
-pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Address of a server. Text form: `http://HOST:PORT`; the port defaults to 80.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerUrl {
+pub struct ServerUrl {
     /// `HOST:PORT`, for sockets and the Host header.
     authority: String,
 }
 
 /// Reason why a URL cannot be used: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UrlError {
+pub enum UrlError {
     /// Not a URL with a host.
     #[error("not a URL; for example http://127.0.0.1:8001")]
     NotAUrl,
@@ -78,7 +78,7 @@ impl fmt::Display for ServerUrl {
 
 /// Reason for a failed request: one line.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
+pub enum ClientError {
     /// The connection could not be made.
     #[error("cannot reach {server}: {reason}")]
     Unreachable {
@@ -118,61 +118,61 @@ pub(crate) enum ClientError {
 
 impl ClientError {
     /// True if an object of that name exists already.
-    pub(crate) fn already_exists(&self) -> bool {
+    pub fn already_exists(&self) -> bool {
         matches!(self, Self::Refused { reason: Some(Reason::AlreadyExists), .. })
     }
 
     /// True if the object does not exist.
-    pub(crate) const fn not_found(&self) -> bool {
+    pub const fn not_found(&self) -> bool {
         matches!(self, Self::Refused { code: 404, .. })
     }
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub struct Ask {
     /// Its method.
-    pub(crate) method: Method,
+    pub method: Method,
     /// Path and query.
-    pub(crate) path: String,
+    pub path: String,
     /// The body's type; not sent with an empty body.
-    pub(crate) content_type: &'static str,
+    pub content_type: &'static str,
     /// The body.
-    pub(crate) body: Bytes,
+    pub body: Bytes,
 }
 
 impl Ask {
     /// A GET of `path`.
-    pub(crate) const fn get(path: String) -> Self {
+    pub const fn get(path: String) -> Self {
         Self { method: Method::GET, path, content_type: JSON, body: Bytes::new() }
     }
 
     /// A POST that creates `body` in the collection at `path`.
-    pub(crate) fn post(path: String, body: impl Into<Bytes>) -> Self {
+    pub fn post(path: String, body: impl Into<Bytes>) -> Self {
         Self { method: Method::POST, path, content_type: JSON, body: body.into() }
     }
 
     /// A PATCH that merges `body` into the object at `path`.
-    pub(crate) fn merge(path: String, body: impl Into<Bytes>) -> Self {
+    pub fn merge(path: String, body: impl Into<Bytes>) -> Self {
         Self { method: Method::PATCH, path, content_type: MERGE_PATCH, body: body.into() }
     }
 
     /// A DELETE of the object at `path`.
-    pub(crate) const fn delete(path: String) -> Self {
+    pub const fn delete(path: String) -> Self {
         Self { method: Method::DELETE, path, content_type: JSON, body: Bytes::new() }
     }
 }
 
 /// A keep-alive HTTP/1.1 connection for one request at a time. Connects on first use and reconnects after the server
 /// closed it.
-pub(crate) struct Connection {
+pub struct Connection {
     server: ServerUrl,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
     /// Does not connect yet.
-    pub(crate) const fn new(server: ServerUrl) -> Self {
+    pub const fn new(server: ServerUrl) -> Self {
         Self { server, sender: None }
     }
 
@@ -180,7 +180,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`ClientError`]. The connection can be used again.
-    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<Bytes, ClientError> {
+    pub async fn send(&mut self, ask: &Ask) -> Result<Bytes, ClientError> {
         let wait = CLIENT_ANSWER_WAIT;
         match timeout(wait, self.exchange(ask)).await {
             Ok(answer) => answer,
@@ -262,7 +262,7 @@ impl Connection {
 }
 
 /// The path of a collection, in one namespace or, with an empty `namespace`, of a cluster-scoped type.
-pub(crate) fn collection(group: &str, version: &str, plural: &str, namespace: &str) -> String {
+pub fn collection(group: &str, version: &str, plural: &str, namespace: &str) -> String {
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     if namespace.is_empty() { format!("{root}/{plural}") } else { format!("{root}/namespaces/{namespace}/{plural}") }
 }

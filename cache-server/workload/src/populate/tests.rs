@@ -162,7 +162,7 @@ fn the_seed_decides_every_byte() {
 #[test]
 fn generated_objects_have_no_fields_but_known_ones() {
     use api_rules::object::validation::{Findings, check};
-    let registry = crate::registry::Registry::builtin();
+    let registry = cache_server_caches::registry::Registry::builtin();
     let spec = "pods=600,nodes=10,namespaces=4".parse().expect("a specification");
     let mut bytes = 0;
     for object in objects(&spec) {

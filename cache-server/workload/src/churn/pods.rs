@@ -11,11 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    client::{Ask, ClientError, Connection, collection},
+    config::PopulateSpec,
     limits::{CHURN_PAGE, POPULATE_MAX},
-    workload::{
-        client::{Ask, ClientError, Connection, collection},
-        populate::{self, GeneratedObject, PopulateSpec},
-    },
+    populate::{self, GeneratedObject},
 };
 
 /// Percent of writes that create a pod.

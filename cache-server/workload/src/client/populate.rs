@@ -13,22 +13,23 @@ use serde_json::{Value, json};
 
 use super::{Ask, ClientError, Connection, ServerUrl, collection};
 use crate::{
+    config::PopulateSpec,
     limits::CLIENT_CONNECTIONS,
-    workload::populate::{GeneratedObject, PopulateSpec, objects},
+    populate::{GeneratedObject, objects},
 };
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Objects created.
-    pub(crate) created: u64,
+    pub created: u64,
     /// Objects that existed already; they are unchanged.
-    pub(crate) existed: u64,
+    pub existed: u64,
 }
 
 impl Counts {
     /// Objects handled so far.
-    pub(crate) const fn total(self) -> u64 {
+    pub const fn total(self) -> u64 {
         self.created + self.existed
     }
 }
@@ -36,7 +37,7 @@ impl Counts {
 /// The error for an object that could not be created: one line.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create {resource} {key}: {source}")]
-pub(crate) struct CreateError {
+pub struct CreateError {
     /// Resource with its group, such as `pods` or `deployments.apps`.
     resource: String,
     /// Namespace and name, or the name alone.
@@ -48,7 +49,7 @@ pub(crate) struct CreateError {
 ///
 /// # Errors
 /// The first object that cannot be created. Objects created before it stay; creates in flight may succeed too.
-pub(crate) async fn populate(
+pub async fn populate(
     server: &ServerUrl,
     spec: &PopulateSpec,
     progress: impl FnMut(Counts),

@@ -27,20 +27,20 @@ use crate::limits::{CHURN_DRAIN, CHURN_RATE_MAX, CLIENT_CONNECTIONS};
 
 /// Settings of a churn run.
 #[derive(Clone, Debug)]
-pub(crate) struct ChurnSettings {
+pub struct ChurnSettings {
     /// The server to write to.
-    pub(crate) server: ServerUrl,
+    pub server: ServerUrl,
     /// The rate of writes.
-    pub(crate) rate: Rate,
+    pub rate: Rate,
     /// Length of the run; `None` runs until `stop` resolves.
-    pub(crate) duration: Option<Duration>,
+    pub duration: Option<Duration>,
     /// Equal seeds on equal pods make equal writes, as long as responses arrive in the same order.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 /// Writes per second or per minute. Text form: `100/s`, `30/m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub struct Rate {
     count: u32,
     unit: Unit,
 }
@@ -54,7 +54,7 @@ enum Unit {
 /// The text is not a usable rate: one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a rate from 1/m to {CHURN_RATE_MAX}/s; for example 100/s")]
-pub(crate) struct RateError;
+pub struct RateError;
 
 impl FromStr for Rate {
     type Err = RateError;
@@ -132,7 +132,7 @@ impl TokenBucket {
 
 /// Counts and latencies of a run. Displays as one line.
 #[derive(Clone, Debug)]
-pub(crate) struct Summary {
+pub struct Summary {
     updated: u64,
     created: u64,
     deleted: u64,
@@ -183,7 +183,7 @@ impl fmt::Display for Summary {
 ///
 /// # Errors
 /// The pods cannot be listed; no write was sent.
-pub(crate) async fn run(plan: &ChurnSettings, stop: impl Future<Output = ()>) -> Result<Summary, ClientError> {
+pub async fn run(plan: &ChurnSettings, stop: impl Future<Output = ()>) -> Result<Summary, ClientError> {
     let mut stop = pin!(stop);
     let mut idle: Vec<Connection> = (0..CLIENT_CONNECTIONS).map(|_| Connection::new(plan.server.clone())).collect();
     let mut pods = Pods::new(plan.seed, run_mark());
