@@ -16,19 +16,18 @@ mod discovery;
 mod openapi;
 mod read;
 mod request;
-mod route;
 mod serve;
 mod status;
 mod stored;
-mod upstream;
 mod workload;
 mod write;
 
 pub use access::authenticate::assemble::AuthenticationError;
 pub use api_rules::etcd;
 pub use cache_server_caches::{cacher, config, limits, registry, watched::AccessFileError};
+pub use cache_server_upstream::{connect::UpstreamError, source::UpstreamSource};
 pub use serve::{Server, StartError, TlsError};
-pub use upstream::{connect::UpstreamError, source::UpstreamSource};
 pub use workload::{manifests::LoadError, populate};
 
-use cache_server_caches::{budget, clock, ids, supervised, watched};
+use cache_server_caches::{budget, clock, ids, route, supervised, watched};
+use cache_server_upstream as upstream;

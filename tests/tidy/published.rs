@@ -13,6 +13,7 @@ const PUBLISHED: &[&str] = &[
     "cache-server",
     "cache-server-caches",
     "cache-server-stores",
+    "cache-server-upstream",
     "cache-server-workload",
     "informer",
     "informer-core",

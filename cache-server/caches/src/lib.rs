@@ -11,6 +11,7 @@ pub mod config;
 pub mod ids;
 pub mod limits;
 pub mod registry;
+pub mod route;
 pub mod status;
 pub mod storage;
 pub mod supervised;

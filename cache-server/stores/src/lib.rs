@@ -8,6 +8,7 @@ pub mod backup;
 pub mod coalesced;
 #[cfg(feature = "durable")]
 pub mod durable;
+#[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "the durable storage is built on it"))]
 pub mod embedded;
 #[cfg(feature = "etcd")]
 pub mod etcd;

@@ -1,0 +1,368 @@
+//! Upstream mode's decision for each request: answered here, answered from a cache, or passed to the API server.
+//!
+//! INVARIANT: a read is answered from a cache only after it was allowed to its caller: by the API server, or by this
+//! server's own authorizers. INVARIANT: what the
+//! cache cannot answer exactly is passed on: other versions of a type, single objects without a position, objects
+//! outside the cached part.
+
+use std::{collections::HashMap, sync::Arc};
+
+use access_rules::request_info::RequestInfo;
+use bytes::Bytes;
+use cache_server_stores::coalesced::CoalescedSource;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Method, StatusCode, header};
+use informer_core::selector::field;
+use informer_serving::{
+    options::resource_version,
+    query::Query,
+    status::{Details, Status, StatusExt as _},
+};
+use serde_json::json;
+
+use super::{
+    connect::{ONLY_IF_CACHED, UpstreamAddresses},
+    forward::{self, Forwarder},
+    identity::{self, UpstreamIdentity},
+    impersonator::Impersonator,
+    key::QuestionKey,
+    last_answer::LastAnswer,
+    own_requests::OwnRequests,
+    rights::{AskUpstream, Rights, SubjectRights},
+    source::{Fitness, Peers, UpstreamSource},
+};
+use crate::{
+    cacher::Caches,
+    config::UpstreamConfig,
+    limits::UPSTREAM_RETRY_AFTER_SECONDS,
+    registry::{Registry, ResourceType},
+    route::{Route, Target},
+};
+
+/// An API server behind this server.
+pub struct Upstream {
+    pub source: Arc<UpstreamSource>,
+    pub forwarder: Arc<Forwarder>,
+    /// Passes on requests of users that only this server knows; `None` if they are refused.
+    pub impersonator: Option<Impersonator>,
+    /// The cluster at its addresses.
+    pub identity: Arc<UpstreamIdentity>,
+    /// Time of the last answer, which all requests share.
+    pub last_answer: Arc<LastAnswer>,
+    own_requests: OwnRequests,
+    rights: Rights,
+    /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
+    named: Vec<String>,
+    /// True if a read outside the cached part of a type is refused, not passed on.
+    refuses_outside: bool,
+}
+
+/// The server that answers a request.
+pub enum Answerer<'a> {
+    /// This server: its own health and metrics, or a read from a cache.
+    Here,
+    /// The API server, through this forwarder.
+    Upstream(&'a Forwarder),
+    /// This server, with the identity of its cluster as JSON: the answer to another cache-server.
+    Identity(Bytes),
+}
+
+/// The part of a request that the decision reads.
+#[derive(Clone, Copy)]
+pub struct ReadHead<'a> {
+    pub method: &'a Method,
+    pub headers: &'a HeaderMap,
+    pub query: &'a Query,
+    pub info: &'a RequestInfo,
+    /// True if the API server decides about a cached read by its caller's credentials; false if that is decided.
+    pub checks_rights: bool,
+}
+
+impl ReadHead<'_> {
+    /// True if the client wants no answer rather than one from the API server (RFC 9111, 5.2.1.7).
+    fn wants_only_cached(&self) -> bool {
+        let directives = self.headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+        let mut directives = directives.flat_map(|value| value.split(','));
+        matches!(*self.method, Method::GET | Method::HEAD)
+            && directives.any(|directive| directive.trim().eq_ignore_ascii_case(ONLY_IF_CACHED))
+    }
+}
+
+impl Upstream {
+    pub fn new(addresses: UpstreamAddresses, config: &UpstreamConfig) -> Self {
+        let UpstreamAddresses { clients, callers, own, peers } = addresses;
+        let last_answer = Arc::<LastAnswer>::default();
+        let urls = callers.iter().map(|caller| format!("{caller:?}"));
+        let identity = UpstreamIdentity::new(urls.zip(clients), Arc::clone(&last_answer));
+        let clients = identity.clients();
+        let own_requests = OwnRequests::new(clients.clone(), Arc::clone(&last_answer));
+        let scopes: HashMap<_, _> = config.scopes.iter().cloned().collect();
+        let peers = Peers::new(peers).in_cluster(Arc::clone(&identity));
+        let source = Arc::new(UpstreamSource::noting(clients, peers, scopes, Arc::clone(&last_answer)));
+        let forwarder = Forwarder::new(callers, Arc::clone(&last_answer)).in_cluster(Arc::clone(&identity));
+        let forwarder = Arc::new(forwarder);
+        let impersonator = own.map(|own| Impersonator::new(own, &forwarder, own_requests.clone(), &last_answer));
+        let questions = Arc::new(CallersQuestions(Arc::clone(&forwarder)));
+        Self {
+            source,
+            identity,
+            impersonator,
+            rights: Rights::new(questions, Arc::clone(&last_answer)),
+            last_answer,
+            forwarder,
+            own_requests,
+            named: config.resources.clone(),
+            refuses_outside: config.refuses_outside,
+        }
+    }
+
+    /// Sends small requests with this server's own identity.
+    pub const fn own_requests(&self) -> &OwnRequests {
+        &self.own_requests
+    }
+
+    /// The source of the caches. Questions for its newest revision are shared.
+    pub fn shared_source(&self) -> Arc<CoalescedSource<UpstreamSource>> {
+        CoalescedSource::new(Arc::clone(&self.source))
+    }
+
+    /// Returns the types that are cached from the start, as far as they are defined.
+    pub fn named_types(&self, registry: &Registry) -> Vec<Arc<ResourceType>> {
+        self.named.iter().filter_map(|id| registry.by_id(id)).collect()
+    }
+
+    /// Logs the names without a type: they may be misspelt, or defined later.
+    pub fn report_unknown(&self, registry: &Registry) {
+        for id in self.named.iter().filter(|id| registry.by_id(id).is_none()) {
+            tracing::warn!(resource = id.as_str(), "named type unknown");
+        }
+    }
+
+    /// Returns the first type with a scope that is not known.
+    pub fn unknown_scope(&self, registry: &Registry) -> Option<&str> {
+        self.source.scoped_types().find(|id| registry.by_id(id).is_none())
+    }
+
+    /// True once an address has answered.
+    pub fn is_reached(&self) -> bool {
+        self.identity.cluster().is_some()
+    }
+
+    /// True if the type was named in the settings.
+    pub fn is_named(&self, id: &str) -> bool {
+        self.named.iter().any(|named| named == id)
+    }
+
+    /// True if caches are started by their first read, and ended when idle.
+    pub const fn is_on_demand(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// Decides which server answers.
+    ///
+    /// # Errors
+    /// The Status for a caller that may not read, or whose rights the API server did not report; 504 for an
+    /// `only-if-cached` request without a cached answer.
+    pub async fn answerer(
+        &self,
+        caches: &Caches,
+        registry: &Registry,
+        read: ReadHead<'_>,
+        route: &Route,
+    ) -> Result<Answerer<'_>, Status> {
+        match self.decide(caches, registry, read, route).await? {
+            Answerer::Upstream(_) if read.wants_only_cached() => Err(not_cached()),
+            answerer @ (Answerer::Here | Answerer::Upstream(_) | Answerer::Identity(_)) => Ok(answerer),
+        }
+    }
+
+    async fn decide(
+        &self,
+        caches: &Caches,
+        registry: &Registry,
+        read: ReadHead<'_>,
+        route: &Route,
+    ) -> Result<Answerer<'_>, Status> {
+        let target = match route {
+            Route::Health(..) | Route::Metrics => return Ok(Answerer::Here),
+            Route::Resource(target) => target,
+            Route::Discovery(_)
+            | Route::OpenApi(_)
+            | Route::Version
+            | Route::Missing(_)
+            | Route::Connect(_)
+            | Route::NotFound
+            | Route::Unknown => return Ok(self.by_upstream()),
+        };
+        if let Some(identity) = self.identity_for(read, target) {
+            self.check_right(read).await?;
+            return Ok(Answerer::Identity(identity));
+        }
+        if !self.is_cacheable(registry, read, target) {
+            return Ok(self.by_upstream());
+        }
+        if target.name.is_some() && self.source.scope(&target.ty).is_some() {
+            if !self.refuses_outside {
+                return Ok(self.by_upstream());
+            }
+            self.check_right(read).await?;
+            return if self.has_inside(caches, read, target).await? {
+                Ok(Answerer::Here)
+            } else {
+                Err(outside(target))
+            };
+        }
+        let is_inside = self.is_inside(read, target);
+        if !is_inside && !self.refuses_outside {
+            return Ok(self.by_upstream());
+        }
+        // Before the refusal too: a caller without a right must learn nothing.
+        self.check_right(read).await?;
+        if !is_inside {
+            return Err(outside(target));
+        }
+        if read.wants_only_cached() && !caches.is_filled(&target.ty) {
+            return Err(not_cached());
+        }
+        Ok(if self.is_fit(caches, &target.ty).await { Answerer::Here } else { self.by_upstream() })
+    }
+
+    /// Rights of users that are known here.
+    pub fn subject_rights(&self) -> Arc<SubjectRights> {
+        Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone())))
+    }
+
+    /// Returns the headers that identify the caller of a cached read, and their hash.
+    pub fn read_right(&self, headers: &HeaderMap, info: &RequestInfo) -> (QuestionKey, HeaderMap) {
+        let credentials = forward::credentials(headers);
+        (self.rights.key(&credentials, info), credentials)
+    }
+
+    /// Checks the right of a watch that goes on.
+    ///
+    /// # Errors
+    /// As [`answerer`](Self::answerer). 503 in place of 403 for a caller of a forwarded watch that may not ask about its
+    /// rights: the API server allowed the watch itself.
+    pub async fn check_again(
+        &self,
+        credentials: &HeaderMap,
+        info: &RequestInfo,
+        is_forwarded: bool,
+    ) -> Result<(), Status> {
+        self.rights.check_again(credentials, info, is_forwarded).await
+    }
+
+    fn by_upstream(&self) -> Answerer<'_> {
+        Answerer::Upstream(&self.forwarder)
+    }
+
+    /// Returns `Ok` if the read is allowed to its caller.
+    async fn check_right(&self, read: ReadHead<'_>) -> Result<(), Status> {
+        if read.checks_rights {
+            self.rights.check(&forward::credentials(read.headers), read.info).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the answer to another cache-server that wants to know which cluster this one is in front of; `None` for
+    /// other requests.
+    fn identity_for(&self, read: ReadHead<'_>, target: &Target) -> Option<Bytes> {
+        let is_namespace = target.ty.group.is_empty() && target.ty.plural == "namespaces";
+        let accepts = read.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        let is_question = read.wants_only_cached()
+            && is_namespace
+            && !target.watched
+            && target.subresource.is_none()
+            && target.name.as_deref() == Some(identity::NAMESPACE)
+            && read.query.get("resourceVersion").is_none()
+            && accepts == Some(identity::ONLY_METADATA);
+        let cluster = self.identity.cluster().filter(|_| is_question)?;
+        let metadata = json!({"name": identity::NAMESPACE, "uid": cluster.uid()?});
+        let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+        Some(object.to_string().into())
+    }
+
+    /// True if the cached part of the type has the named object, at the position that the read requires.
+    async fn has_inside(&self, caches: &Caches, read: ReadHead<'_>, target: &Target) -> Result<bool, Status> {
+        let position = read.query.get("resourceVersion").unwrap_or_default();
+        let reader = match resource_version(position).map_err(Status::unmapped)? {
+            0 => caches.reader(&target.ty).await?,
+            at => caches.at_least(&target.ty, at).await?,
+        };
+        let namespace = target.namespace.as_deref().unwrap_or_default();
+        let key = target.ty.key(namespace, target.name.as_deref().unwrap_or_default());
+        Ok(reader.get(&key).is_some())
+    }
+
+    /// True if a cache can answer such a read.
+    fn is_cacheable(&self, registry: &Registry, head: ReadHead<'_>, target: &Target) -> bool {
+        let ty = &target.ty;
+        let is_read = matches!(*head.method, Method::GET | Method::HEAD) && target.subresource.is_none();
+        // A single object costs the API server no more than the question whether the cache is up to date.
+        let is_whole = target.name.is_none() || target.watched || head.query.get("resourceVersion").is_some();
+        // Objects are cached in one version of their type; only the API server converts.
+        let is_version = registry.by_id(ty.id()).is_some_and(|cached| cached.version == ty.version);
+        is_read && is_whole && is_version && self.caches_type(ty)
+    }
+
+    /// True if the type is one to cache.
+    fn caches_type(&self, ty: &ResourceType) -> bool {
+        let is_secret = ty.group.is_empty() && ty.plural == "secrets";
+        if self.named.is_empty() { !is_secret } else { self.named.iter().any(|id| id == ty.id()) }
+    }
+
+    /// True if the cached part of the type holds all objects of the read.
+    fn is_inside(&self, head: ReadHead<'_>, target: &Target) -> bool {
+        let Some(scope) = self.source.scope(&target.ty) else { return true };
+        let asked = head.query.get("fieldSelector").unwrap_or_default();
+        match (field::Selector::parse(scope), field::Selector::parse(asked)) {
+            (Ok(scope), Ok(asked)) => scope.terms().iter().all(|term| asked.terms().contains(term)),
+            (Err(_), _) | (_, Err(_)) => false,
+        }
+    }
+
+    /// Starts the type's cache, and returns true unless the API server does not let us fill it. Waits at most as long
+    /// as a read.
+    async fn is_fit(&self, caches: &Caches, ty: &Arc<ResourceType>) -> bool {
+        // Also counts as use of a cache that could not be filled yet, so that it is tried again while clients read it.
+        caches.start(ty);
+        let fitness = tokio::select! {
+            biased;
+            fitness = self.source.fitness(ty) => fitness,
+            // A cache that is not ready answers so itself.
+            _ = caches.reader(ty) => Fitness::Unknown,
+        };
+        !matches!(fitness, Fitness::Unfit(_))
+    }
+}
+
+/// Refusal of a read that no cache has the answer to.
+fn not_cached() -> Status {
+    Status::timeout("no cache of this server has the answer, and the request is only-if-cached", 1)
+}
+
+/// Refusal of everything but probes until the API server was reached.
+pub fn unreached() -> Status {
+    let details = Details { retry_after_seconds: UPSTREAM_RETRY_AFTER_SECONDS, ..Details::default() };
+    Status { details: Some(details), ..Status::unavailable("the upstream API server was not reached yet") }
+}
+
+/// Refusal of a read outside the cached part of a type.
+fn outside(target: &Target) -> Status {
+    Status::bad_request(format!("this cache holds only a part of {}: select that part", target.ty.id()))
+}
+
+/// Questions of the rights, sent by the forwarder.
+struct CallersQuestions(Arc<Forwarder>);
+
+impl AskUpstream for CallersQuestions {
+    fn ask<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        credentials: &'a HeaderMap,
+        body: Bytes,
+    ) -> BoxFuture<'a, Result<(StatusCode, Bytes), Status>> {
+        Box::pin(self.0.ask(method, path, credentials, body))
+    }
+}

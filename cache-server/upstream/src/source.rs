@@ -1,0 +1,302 @@
+//! Fills caches from another API server through the SDK's reflector.
+//!
+//! INVARIANT: one watch per type upstream, whatever the number of readers. INVARIANT: a position is reported as reached
+//! only if every change at or below it was delivered: by a later change, a bookmark of the stream, or a proof.
+//!
+//! A consistent read needs the newest revision R, which a `LIST limit=1` returns. A quiet type's stream does not reach R
+//! by itself, so a second, short watch from the stream's position searches for changes: its bookmark B at or above R
+//! proves that the stream is complete at B once it has passed the last of them.
+//!
+//! An empty cache gets its state from another cache-server, if one has it (`peers`), and follows the API server from there.
+
+mod comparison;
+mod followed;
+mod peers;
+mod probe;
+mod reads;
+
+use std::{collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use informer::{Cluster, raw::Events};
+use parking_lot::Mutex;
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use watch_cache::Reader;
+
+pub use self::{followed::Fitness, peers::Peers};
+use self::{
+    followed::{FollowedEvents, FollowedType, StreamState},
+    peers::StateProof,
+    probe::PROBE_WAIT,
+    reads::{TypeReads, UpstreamReads, cached_witness},
+};
+use crate::{
+    last_answer::LastAnswer,
+    registry::ResourceType,
+    storage::{FollowFrom, Source, SourceError, Updates},
+};
+
+/// The API server as a source.
+pub struct UpstreamSource {
+    reads: Arc<UpstreamReads>,
+    peers: Peers,
+    /// Field selectors of types of which only a part is cached, by type id.
+    scopes: HashMap<String, String>,
+    /// By type id. One entry per type that was ever followed.
+    followed: Mutex<HashMap<String, Arc<FollowedType>>>,
+}
+
+impl UpstreamSource {
+    /// Reads all types through one client, which must not retry by itself.
+    #[must_use]
+    pub fn of(client: kube::Client) -> Self {
+        Self::new(vec![client], Peers::new(Vec::new()), HashMap::new())
+    }
+
+    /// Reads through `clients`: endpoints of one cluster, in order of preference; at least one. `peers` are in front of
+    /// the same cluster.
+    pub fn new(clients: Vec<kube::Client>, peers: Peers, scopes: HashMap<String, String>) -> Self {
+        Self::noting(clients, peers, scopes, Arc::default())
+    }
+
+    /// Like [`new`](Self::new). `last_answer` is shared with all requests to the API server.
+    pub fn noting(
+        clients: Vec<kube::Client>,
+        peers: Peers,
+        scopes: HashMap<String, String>,
+        last_answer: Arc<LastAnswer>,
+    ) -> Self {
+        let (first, rest) = clients.split_first().expect("an upstream has an address");
+        let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE).leave_after(LEAVE_AFTER);
+        let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
+        let comparisons = Semaphore::new(1);
+        let reads = Arc::new(UpstreamReads { cluster, clients, last_answer, comparisons });
+        Self { reads, peers, scopes, followed: Mutex::default() }
+    }
+
+    /// Time of the API server's last answer. Any request may note its own one, which ends the delays of streams that
+    /// have failed.
+    pub fn last_answer(&self) -> Arc<LastAnswer> {
+        Arc::clone(&self.reads.last_answer)
+    }
+
+    /// Waits until it is known whether the API server lets us cache the type. Returns at once after the first time,
+    /// unless the answer has changed.
+    pub async fn fitness(&self, ty: &ResourceType) -> Fitness {
+        self.followed(ty).known_fitness().await
+    }
+
+    /// Returns the field selector of the cached part; `None` if all of the type is cached.
+    pub fn scope(&self, ty: &ResourceType) -> Option<&str> {
+        self.scopes.get(ty.id()).map(String::as_str)
+    }
+
+    /// Returns the types of which only a part is cached.
+    pub fn scoped_types(&self) -> impl Iterator<Item = &str> {
+        self.scopes.keys().map(String::as_str)
+    }
+
+    /// Ends the histories of all types: the cluster was replaced by another one.
+    pub fn lose_histories(&self) {
+        let followed: Vec<_> = self.followed.lock().values().cloned().collect();
+        for followed in followed {
+            followed.end_history(followed.state());
+        }
+    }
+
+    fn followed(&self, ty: &ResourceType) -> Arc<FollowedType> {
+        let new = || Arc::new(FollowedType::new(self.last_answer()));
+        Arc::clone(self.followed.lock().entry(ty.id().to_owned()).or_insert_with(new))
+    }
+
+    fn reads(&self, ty: &Arc<ResourceType>) -> TypeReads {
+        TypeReads {
+            ty: Arc::clone(ty),
+            scope: self.scope(ty).map(Arc::from),
+            shared: Arc::clone(&self.reads),
+            followed: self.followed(ty),
+        }
+    }
+
+    /// Opens the stream of a type. An empty cache gets the state of a peer, if there is one.
+    async fn open(&self, reads: TypeReads, from: FollowFrom, cache: &Reader) -> Result<FollowedEvents, SourceError> {
+        let is_empty = from == FollowFrom::Start && cache.applied() == 0;
+        if is_empty && let Some(following) = self.open_after_peer(&reads, cache).await? {
+            return Ok(following);
+        }
+        let raw = match from {
+            FollowFrom::Start => reads.raw().witnesses(reads.witnesses(cache)),
+            FollowFrom::After(position) => reads.raw().resume_from(position.into()).witnesses(reads.witnesses(cache)),
+        };
+        let events = started(raw)?;
+        Ok(FollowedEvents::new(reads, cache.clone(), events, from))
+    }
+
+    /// Opens the stream of a type after the state that a peer has; `None` if none has one, or if it cannot be proved.
+    async fn open_after_peer(&self, reads: &TypeReads, cache: &Reader) -> Result<Option<FollowedEvents>, SourceError> {
+        let Some(state) = self.peers.state(&reads.resource(), reads.scope.as_deref()).await else { return Ok(None) };
+        let resource_version = state.revision;
+        let resource = reads.ty.id();
+        if !state.is_ours && reads.list(1).await.is_ok_and(|newest| newest.revision < resource_version) {
+            // Proofs of positions that the API server has not reached take seconds.
+            tracing::warn!(resource, resource_version, "peer state refuted");
+            return Ok(None);
+        }
+        let raw = reads.raw().resume_from(resource_version.into());
+        let state = Arc::new(Mutex::new(state));
+        // Once its objects are taken, the cache has them.
+        let (unproved, cached) = (Arc::clone(&state), cache.clone());
+        let raw = raw.witnesses(move |asked| unproved.lock().witness(asked).or_else(|| cached_witness(&cached, asked)));
+        let mut events = started(raw)?;
+        let proof = StateProof::of(&mut events).await;
+        let objects = state.lock().take();
+        let following = FollowedEvents::new(reads.clone(), cache.clone(), events, FollowFrom::Start);
+        Ok(match proof {
+            StateProof::Proved => {
+                tracing::info!(resource, resource_version, "peer state proved");
+                Some(following.after_state(objects))
+            }
+            StateProof::Refuted(first) => {
+                tracing::warn!(resource, resource_version, "peer state refuted");
+                Some(following.after_event(first))
+            }
+            StateProof::Unknown => {
+                tracing::warn!(resource, resource_version, "peer state not proved");
+                None
+            }
+        })
+    }
+
+    /// Returns the newest revision, and sees to it that the type's stream reaches it.
+    async fn reach_newest(&self, reads: &TypeReads) -> Result<u64, SourceError> {
+        let newest = reads.list(1).await?.revision;
+        reads.reach(newest).await?;
+        Ok(newest)
+    }
+
+    /// Compares the state of a small type with a list of its objects' versions. Does the same for a larger type whose
+    /// position the API server does not send. Any other type must reach the newest revision.
+    async fn confirm(&self, reads: &TypeReads) -> Result<u64, SourceError> {
+        let followed = &reads.followed;
+        let Some(cache) = followed.cache() else { return self.reach_newest(reads).await };
+        if is_small(&cache) {
+            return compared(reads, &cache, COMPARED_MAX).await;
+        }
+        if !followed.is_mute() {
+            let newest = reads.list(1).await?.revision;
+            if reads.reach(newest).await? {
+                return Ok(newest);
+            }
+            followed.note_mute();
+            tracing::info!(resource = reads.ty.id(), "position of a quiet type not sent");
+        }
+        compared(reads, &cache, COMPARED_MUTE_MAX).await
+    }
+}
+
+/// Compares the cache with a list of at most `most` objects' versions, while its stream continues.
+///
+/// # Errors
+/// [`SourceError::Unavailable`] if the history is in doubt and the comparison of the whole type has no result in time.
+async fn compared(reads: &TypeReads, cache: &Reader, most: usize) -> Result<u64, SourceError> {
+    let followed = &reads.followed;
+    let listed = reads.list(most + 1).await?;
+    // Changes that only the list has are on their way.
+    for _ in 0..COMPARISONS {
+        let stream = followed.state();
+        if stream.is_sound() && listed.revision <= stream.position {
+            return Ok(listed.revision);
+        }
+        let snapshot = cache.snapshot();
+        if listed.is_state(&snapshot.objects) {
+            return Ok(snapshot.resource_version);
+        }
+        let _ = timeout(STREAM_WAIT / COMPARISONS, followed.passed(listed.revision)).await;
+    }
+    reads.reach(listed.revision).await?;
+    let sound = timeout(PROBE_WAIT, followed.wait_for(StreamState::is_sound)).await;
+    sound.map_err(|_| SourceError::Unavailable("its history is in doubt".to_owned()))?;
+    Ok(listed.revision)
+}
+
+impl Source for UpstreamSource {
+    fn follow(
+        &self,
+        ty: &Arc<ResourceType>,
+        from: FollowFrom,
+        cache: Reader,
+    ) -> BoxFuture<'_, Result<Updates, SourceError>> {
+        let reads = self.reads(ty);
+        async move {
+            let followed = Arc::clone(&reads.followed);
+            if let Some(pause) = followed.retry_after() {
+                sleep(pause).await;
+            }
+            let following = self.open(reads, from, &cache).await?;
+            followed.set_cache(Some(cache));
+            let updates = stream::unfold(following, |mut following| async {
+                let update = following.next().await?;
+                Some((update, following))
+            });
+            Ok(updates.boxed())
+        }
+        .boxed()
+    }
+
+    fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let reads = self.reads(ty);
+        async move { self.reach_newest(&reads).await }.boxed()
+    }
+
+    fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        let reads = self.reads(ty);
+        async move { self.confirm(&reads).await }.boxed()
+    }
+
+    /// Controllers only read what the API server stores.
+    fn counts_while_away(&self) -> bool {
+        true
+    }
+}
+
+fn started(raw: informer::raw::Builder) -> Result<Events, SourceError> {
+    raw.start().map_err(|error| SourceError::Unsupported(error.to_string()))
+}
+
+/// True if a list of the type's metadata is short.
+fn is_small(cache: &Reader) -> bool {
+    let objects = cache.snapshot().objects.clone();
+    objects.len() <= COMPARED_MAX
+        && objects.iter().map(|entry| entry.object().len()).sum::<usize>() <= COMPARED_BYTES_MAX
+}
+
+/// Types whose state is read at the same time. Each is one request that costs the API server most at its start.
+const STATES_AT_ONCE: usize = 4;
+
+/// Time for which an address must fail before a stream moves to another one. Shorter than a client's: all readers of the
+/// cache wait for its one stream, which is no crowd.
+const LEAVE_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3);
+
+/// Time for the stream to reach the newest revision by itself before a second watch is opened.
+const STREAM_WAIT: Duration = Duration::from_millis(20);
+
+/// Objects of a type whose state is compared with a list of their metadata: some 100 KiB from the API server for each
+/// consistent read that no other one shares. Such a read then takes milliseconds, where a second watch takes seconds.
+const COMPARED_MAX: usize = 250;
+
+/// Objects of a larger type that are compared because the API server does not send the position of a quiet type, as before
+/// Kubernetes 1.31. Such an API server reads the list from etcd, like each consistent list of its own clients. Here
+/// concurrent readers share one.
+const COMPARED_MUTE_MAX: usize = 10_000;
+
+/// Bytes of the objects of a small type: a bound of the list, which has no more of each than its metadata.
+const COMPARED_BYTES_MAX: usize = 2 << 20;
+
+/// Comparisons with one list.
+const COMPARISONS: u32 = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Caches in front of the SDK's fake API server: filled from peers, and through every single fault of their source.
+
+mod faults;
+mod histories;
+mod peers;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cache_server_stores::coalesced::CoalescedSource;
+use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use informer::testing::FakeApiServer;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use watch_cache::{Limits, Reader};
+
+use super::*;
+use crate::{
+    cacher::Caches,
+    config::UpstreamConfig,
+    connect::UpstreamAddresses,
+    registry::Registry,
+    tests::{Api, full},
+};
+
+/// Longest time for a cache to be filled or to catch up, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn maps() -> Arc<ResourceType> {
+    Registry::builtin().find("", "v1", "configmaps").expect("a built-in type")
+}
+
+fn map(name: &str, content: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n", "uid": format!("u-{name}")},
+        "data": {"content": content.to_string()},
+    })
+}
+
+/// Names and versions of the API server's objects, in order. Leaves no trace in its log.
+async fn listed(api: &FakeApiServer) -> Vec<(String, u64)> {
+    let request = http::Request::get("/api/v1/configmaps").body(Vec::new()).expect("a request");
+    let text = api.replica().client().request_text(request).await.expect("a list");
+    let list: Value = serde_json::from_str(&text).expect("JSON");
+    let object = |object: &Value| {
+        let text = |name: &str| object["metadata"][name].as_str().expect("a text").to_owned();
+        (text("name"), text("resourceVersion").parse().expect("a number"))
+    };
+    let mut objects: Vec<_> = list["items"].as_array().expect("items").iter().map(object).collect();
+    objects.sort();
+    objects
+}
+
+/// Names and versions of the cached objects, in order.
+fn cached(cache: &Reader) -> Vec<(String, u64)> {
+    let snapshot = cache.snapshot();
+    snapshot.objects.iter().map(|entry| (entry.name().to_owned(), entry.resource_version())).collect()
+}
+
+/// Waits until the cache is filled.
+async fn filled(caches: &Caches) -> Reader {
+    let reading = async {
+        loop {
+            if let Ok(reader) = caches.reader(&maps()).await {
+                return reader;
+            }
+        }
+    };
+    timeout(PATIENCE, reading).await.expect("the cache is filled in the end")
+}
+
+/// Waits until the cache holds the API server's objects.
+async fn becomes_equal(caches: &Caches, api: &FakeApiServer) -> Reader {
+    let expected = listed(api).await;
+    let comparing = async {
+        loop {
+            let reader = filled(caches).await;
+            if cached(&reader) == expected {
+                return reader;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, comparing).await.expect("the cache becomes equal in the end")
+}
+
+/// Goal: consistent reads of a quiet type work in front of an API server that does not send the type's position. Method:
+/// more objects than are compared at once otherwise, no bookmarks, and a write of another type before each read.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_type_is_read_though_its_position_is_not_told() {
+    let api = FakeApiServer::new().bookmarks_every(Duration::MAX);
+    for number in 0..2 * COMPARED_MAX {
+        api.put(map(&format!("m{number}"), number));
+    }
+    let source = Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()));
+    let caches = Caches::new(CoalescedSource::new(source), Limits::default());
+    filled(&caches).await;
+    for round in 0..3 {
+        let other =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("s{round}"), "namespace": "n"}});
+        api.put(other);
+        let begun = tokio::time::Instant::now();
+        let reader = caches.fresh(&maps()).await.expect("a consistent read");
+        assert_eq!(cached(&reader), listed(&api).await);
+        // The first one finds out.
+        assert!(round == 0 || begun.elapsed() < Duration::from_secs(1), "round {round}: {:?}", begun.elapsed());
+    }
+    api.put(map("new", 0));
+    assert_eq!(cached(&caches.fresh(&maps()).await.expect("a consistent read")), listed(&api).await);
+}
+
+/// Goal: after a long outage caches are up to date soon, though no client reads. Method: an API server that is away until the
+/// delays of the stream are half a minute and more; then a change. The comparison of the doubtful history gets an answer.
+#[tokio::test(start_paused = true)]
+async fn after_a_long_outage_a_cache_is_up_to_date_soon() {
+    let api = FakeApiServer::new().put(map("a", 0));
+    let source = Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()));
+    let caches = Caches::new(CoalescedSource::new(source), Limits::default());
+    let reader = filled(&caches).await;
+    api.refuse_connections().close_watches();
+    sleep(Duration::from_secs(600)).await;
+    api.recover().put(map("b", 0));
+    let caught_up = reader.reached(api.resource_version());
+    timeout(Duration::from_secs(6), caught_up).await.expect("the delay was ended").expect("an open cache");
+    assert_eq!(cached(&reader), listed(&api).await);
+}
+
+/// Goal: the first stream that recovers brings all caches up to date. Method: two types and a long outage, after which no
+/// client reads and no other request is sent.
+#[tokio::test(start_paused = true)]
+async fn streams_recover_together() {
+    let namespaces = Registry::builtin().find("", "v1", "namespaces").expect("a built-in type");
+    let api = FakeApiServer::new().put(map("a", 0));
+    let source = Arc::new(UpstreamSource::new(vec![api.client()], Peers::new(Vec::new()), HashMap::new()));
+    let caches = Caches::new(CoalescedSource::new(source), Limits::default());
+    let (maps, namespaces) = (filled(&caches).await, caches.reader(&namespaces).await.expect("an empty state"));
+    api.refuse_connections().close_watches();
+    sleep(Duration::from_secs(600)).await;
+    api.recover().put(map("b", 0));
+    let maps_done = maps.reached(api.resource_version());
+    api.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m"}}));
+    let namespaces_done = namespaces.reached(api.resource_version());
+    let both = async {
+        let (first, other) =
+            futures::future::select(Box::pin(maps_done), Box::pin(namespaces_done)).await.factor_first();
+        first.expect("an open cache");
+        // Pauses between the attempts of one stream, and of one cache, come to 1.2 s; the delay that ends is a minute.
+        timeout(Duration::from_secs(3), other).await.expect("the other one follows at once").expect("an open cache");
+    };
+    timeout(PATIENCE, both).await.expect("a stream recovers by itself");
+}
+
+/// Goal: a broken API server, or a proxy in its place, costs no more than an error. Method: a list whose answer has no end,
+/// is no list, leads elsewhere, or is a long refusal.
+#[tokio::test]
+async fn broken_lists_are_errors() {
+    let endless = |code: u16| {
+        let pieces = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b' '; 8 << 10]))));
+        Response::builder().status(code).body(StreamBody::new(pieces).boxed_unsync()).expect("a response")
+    };
+    let text = |code: u16, text: &'static str| {
+        let builder = Response::builder().status(code).header("location", "http://127.0.0.1:1/");
+        builder.body(full(text)).expect("a response")
+    };
+    let api = Api::start(move |request| {
+        let answer = match request.uri().path() {
+            "/endless/api/v1/configmaps" => endless(200),
+            "/refused/api/v1/configmaps" => endless(403),
+            "/html/api/v1/configmaps" => text(200, "<html>"),
+            "/number/api/v1/configmaps" => text(200, r#"{"metadata": {"resourceVersion": "x"}, "items": []}"#),
+            _ => text(301, r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#),
+        };
+        Box::pin(std::future::ready(answer))
+    })
+    .await;
+    for path in ["endless", "refused", "html", "number", "elsewhere"] {
+        let url = Some(format!("{}/{path}", api.url()));
+        let config = UpstreamConfig { url, ..UpstreamConfig::default() };
+        let clients = UpstreamAddresses::load(&config).await.expect("a configuration").clients;
+        let listed = probe::list(&clients, &maps(), None, 1, None).await;
+        let error = listed.err().unwrap_or_else(|| panic!("{path} is a list")).to_string();
+        assert!(!error.contains("in time"), "{path}: {error}");
+        assert_eq!(api.seen.lock().drain(..).count(), 1, "{path} is sent once");
+    }
+}
