@@ -80,9 +80,9 @@ impl EmbeddedStorage {
     pub(super) async fn reserve(&self, ty: &str) -> QueuePermits {
         let (version, senders) = {
             let store = &*self.store.lock();
-            let Some(kept) = store.types.get(ty) else { return QueuePermits { version: 0, permits: Vec::new() } };
-            let senders: Vec<_> = kept.queues.iter().map(|queue| (queue.number, queue.sender.clone())).collect();
-            (kept.version, senders)
+            let Some(type_store) = store.types.get(ty) else { return QueuePermits { version: 0, permits: Vec::new() } };
+            let senders: Vec<_> = type_store.queues.iter().map(|queue| (queue.number, queue.sender.clone())).collect();
+            (type_store.version, senders)
         };
         let mut permits = Vec::with_capacity(senders.len());
         for (number, sender) in senders {
@@ -99,7 +99,7 @@ impl EmbeddedStorage {
     fn commit(&self, txn: &mut Txn, room: QueuePermits) -> Result<Result<WriteResult, WriteError>, Retry> {
         let StoreState { revision, types, .. } = &mut *self.store.lock();
         if let Some(cause) = &txn.cause {
-            let found = types.get(cause.ty.id()).and_then(|kept| kept.objects.get(&cause.key));
+            let found = types.get(cause.ty.id()).and_then(|type_store| type_store.objects.get(&cause.key));
             if let Err(error) = cause.check(found) {
                 return Ok(Err(error));
             }
@@ -108,13 +108,13 @@ impl EmbeddedStorage {
         if !types.contains_key(txn.ty.id()) {
             types.insert(txn.ty.id().to_owned(), TypeStore::default());
         }
-        let kept = types.get_mut(txn.ty.id()).expect("inserted above");
+        let type_store = types.get_mut(txn.ty.id()).expect("inserted above");
         let outcome =
             // The list of queues is checked under the lock: a queue that was opened meanwhile has no reserved
             // capacity.
-            if kept.version == room.version { Ok(kept.commit(revision, txn, room.permits)) } else { Err(Retry) };
+            if type_store.version == room.version { Ok(type_store.commit(revision, txn, room.permits)) } else { Err(Retry) };
         // A refused write or a deletion may leave the type empty.
-        if kept.is_unused() {
+        if type_store.is_unused() {
             types.remove(txn.ty.id());
         }
         outcome
@@ -134,10 +134,10 @@ impl EmbeddedStorage {
     /// queue that was opened after `room` was reserved and is full already is closed, and its reader begins anew.
     pub(super) fn apply(&self, write: CheckedWrite, ty: &ResourceType, room: QueuePermits) -> WriteResult {
         let StoreState { revision, types, .. } = &mut *self.store.lock();
-        let kept = types.entry(ty.id().to_owned()).or_default();
+        let type_store = types.entry(ty.id().to_owned()).or_default();
         *revision = write.resource_version;
-        let written = kept.apply(write, ty, room.permits);
-        if kept.is_unused() {
+        let written = type_store.apply(write, ty, room.permits);
+        if type_store.is_unused() {
             types.remove(ty.id());
         }
         written
@@ -145,8 +145,8 @@ impl EmbeddedStorage {
 
     /// Gives a type that has no objects yet those of an earlier process, as entries of the schema of `ty`.
     pub(super) fn fill(&self, ty: &ResourceType, objects: Objects<Entry>, history: RecoveredHistory) {
-        let kept = TypeStore::recovered(ty, objects, history);
-        self.store.lock().types.insert(ty.id().to_owned(), kept);
+        let type_store = TypeStore::recovered(ty, objects, history);
+        self.store.lock().types.insert(ty.id().to_owned(), type_store);
     }
 
     /// Lists all objects of one type as entries of its schema, and streams every change after them. The first listing
@@ -183,35 +183,35 @@ impl EmbeddedStorage {
     /// Opens a queue if all objects are entries of the schema of `ty`; otherwise returns the objects.
     fn try_open(&self, ty: &ResourceType) -> Result<OpenedType, Objects<Entry>> {
         let store = &mut *self.store.lock();
-        let kept = store.types.entry(ty.id().to_owned()).or_default();
-        kept.adopt(ty)?;
+        let type_store = store.types.entry(ty.id().to_owned()).or_default();
+        type_store.adopt(ty)?;
         store.numbers += 1;
         let (number, revision) = (store.numbers, store.revision);
         let (sender, receiver) = mpsc::channel(CHANGES_QUEUED);
-        kept.version = number;
-        kept.queues.push(Queue { number, told: revision, sender });
+        type_store.version = number;
+        type_store.queues.push(Queue { number, reported: revision, sender });
         // A weak reference: a dropped store must not be kept alive by its readers.
         let store = Arc::downgrade(&self.store);
         let subscribed = QueueReceiver { receiver, number, ty: ty.id().to_owned(), store };
-        let history = kept.take_history(ty);
-        Ok(OpenedType { revision, objects: kept.objects.clone(), history, subscribed })
+        let history = type_store.take_history(ty);
+        Ok(OpenedType { revision, objects: type_store.objects.clone(), history, subscribed })
     }
 
     /// Returns the revision: `Ok` if every reader of the type was sent it, otherwise `Err`.
-    fn told(&self, ty: &str) -> Result<u64, u64> {
+    fn reported(&self, ty: &str) -> Result<u64, u64> {
         let store = &*self.store.lock();
-        let behind = |queue: &Queue| queue.told < store.revision;
-        let all = store.types.get(ty).is_none_or(|kept| !kept.queues.iter().any(behind));
+        let behind = |queue: &Queue| queue.reported < store.revision;
+        let all = store.types.get(ty).is_none_or(|type_store| !type_store.queues.iter().any(behind));
         if all { Ok(store.revision) } else { Err(store.revision) }
     }
 
     fn tell_progress(&self, ty: &str, room: QueuePermits) -> Result<u64, Retry> {
         let store = &mut *self.store.lock();
-        if let Some(kept) = store.types.get_mut(ty) {
-            if kept.version != room.version {
+        if let Some(type_store) = store.types.get_mut(ty) {
+            if type_store.version != room.version {
                 return Err(Retry);
             }
-            kept.tell(&Change::Progress(store.revision), store.revision, room.permits);
+            type_store.tell(&Change::Progress(store.revision), store.revision, room.permits);
         }
         Ok(store.revision)
     }
@@ -220,11 +220,11 @@ impl EmbeddedStorage {
 impl StoreState {
     /// Removes the queue of a dropped reader.
     fn close(&mut self, ty: &str, number: u64) {
-        let Some(kept) = self.types.get_mut(ty) else { return };
-        kept.queues.retain(|queue| queue.number != number);
+        let Some(type_store) = self.types.get_mut(ty) else { return };
+        type_store.queues.retain(|queue| queue.number != number);
         self.numbers += 1;
-        kept.version = self.numbers;
-        if kept.is_unused() {
+        type_store.version = self.numbers;
+        if type_store.is_unused() {
             self.types.remove(ty);
         }
     }
@@ -288,7 +288,7 @@ impl Source for EmbeddedStorage {
         let ty = Arc::clone(ty);
         async move {
             loop {
-                if let Ok(revision) = self.told(ty.id()) {
+                if let Ok(revision) = self.reported(ty.id()) {
                     return Ok(revision);
                 }
                 let room = self.reserve(ty.id()).await;
@@ -313,7 +313,7 @@ impl Store for EmbeddedStorage {
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
         let (revision, objects) = {
             let store = &*self.store.lock();
-            (store.revision, store.types.get(ty.id()).map(|kept| kept.objects.clone()).unwrap_or_default())
+            (store.revision, store.types.get(ty.id()).map(|type_store| type_store.objects.clone()).unwrap_or_default())
         };
         std::future::ready(Ok(listed(revision, objects))).boxed()
     }

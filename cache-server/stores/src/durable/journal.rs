@@ -18,7 +18,7 @@ use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition,
 
 use super::{
     disk::{self, DataDisk, DiskError},
-    ledger::{HistoryBounds, HistoryLedger, HistoryTrim, KeptChange},
+    ledger::{HistoryBounds, HistoryLedger, HistoryTrim, RetainedChange},
     record::{JournalRecord, RecordContent},
 };
 use crate::limits::{HISTORY_TRIMS_WHEN_FULL, POSITION_GAPS_MAX};
@@ -106,7 +106,7 @@ struct AppendPlan {
     newest: u64,
     frees_room: bool,
     trim: HistoryTrim,
-    added: Vec<KeptChange>,
+    added: Vec<RetainedChange>,
 }
 
 /// One change to append.
@@ -184,7 +184,11 @@ impl Journal {
             let &NewChange { revision, superseded, freed, ty, content } = change;
             let freed = u32::try_from(freed).unwrap_or(u32::MAX);
             let bytes = JournalRecord { unix_ms, superseded, freed, ty, content }.encode();
-            added.push(kept(revision, bytes.len(), &JournalRecord { unix_ms, superseded, freed, ty, content }));
+            added.push(retained_change(
+                revision,
+                bytes.len(),
+                &JournalRecord { unix_ms, superseded, freed, ty, content },
+            ));
             records.push((revision, bytes));
         }
         let bounds = if frees_room { HistoryBounds::on_full_disk(batch.len()) } else { self.bounds };
@@ -448,18 +452,18 @@ pub(super) fn read_changes(database: &Database, base: u64) -> Result<(Vec<RawCha
         let record = JournalRecord::decode(&bytes);
         let record = record.ok_or_else(|| DiskError::Damaged(format!("change {revision} cannot be read")))?;
         if base < revision {
-            ledger.push(kept(revision, bytes.len(), &record));
+            ledger.push(retained_change(revision, bytes.len(), &record));
         }
         changes.push(RawChange { revision, bytes });
     }
     Ok((changes, ledger))
 }
 
-fn kept(revision: u64, bytes: usize, record: &JournalRecord<'_>) -> KeptChange {
+fn retained_change(revision: u64, bytes: usize, record: &JournalRecord<'_>) -> RetainedChange {
     let deletes = matches!(record.content, RecordContent::Deleted { .. });
     let own = if deletes { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
     let (unix_ms, superseded) = (record.unix_ms, record.superseded);
-    KeptChange { revision, unix_ms, superseded, bytes: record.freed.saturating_add(own), deletes }
+    RetainedChange { revision, unix_ms, superseded, bytes: record.freed.saturating_add(own), deletes }
 }
 
 /// Merges the oldest gaps, so that at most [`POSITION_GAPS_MAX`] remain: the positions between them become unknown.

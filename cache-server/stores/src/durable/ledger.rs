@@ -36,7 +36,7 @@ impl HistoryBounds {
 
 /// One change of the history.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeptChange {
+pub(super) struct RetainedChange {
     pub(super) revision: u64,
     pub(super) unix_ms: u64,
     /// Revision of the version that it superseded; zero if there was none.
@@ -51,7 +51,7 @@ pub(super) struct KeptChange {
 #[derive(Debug, Default)]
 pub(super) struct HistoryLedger {
     base: u64,
-    kept: VecDeque<KeptChange>,
+    retained: VecDeque<RetainedChange>,
     bytes: u64,
 }
 
@@ -79,18 +79,18 @@ impl HistoryLedger {
     }
 
     /// Adds the newest change.
-    pub(super) fn push(&mut self, change: KeptChange) {
+    pub(super) fn push(&mut self, change: RetainedChange) {
         self.bytes += u64::from(change.bytes);
-        self.kept.push_back(change);
+        self.retained.push_back(change);
     }
 
     /// Returns the changes beyond the bounds.
     pub(super) fn plan(&self, unix_ms: u64, bounds: HistoryBounds) -> HistoryTrim {
         let age = u64::try_from(bounds.age.as_millis()).unwrap_or(u64::MAX);
         let (mut trim, mut bytes) = (HistoryTrim { base: self.base, ..HistoryTrim::default() }, self.bytes);
-        for change in self.kept.iter().take(bounds.trimmed) {
+        for change in self.retained.iter().take(bounds.trimmed) {
             let is_old = age < unix_ms.saturating_sub(change.unix_ms);
-            if !is_old && bytes <= bounds.bytes && self.kept.len() - trim.changes <= bounds.changes {
+            if !is_old && bytes <= bounds.bytes && self.retained.len() - trim.changes <= bounds.changes {
                 break;
             }
             bytes -= u64::from(change.bytes);
@@ -106,7 +106,7 @@ impl HistoryLedger {
     /// Notes that the planned changes have left.
     pub(super) fn trimmed(&mut self, trim: &HistoryTrim) {
         self.base = trim.base;
-        for change in self.kept.drain(..trim.changes) {
+        for change in self.retained.drain(..trim.changes) {
             self.bytes -= u64::from(change.bytes);
         }
     }
@@ -119,8 +119,8 @@ mod tests {
     const BOUNDS: HistoryBounds =
         HistoryBounds { age: Duration::from_secs(10), bytes: 1_000, changes: 50, trimmed: 1_000 };
 
-    fn change(revision: u64, unix_ms: u64, bytes: u32) -> KeptChange {
-        KeptChange { revision, unix_ms, superseded: revision - 1, bytes, deletes: false }
+    fn change(revision: u64, unix_ms: u64, bytes: u32) -> RetainedChange {
+        RetainedChange { revision, unix_ms, superseded: revision - 1, bytes, deletes: false }
     }
 
     #[test]
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn a_deletion_leaves_with_the_version_it_deleted() {
         let mut ledger = HistoryLedger::new(5);
-        ledger.push(KeptChange { deletes: true, ..change(8, 0, 10) });
-        ledger.push(KeptChange { superseded: 0, ..change(9, 0, 0) });
+        ledger.push(RetainedChange { deletes: true, ..change(8, 0, 10) });
+        ledger.push(RetainedChange { superseded: 0, ..change(9, 0, 0) });
         let trim = ledger.plan(1 << 40, BOUNDS);
         assert_eq!((trim.base, trim.records), (9, vec![7, 8]));
     }

@@ -124,8 +124,8 @@ async fn the_file_stops_growing() {
             let written = store.write(put(&maps, "lease", expect, &content)).await.expect("as expected");
             at = Some(written.resource_version);
         }
-        let kept = steps(&store, &maps).await.len();
-        assert!(kept <= 330, "the history of one process and some of the one before: {kept}");
+        let retained = steps(&store, &maps).await.len();
+        assert!(retained <= 330, "the history of one process and some of the one before: {retained}");
         drop(store);
         sizes.push(disk.len().expect("a length"));
     }
@@ -145,11 +145,11 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
         let mut rng = fastrand::Rng::with_seed(cut);
         let disk = CutDisk::new(&begun, usize::try_from(cut).expect("small"));
         // Versions that were acknowledged, keys whose deletion was, and keys whose deletion may have happened.
-        let (mut told, mut gone, mut unsure) = (BTreeMap::<String, u64>::new(), Vec::new(), Vec::new());
+        let (mut acknowledged, mut gone, mut unsure) = (BTreeMap::<String, u64>::new(), Vec::new(), Vec::new());
         if let Ok(store) = on(&disk, BOUNDS) {
             for round in 0..4 {
                 let names = ["p", "q", "r"];
-                let txns = names.map(|name| match told.get(&format!("a/{name}")) {
+                let txns = names.map(|name| match acknowledged.get(&format!("a/{name}")) {
                     Some(&at) if round == 3 => delete(&maps, name, at),
                     Some(&at) => put(&maps, name, Expect::At(at), &round.to_string()),
                     None => put(&maps, name, Expect::Absent, &round.to_string()),
@@ -157,9 +157,9 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
                 for (name, written) in names.iter().zip(join_all(txns.map(|txn| store.write(txn))).await) {
                     let key = format!("a/{name}");
                     match written {
-                        Ok(_) if round == 3 && told.remove(&key).is_some() => gone.push(key),
+                        Ok(_) if round == 3 && acknowledged.remove(&key).is_some() => gone.push(key),
                         Err(_) if round == 3 => unsure.push(key),
-                        Ok(written) => drop(told.insert(key, written.resource_version)),
+                        Ok(written) => drop(acknowledged.insert(key, written.resource_version)),
                         Err(_) => {}
                     }
                 }
@@ -172,14 +172,14 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
             Err(error) => panic!("cut at {cut}: {error}"),
         };
         let found = state(&store, &maps).await;
-        for (key, at) in &told {
+        for (key, at) in &acknowledged {
             let is_there = found.get(key).map_or_else(|| unsure.contains(key), |found| at <= found);
             assert!(is_there, "cut at {cut}: {key} {at} {found:?}");
         }
         assert!(gone.iter().all(|key| !found.contains_key(key)), "cut at {cut}: {gone:?} {found:?}");
         let newest = found.values().max().copied().unwrap_or_default();
         let written = create(&store, &maps, "new").await.expect("the disk works again");
-        assert!(newest < written && told.values().all(|at| *at < written), "cut at {cut}");
+        assert!(newest < written && acknowledged.values().all(|at| *at < written), "cut at {cut}");
         cuts += 1;
         if is_over {
             break;
@@ -232,7 +232,7 @@ const FAILING_BATCH: usize = 3;
 /// Creates objects of so many bytes until the syncs have failed, and small ones until three of them are acknowledged, at
 /// another process after each failure if it `restarts`. Then it cuts the power, and returns the state that readers saw.
 async fn write_over_failures(disk: &CutDisk, restarts: bool, bytes: usize) -> BTreeMap<String, u64> {
-    let (maps, mut told, mut since) = (ty("configmaps"), BTreeMap::new(), 0);
+    let (maps, mut acknowledged, mut since) = (ty("configmaps"), BTreeMap::new(), 0);
     let mut store = None;
     for number in 0.. {
         let Some(open) = &store else {
@@ -245,7 +245,7 @@ async fn write_over_failures(disk: &CutDisk, restarts: bool, bytes: usize) -> BT
         let (mut is_refused, keyed) = (false, txns.map(|txn| (txn.key.clone(), open.write(txn))));
         for (key, written) in join_all(keyed.map(|(key, write)| write.map(|written| (key, written)))).await {
             match written {
-                Ok(written) => drop(told.insert(key, written.resource_version)),
+                Ok(written) => drop(acknowledged.insert(key, written.resource_version)),
                 Err(WriteError::Source(_)) => is_refused = true,
                 Err(error) => panic!("{error:?}"),
             }
@@ -261,7 +261,7 @@ async fn write_over_failures(disk: &CutDisk, restarts: bool, bytes: usize) -> BT
         }
     }
     let seen = state(store.as_ref().expect("is open"), &maps).await;
-    assert!(told.iter().all(|(key, at)| seen.get(key) == Some(at)), "{told:?} {seen:?}");
+    assert!(acknowledged.iter().all(|(key, at)| seen.get(key) == Some(at)), "{acknowledged:?} {seen:?}");
     disk.cut();
     seen
 }
@@ -344,13 +344,13 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     let store = open(&disk);
     create(&store, &maps, "x").await.expect("absent");
     disk.set_room(Some(0));
-    let (kept, error) = fill(&store, &maps).await;
+    let (stored, error) = fill(&store, &maps).await;
     assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "{error:?}");
     let error = create(&store, &maps, "full").await.expect_err("no room");
     assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "refused without an attempt: {error:?}");
     assert!(matches!(store.refuses(), Some(SourceError::Full(_))));
     let before = state(&store, &maps).await;
-    assert_eq!(before.len(), 1 + kept.len(), "reads go on");
+    assert_eq!(before.len(), 1 + stored.len(), "reads go on");
     disk.set_room(None);
     let written = written_again(&store, &maps).await;
     assert!(before["a/x"] < written);
@@ -361,12 +361,12 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
 
 /// Creates objects until the disk is full. Returns them, and the error.
 async fn fill(store: &DurableStorage, maps: &Arc<ResourceType>) -> (Vec<(String, u64)>, WriteError) {
-    let (mut kept, content) = (Vec::new(), "x".repeat(10_000));
+    let (mut stored, content) = (Vec::new(), "x".repeat(10_000));
     loop {
-        let name = format!("f{}", kept.len());
+        let name = format!("f{}", stored.len());
         match store.write(put(maps, &name, Expect::Absent, &content)).await {
-            Ok(written) => kept.push((name, written.resource_version)),
-            Err(error) => return (kept, error),
+            Ok(written) => stored.push((name, written.resource_version)),
+            Err(error) => return (stored, error),
         }
     }
 }
@@ -391,19 +391,19 @@ async fn deletions_on_a_full_disk_make_room() {
     let mut store = open(&disk);
     let mut counts = Vec::new();
     for round in 0..6 {
-        let (kept, error) = fill(&store, &maps).await;
+        let (stored, error) = fill(&store, &maps).await;
         assert!(matches!(error, WriteError::Source(SourceError::Full(_))), "{error:?}");
         if round == 3 {
             drop(store);
             store = open(&disk);
-            assert_eq!(state(&store, &maps).await.len(), kept.len());
+            assert_eq!(state(&store, &maps).await.len(), stored.len());
         }
-        let deletions = kept.iter().map(|(name, at)| store.write(delete(&maps, name, *at)));
+        let deletions = stored.iter().map(|(name, at)| store.write(delete(&maps, name, *at)));
         for written in join_all(deletions).await {
             written.expect("a deletion needs no room");
         }
         assert!(state(&store, &maps).await.is_empty());
-        counts.push(kept.len());
+        counts.push(stored.len());
         let again = written_again(&store, &maps).await;
         store.write(delete(&maps, "again", again)).await.expect("as expected");
     }

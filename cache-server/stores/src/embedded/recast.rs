@@ -37,18 +37,18 @@ pub(super) fn all(store: &Mutex<StoreState>, ty: &str, objects: &Objects<Entry>,
         let read: Vec<_> = left.by_ref().take(RECAST_PER_LOCK).map(|entry| (entry, one(entry, &into.schema))).collect();
         let store = &mut *store.lock();
         // The type may have been removed, or redefined: then the reader of the new definition recasts.
-        let Some(kept) = store.types.get_mut(ty) else { return };
-        if !kept.defined.as_ref().is_some_and(|known| known.at == into.at && known.is_same(&into.schema)) {
+        let Some(type_store) = store.types.get_mut(ty) else { return };
+        if !type_store.defined.as_ref().is_some_and(|known| known.at == into.at && known.is_same(&into.schema)) {
             return;
         }
         if read.is_empty() {
-            kept.is_mixed = false;
+            type_store.is_mixed = false;
             return;
         }
         for (entry, recast) in read {
             // A concurrent write has replaced the entry by one of the new schema already.
-            if kept.objects.get(entry.key()).is_some_and(|now| Arc::ptr_eq(now, entry)) {
-                kept.objects.put(recast);
+            if type_store.objects.get(entry.key()).is_some_and(|now| Arc::ptr_eq(now, entry)) {
+                type_store.objects.put(recast);
             }
         }
     }

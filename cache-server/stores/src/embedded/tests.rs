@@ -50,7 +50,7 @@ fn redefined(api_version: &str, defined_at: u64) -> Arc<ResourceType> {
 }
 
 /// Formats a change: `+a/x@7`, `-a/x@8`, `=9`.
-fn told(change: &Change) -> String {
+fn describe(change: &Change) -> String {
     match change {
         Change::Put(entry) => format!("+{}@{}", entry.key(), entry.resource_version()),
         Change::Deleted { key, resource_version } => format!("-{key}@{resource_version}"),
@@ -59,7 +59,7 @@ fn told(change: &Change) -> String {
 }
 
 async fn next(changes: &mut BoxStream<'static, Result<Change, SourceError>>) -> String {
-    told(&changes.next().await.expect("still open").expect("no error"))
+    describe(&changes.next().await.expect("still open").expect("no error"))
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn progress_is_told_to_who_is_behind_and_only_then() {
     store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
     assert_eq!(store.current(&maps).await.expect("embedded"), 12);
     assert_eq!((next(&mut changes).await.as_str(), next(&mut changes).await.as_str()), ("=11", "+a/x@12"));
-    assert!(poll!(changes.next()).is_pending(), "nothing is told twice");
+    assert!(poll!(changes.next()).is_pending(), "nothing is describe twice");
 }
 
 /// Goal: a listing without a reader keeps no object alive. Method: list, replace an object twice, and check that its
@@ -130,20 +130,20 @@ async fn a_listing_that_is_not_followed_keeps_nothing() {
 #[tokio::test]
 async fn a_type_without_objects_and_readers_leaves_nothing_behind() {
     let (store, maps) = (EmbeddedStorage::new(Some(10)), ty("configmaps"));
-    let kept = || store.store.lock().types.len();
+    let types = || store.store.lock().types.len();
     let (.., changes) = follow(&store, &maps).await;
     let written = store.write(put(&maps, "x", Expect::Absent, 1)).await.expect("absent");
     drop(changes);
-    assert_eq!(kept(), 1, "an object");
+    assert_eq!(types(), 1, "an object");
     store.write(delete(&maps, "x", written.resource_version)).await.expect("as expected");
-    assert_eq!(kept(), 0);
+    assert_eq!(types(), 0);
     let (.., changes) = follow(&store, &maps).await;
-    assert_eq!(kept(), 1, "a reader");
+    assert_eq!(types(), 1, "a reader");
     drop(changes);
     store.write(delete(&maps, "x", 3)).await.expect_err("not there");
     store.current(&maps).await.expect("embedded");
     list(&store, &maps).await;
-    assert_eq!(kept(), 0);
+    assert_eq!(types(), 0);
 }
 
 /// Goal: capacity reserved before a type was removed and added again is not used for its new queues. Method: reserve,

@@ -32,7 +32,7 @@ pub(super) struct TypeStore {
 pub(super) struct Queue {
     pub(super) number: u64,
     /// All changes at or below it were queued or listed.
-    pub(super) told: u64,
+    pub(super) reported: u64,
     pub(super) sender: Sender<Change>,
 }
 
@@ -71,7 +71,7 @@ impl CheckedWrite {
             (Expect::Absent, None) => {}
             (Expect::Absent, Some(_)) => return Err(WriteError::Exists),
             (Expect::At(_), None) => return Err(WriteError::NotFound),
-            (Expect::At(wanted), Some(entry)) if entry.resource_version() == wanted => {}
+            (Expect::At(expected), Some(entry)) if entry.resource_version() == expected => {}
             (Expect::At(_), Some(entry)) => return Err(WriteError::Conflict { current: entry.resource_version() }),
         }
         let (entry, deletes) = match (txn.put.take(), current) {
@@ -149,7 +149,7 @@ impl TypeStore {
     /// notices.
     pub(super) fn tell(&mut self, change: &Change, revision: u64, mut permits: Vec<(u64, OwnedPermit<Change>)>) {
         self.queues.retain_mut(|queue| {
-            queue.told = revision;
+            queue.reported = revision;
             match permits.iter().position(|(number, _)| *number == queue.number) {
                 Some(at) => {
                     permits.swap_remove(at).1.send(change.clone());

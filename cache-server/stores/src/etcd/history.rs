@@ -47,8 +47,8 @@ impl HistoryReads {
         // A selector may skip any number of objects, so only a read of all of them knows how many keys it needs.
         let is_whole = read.filter.selects_all();
         let needed = read.limit.map(|limit| limit.saturating_add(1));
-        let wanted = needed.filter(|_| is_whole);
-        let mut pages = PagedRange::between(Arc::clone(&self.client), first, end, read.position, wanted);
+        let limit = needed.filter(|_| is_whole);
+        let mut pages = PagedRange::between(Arc::clone(&self.client), first, end, read.position, limit);
         let mut found = StoredState::default();
         let mut bytes = 0;
         while let Some(RangePage { kvs, count, .. }) =
@@ -82,12 +82,12 @@ pub(super) async fn newest(client: &EtcdClient, keys: &TypeKeys) -> Result<u64, 
 /// Returns a revision up to [`RESUMED_REVISIONS`] below the newest one, if etcd still has all changes since.
 pub(super) async fn recent(client: &EtcdClient, keys: &TypeKeys) -> Result<u64, EtcdFailure> {
     let newest = newest(client, keys).await?;
-    let wanted = newest.saturating_sub(RESUMED_REVISIONS).max(1);
-    match revision_at(client, keys, wanted).await {
+    let start = newest.saturating_sub(RESUMED_REVISIONS).max(1);
+    match revision_at(client, keys, start).await {
         Err(EtcdFailure::Compacted) => {}
-        other => return other.map(|_| wanted),
+        other => return other.map(|_| start),
     }
-    let Some(oldest) = oldest(client, keys, wanted).await? else { return Ok(newest) };
+    let Some(oldest) = oldest(client, keys, start).await? else { return Ok(newest) };
     match revision_at(client, keys, oldest).await {
         Err(EtcdFailure::Compacted | EtcdFailure::Ahead) => Ok(newest),
         other => other.map(|_| oldest),

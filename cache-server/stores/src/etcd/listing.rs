@@ -21,7 +21,7 @@ pub(super) struct PagedRange {
     /// At most one page that is being read.
     ahead: JoinSet<FetchedPage>,
     /// Keys that are still wanted; `None` for all.
-    wanted: Option<i64>,
+    remaining: Option<i64>,
 }
 
 /// One page.
@@ -51,18 +51,18 @@ impl PagedRange {
         Self::between(client, keys.prefix.clone(), keys.end.clone(), revision, None)
     }
 
-    /// Pages of at most `wanted` keys from `key` up to `range_end`.
+    /// Pages of at most `remaining` keys from `key` up to `range_end`.
     pub(super) fn between(
         client: Arc<EtcdClient>,
         key: Bytes,
         range_end: Bytes,
         revision: u64,
-        wanted: Option<usize>,
+        remaining: Option<usize>,
     ) -> Self {
         let range = RangeRequest { key, range_end, revision: signed(revision), ..RangeRequest::default() };
-        let wanted = wanted.map(|wanted| i64::try_from(wanted).unwrap_or(i64::MAX));
+        let remaining = remaining.map(|remaining| i64::try_from(remaining).unwrap_or(i64::MAX));
         let next = PageRequest { range, size: PageSize::default() };
-        Self { client, next: Some(next), ahead: JoinSet::new(), wanted }
+        Self { client, next: Some(next), ahead: JoinSet::new(), remaining }
     }
 
     /// Leaves out the values.
@@ -88,8 +88,8 @@ impl PagedRange {
         }
         let revision = unsigned(request.range.revision);
         request.size.learn(&kvs);
-        self.wanted = self.wanted.map(|wanted| wanted - i64::try_from(kvs.len()).unwrap_or(i64::MAX));
-        if let (Some(last), true) = (kvs.last(), more && self.wanted != Some(0)) {
+        self.remaining = self.remaining.map(|remaining| remaining - i64::try_from(kvs.len()).unwrap_or(i64::MAX));
+        if let (Some(last), true) = (kvs.last(), more && self.remaining != Some(0)) {
             request.range.key = keys::after(&last.key);
             self.next = Some(request);
             self.read_ahead();
@@ -99,7 +99,8 @@ impl PagedRange {
 
     fn read_ahead(&mut self) {
         if let Some(mut request) = self.next.take() {
-            request.range.limit = self.wanted.map_or(request.size.keys, |wanted| wanted.min(request.size.keys));
+            request.range.limit =
+                self.remaining.map_or(request.size.keys, |remaining| remaining.min(request.size.keys));
             self.ahead.spawn(fetch(Arc::clone(&self.client), request));
         }
     }

@@ -18,8 +18,8 @@ use watch_cache::Reader;
 #[derive(Default)]
 pub(super) struct StreamPosition {
     /// The newest revision that a reader needs.
-    wanted: AtomicU64,
-    is_wanted: Notify,
+    requested: AtomicU64,
+    is_requested: Notify,
     /// Cluster of the last stream; zero before the first.
     cluster: AtomicU64,
     /// The cache that the stream fills.
@@ -31,25 +31,25 @@ pub(super) struct StreamPosition {
 impl StreamPosition {
     /// Makes the stream report a position at or above `revision`.
     pub(super) fn want(&self, revision: u64) {
-        if self.wanted.fetch_max(revision, Ordering::Relaxed) < revision {
-            self.is_wanted.notify_one();
+        if self.requested.fetch_max(revision, Ordering::Relaxed) < revision {
+            self.is_requested.notify_one();
         }
     }
 
     /// Waits until a position above `delivered` is needed, and [`ASK_AGAIN`] has passed since the time of a request for
     /// it that was not answered.
     pub(super) async fn due(&self, delivered: u64, unanswered: Option<Instant>) {
-        while self.wanted.load(Ordering::Relaxed) <= delivered {
-            self.is_wanted.notified().await;
+        while self.requested.load(Ordering::Relaxed) <= delivered {
+            self.is_requested.notified().await;
         }
-        if let Some(asked) = unanswered {
-            sleep_until(asked + ASK_AGAIN).await;
+        if let Some(sent) = unanswered {
+            sleep_until(sent + ASK_AGAIN).await;
         }
     }
 
     /// Begins a stream with a state: positions of an earlier one may be those of another history.
     pub(super) fn begin(&self) {
-        self.wanted.store(0, Ordering::Relaxed);
+        self.requested.store(0, Ordering::Relaxed);
         self.cluster.store(0, Ordering::Relaxed);
         self.unreadable.lock().clear();
     }

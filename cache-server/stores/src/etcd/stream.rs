@@ -65,7 +65,7 @@ struct OpenWatch {
     connection: WatchConnection,
     batches: EventBatches,
     /// Time of the last request for the position, until it is answered.
-    asked: Option<Instant>,
+    requested: Option<Instant>,
 }
 
 impl TypeStream {
@@ -106,7 +106,7 @@ impl TypeStream {
                         self.phase = StreamPhase::Watching(OpenWatch {
                             connection,
                             batches: EventBatches::default(),
-                            asked: None,
+                            requested: None,
                         });
                     }
                     Err(failure) => self.fail(failure),
@@ -114,7 +114,7 @@ impl TypeStream {
                 StreamPhase::Watching(watch) => {
                     tokio::select! {
                         response = watch.connection.responses.message() => self.take_response(response),
-                        () = self.position.due(self.delivered, watch.asked) => self.seek_position().await,
+                        () = self.position.due(self.delivered, watch.requested) => self.seek_position().await,
                     }
                 }
                 StreamPhase::Over => return None,
@@ -180,7 +180,7 @@ impl TypeStream {
     /// Asks for a later position, which a reader needs.
     async fn seek_position(&mut self) {
         let StreamPhase::Watching(watch) = &mut self.phase else { return };
-        watch.asked = Some(Instant::now());
+        watch.requested = Some(Instant::now());
         if self.client.preferred() != watch.connection.member {
             // Its member failed other calls meanwhile, so this stream may wait for it in vain.
             self.fail(EtcdFailure::Unanswered("its member failed other calls".to_owned()));
@@ -215,7 +215,7 @@ impl TypeStream {
 
     fn progress(&mut self, revision: u64) {
         if let StreamPhase::Watching(watch) = &mut self.phase {
-            watch.asked = None;
+            watch.requested = None;
         }
         if self.delivered < revision {
             self.delivered = revision;
