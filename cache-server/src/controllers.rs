@@ -3,8 +3,8 @@
 pub(crate) mod definitions;
 pub(crate) mod leftovers;
 pub(crate) mod namespaces;
-pub(crate) mod passes;
-pub(crate) mod settled;
+
+use cache_server_caches::{passes, settled};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,6 @@ pub mod http;
 pub mod metrics;
 pub mod storage;
 
-mod access;
 mod allocator;
 mod controllers;
 mod discovery;
@@ -18,16 +17,17 @@ mod read;
 mod request;
 mod serve;
 mod status;
-mod stored;
 mod workload;
 mod write;
 
-pub use access::authenticate::assemble::AuthenticationError;
 pub use api_rules::etcd;
+pub use cache_server_admission::authenticate::assemble::AuthenticationError;
 pub use cache_server_caches::{cacher, config, limits, registry, watched::AccessFileError};
 pub use cache_server_upstream::{connect::UpstreamError, source::UpstreamSource};
 pub use serve::{Server, StartError, TlsError};
 pub use workload::{manifests::LoadError, populate};
 
+use cache_server_admission as access;
 use cache_server_caches::{budget, clock, ids, route, supervised, watched};
+use cache_server_stores::stored;
 use cache_server_upstream as upstream;

@@ -7,9 +7,6 @@
 //! INVARIANT: the series of a type end with its definition, at the next scrape or when the number of series has
 //! doubled.
 
-mod authentication;
-mod authorization;
-
 use std::{
     collections::HashSet,
     fmt, fs,
@@ -26,10 +23,11 @@ use prometheus_client::{
 };
 use watch_cache::CacheStats;
 
-pub(crate) use self::authentication::AuthenticationMetrics;
-pub(crate) use self::authorization::AuthorizationMetrics;
-
-use crate::{cacher::Caches, registry::Live};
+use crate::{
+    access::metrics::{AuditCounters, AuthenticationMetrics, AuthorizationMetrics},
+    cacher::Caches,
+    registry::Live,
+};
 
 /// Labels of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -305,41 +303,6 @@ impl Metrics {
     }
 }
 
-/// Counters of the audit log. Cheap to clone; clones share the counts.
-#[derive(Clone, Debug)]
-pub(crate) struct AuditCounters {
-    events: Counter,
-    errors: Counter,
-    levels: Family<AuditLevelLabels, Counter>,
-}
-
-impl AuditCounters {
-    fn registered(registry: &mut Registry) -> Self {
-        let (events, levels) = (Counter::default(), Family::<AuditLevelLabels, Counter>::default());
-        let errors = Family::<AuditPluginLabels, Counter>::default();
-        registry.register("apiserver_audit_event", "Audit records made", events.clone());
-        registry.register("apiserver_audit_error", "Audit records that are not in the log", errors.clone());
-        registry.register("apiserver_audit_level", "Requests by the level of their audit records", levels.clone());
-        let errors = errors.get_or_create(&AuditPluginLabels { plugin: "log" }).clone();
-        Self { events, errors, levels }
-    }
-
-    /// Counts one record.
-    pub(crate) fn recorded(&self) {
-        self.events.inc();
-    }
-
-    /// Counts records that were not written.
-    pub(crate) fn lost(&self, count: u64) {
-        self.errors.inc_by(count);
-    }
-
-    /// Counts one request by its level, such as `Metadata`.
-    pub(crate) fn decided(&self, level: &'static str) {
-        self.levels.get_or_create(&AuditLevelLabels { level }).inc();
-    }
-}
-
 /// The Content-Type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -375,16 +338,6 @@ impl Drop for ConnectionGauge {
         self.open.dec();
         self.ended.inc();
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AuditPluginLabels {
-    plugin: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AuditLevelLabels {
-    level: &'static str,
 }
 
 type Number = Gauge<u64, AtomicU64>;

@@ -11,6 +11,7 @@ const PUBLISHED: &[&str] = &[
     "access-rules",
     "api-rules",
     "cache-server",
+    "cache-server-admission",
     "cache-server-caches",
     "cache-server-stores",
     "cache-server-upstream",

@@ -17,6 +17,7 @@ use crate::{
     },
 };
 
+mod authorizers;
 mod dropped;
 mod flow;
 mod forms;

@@ -16,13 +16,12 @@ pub mod etcd;
 pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod hooked;
+pub mod stored;
 
-#[cfg(test)]
-use cache_server_caches::cacher;
 #[cfg(feature = "etcd")]
 use cache_server_caches::config;
 use cache_server_caches::{
-    limits, registry,
+    cacher, clock, limits, registry,
     storage::{self, *},
 };
 

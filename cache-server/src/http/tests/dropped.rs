@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     access::{
         authenticate::Authenticator,
-        flow::tests::{OTHER_SEATS, objects},
+        testing::{OTHER_SEATS, objects},
     },
     config::{AuthenticationConfig, FlowSettings},
     limits::{FILE_CHECK_EVERY, WITHDRAWAL_WAIT},

@@ -4,7 +4,7 @@ use access_rules::user::User;
 
 use super::*;
 use crate::{
-    access::flow::tests::{OTHER_SEATS, objects},
+    access::testing::{OTHER_SEATS, objects},
     config::FlowSettings,
     limits::SEAT_WAIT,
 };
@@ -139,7 +139,7 @@ async fn open_watches_count_for_their_user() {
     let mut places = Vec::new();
     let mut take = || {
         let mut context = context("watch=1");
-        context.caller = Some(crate::access::tests::caller(&user));
+        context.caller = Some(crate::access::testing::caller(&user));
         server.app.access.share(&mut context).map(|()| places.extend(context.place.take()))
     };
     while take().is_ok() {}

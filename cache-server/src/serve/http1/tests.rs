@@ -1,6 +1,6 @@
 //! HTTP/1 connections that change hands, over real sockets and byte by byte.
 
-use std::{future, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},

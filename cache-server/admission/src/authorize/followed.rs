@@ -1,0 +1,237 @@
+//! Follows the objects that authorizers decide by, in the caches of their types, whatever fills those.
+//!
+//! INVARIANT: level-triggered, as every controller: the policies are those of the current objects. INVARIANT: until all
+//! roles and bindings were read once, nothing is decided by them, and until the objects of nodes were, no node is refused for
+//! want of a relation; afterwards the last known ones decide, however long the source is away.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use access_rules::{
+    decision::AccessDecision,
+    node::{NodeAuthorizer, NodeObjectKind},
+    rbac::{GROUP, RbacKind, RbacPolicy},
+    request_info::RequestInfo,
+    user::User,
+};
+use futures::future::join_all;
+use informer_core::KeyedObject as _;
+use informer_serving::status::{Details, Status, StatusExt as _};
+use parking_lot::RwLock;
+use tokio::{sync::watch, time::timeout};
+use watch_cache::{CacheSnapshot, Entry};
+
+use crate::{
+    cacher::Caches,
+    config::AuthorizationMode,
+    limits::FRESH_WAIT,
+    passes::{self, Controller, PassOutcome},
+    registry::{Live, ResourceType},
+    settled::SettledPosition,
+    supervised::SupervisedTasks,
+};
+
+/// Seconds after which a client may repeat a request that could not be decided.
+const UNDECIDED_RETRY_SECONDS: u32 = 1;
+
+/// A kind of object that an authorizer follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum FollowedKind {
+    Rbac(RbacKind),
+    Node(NodeObjectKind),
+}
+
+impl FollowedKind {
+    fn ty(self, registry: &Live) -> Arc<ResourceType> {
+        let (group, plural) = self.resource();
+        registry.now().find(group, "v1", plural).expect("a built-in type")
+    }
+
+    /// API group and plural name.
+    const fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Rbac(kind) => (GROUP, kind.resource()),
+            Self::Node(kind) => kind.resource(),
+        }
+    }
+}
+
+/// The state of the authorizers, kept up to date by tasks.
+pub(super) struct FollowedPolicies {
+    pub(super) rbac: RwLock<RbacPolicy>,
+    pub(super) node: RwLock<NodeAuthorizer>,
+    /// Each followed kind, with the position up to which its objects are read.
+    kinds: Vec<(FollowedKind, Arc<SettledPosition>)>,
+    /// True once all roles and bindings were read.
+    are_roles_known: AtomicBool,
+    /// Number of changes of roles and bindings.
+    version: watch::Sender<u64>,
+}
+
+impl FollowedPolicies {
+    /// Follows nothing yet. In front of a cluster, the cluster's own controllers complete its roles.
+    pub(super) fn new(modes: &[AuthorizationMode], has_upstream: bool) -> Self {
+        let has = |mode| modes.contains(&mode);
+        let rbac = RbacKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Rbac)).map(FollowedKind::Rbac);
+        let node = NodeObjectKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Node)).map(FollowedKind::Node);
+        let kinds = rbac.chain(node).map(|kind| (kind, Arc::default())).collect();
+        let rbac = RwLock::new(if has_upstream { RbacPolicy::of_cluster() } else { RbacPolicy::default() });
+        let (node, are_roles_known) = Default::default();
+        Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0) }
+    }
+
+    /// Starts a task for each kind, and waits until all are read, at most [`FRESH_WAIT`].
+    pub(super) async fn follow(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
+        for (kind, settled) in &self.kinds {
+            let (kind, policies, settled) = (*kind, Arc::downgrade(self), Arc::clone(settled));
+            let (ty, name) = (kind.ty(registry), format!("authorization/{}", kind.resource().1));
+            let follower = move || {
+                let (policies, settled) = (Weak::clone(&policies), Arc::clone(&settled));
+                PolicyFollower { kind, policies, settled, has_changed: false }
+            };
+            tasks.spawn(name, passes::restartable(follower, Arc::downgrade(caches), ty));
+        }
+        let known = join_all(self.kinds.iter().map(|(_, settled)| settled.known()));
+        if timeout(FRESH_WAIT, known).await.is_err() {
+            tracing::warn!(timeout = ?FRESH_WAIT, "authorization start wait timed out");
+        }
+    }
+
+    /// Waits until all roles and bindings were read once, at most [`FRESH_WAIT`].
+    ///
+    /// # Errors
+    /// 429 if they are not.
+    pub(super) async fn roles_are_known(&self) -> Result<(), Status> {
+        if self.are_roles_known.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let known = join_all(self.roles().map(|(_, settled)| settled.known()));
+        if timeout(FRESH_WAIT, known).await.is_err() {
+            return Err(Status::too_many_requests("roles and bindings are not known yet", UNDECIDED_RETRY_SECONDS));
+        }
+        self.are_roles_known.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Decides about a request of a node. A refusal waits until the objects that may relate the node were read once, at most
+    /// [`FRESH_WAIT`]; a relation that is known allows at once.
+    ///
+    /// # Errors
+    /// 503 if they are not: clients take 403 for an answer, and repeat the request after this one.
+    pub(super) async fn decide_for_node(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+        let kinds = NodeAuthorizer::deciding_kinds(user, info);
+        let is_deciding = |kind: FollowedKind| kinds.iter().any(|&deciding| kind == FollowedKind::Node(deciding));
+        // Before the decision: an object that is read after it would not count.
+        let unread: Vec<_> =
+            self.kinds.iter().filter(|(kind, settled)| is_deciding(*kind) && !settled.is_known()).collect();
+        let decision = self.node.read().decide(user, info);
+        if unread.is_empty() || decision.is_allowed() {
+            return Ok(decision);
+        }
+        if timeout(FRESH_WAIT, join_all(unread.iter().map(|(_, settled)| settled.known()))).await.is_err() {
+            let details = Details { retry_after_seconds: UNDECIDED_RETRY_SECONDS, ..Details::default() };
+            let status = Status::unavailable("the objects that relate nodes to others are not known yet");
+            return Err(Status { details: Some(details), ..status });
+        }
+        Ok(self.node.read().decide(user, info))
+    }
+
+    /// Plural names of the followed types whose objects were not read yet.
+    pub(super) fn unread(&self) -> impl Iterator<Item = &'static str> {
+        let unread = self.kinds.iter().filter(|(_, settled)| !settled.is_known());
+        // Clusters before 1.34 do not serve the version of ResourceSlices that is followed, and work without.
+        let unread = unread.filter(|(kind, _)| *kind != FollowedKind::Node(NodeObjectKind::Slice));
+        unread.map(|(kind, _)| kind.resource().1)
+    }
+
+    /// Waits until all roles and bindings that are stored now are read, at most [`FRESH_WAIT`]: a client that wrote a role
+    /// may bind it with its next request.
+    pub(super) async fn catch_up(&self, caches: &Caches, registry: &Live) {
+        let waits = self.roles().map(async |(kind, settled)| settled.wait(caches, &kind.ty(registry)).await);
+        if join_all(waits).await.iter().any(Result::is_err) {
+            tracing::warn!(timeout = ?FRESH_WAIT, "authorization wait timed out");
+        }
+    }
+
+    fn roles(&self) -> impl Iterator<Item = &(FollowedKind, Arc<SettledPosition>)> {
+        self.kinds.iter().filter(|(kind, _)| matches!(kind, FollowedKind::Rbac(_)))
+    }
+
+    /// Number of changes of roles and bindings.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Takes over an object, or its deletion. Returns true if decisions may change by it.
+    fn set(&self, kind: FollowedKind, entry: &Entry, is_present: bool) -> bool {
+        let (namespace, name) = entry.key().split_once('/').unwrap_or_else(|| ("", entry.key()));
+        let object = entry.object();
+        let set = match (kind, is_present) {
+            (FollowedKind::Rbac(kind), true) => self.rbac.write().apply(kind, namespace, name, &object),
+            (FollowedKind::Rbac(kind), false) => Ok(self.rbac.write().remove(kind, namespace, name)),
+            (FollowedKind::Node(kind), true) => self.node.write().graph.apply(kind, namespace, name, &object),
+            (FollowedKind::Node(kind), false) => Ok(self.node.write().graph.remove(kind, namespace, name)),
+        };
+        set.unwrap_or_else(|_| {
+            // The parser's text has parts of the object.
+            let resource = kind.resource().1;
+            tracing::warn!(resource, key = entry.key(), reason = "unreadable", "authorization object skipped");
+            true
+        })
+    }
+}
+
+/// The task of one kind.
+struct PolicyFollower {
+    kind: FollowedKind,
+    policies: Weak<FollowedPolicies>,
+    settled: Arc<SettledPosition>,
+    /// True if decisions may have changed since the last pass.
+    has_changed: bool,
+}
+
+impl PolicyFollower {
+    fn set(&mut self, entry: &Entry, is_present: bool) {
+        if let Some(policies) = self.policies.upgrade() {
+            self.has_changed |= policies.set(self.kind, entry, is_present);
+        }
+    }
+}
+
+impl Controller for PolicyFollower {
+    type Error = Infallible;
+
+    const RETRY_PAUSE: Duration = Duration::from_millis(500);
+    const HELD_PAUSE: Duration = Duration::ZERO;
+    const READ_AT_ONCE: usize = 64;
+
+    fn learn(&mut self, entry: &Arc<Entry>, _position: u64) {
+        self.set(entry, true);
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        self.set(entry, false);
+    }
+
+    async fn pass(&mut self, _caches: &Caches, _snapshot: &CacheSnapshot) -> Result<PassOutcome, Infallible> {
+        let Some(policies) = self.policies.upgrade() else { return Ok(PassOutcome::Settled(Vec::new())) };
+        if std::mem::take(&mut self.has_changed) && matches!(self.kind, FollowedKind::Rbac(_)) {
+            policies.version.send_modify(|version| *version += 1);
+        }
+        Ok(PassOutcome::Settled(Vec::new()))
+    }
+
+    fn settle(&self, position: u64) {
+        self.settled.reach(position);
+    }
+
+    fn failed(&self, error: &Infallible) {
+        match *error {}
+    }
+}
