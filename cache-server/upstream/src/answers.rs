@@ -104,7 +104,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
 
     /// Number of answers held, used or not.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
         state.young.len() + state.elder.len()
     }

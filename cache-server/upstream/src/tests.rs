@@ -1,5 +1,7 @@
 //! An API server for tests: hyper on a real socket, with TLS if wanted, which records the requests it gets.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::{convert::Infallible, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;

@@ -76,7 +76,7 @@ impl<'a> FakeCall<'a> {
             let for_state = self.query.flag("sendInitialEvents") == Some(true);
             self.may_watch(server, for_state)?;
             let marks = header(header::HeaderName::from_static(marks::HEADER));
-            watch::watch(server, target, options, watch::WatchRequest { for_state: for_state, marks }, form).await
+            watch::watch(server, target, options, watch::WatchRequest { for_state, marks }, form).await
         } else {
             read::list(server, target, options, form).await
         };
