@@ -20,9 +20,7 @@ impl<K> InformerBuilder<K> {
         self.from_wider = allowed;
         self
     }
-}
 
-impl<K: Send + Sync + 'static> InformerBuilder<K> {
     /// Starts the informer on the copy of an equal declaration of the same [`Cluster`](crate::Cluster), else on a wider
     /// copy, else with a new copy, which later declarations may share. Returns at once, and must be called inside a
     /// tokio runtime.
@@ -85,12 +83,17 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
     ///
     /// # Errors
     /// The first wrong setting. Failures at the server are not returned here but by [`Informer::ready`].
-    pub fn start_shared(self) -> Result<Informer<K>, ConfigError> {
+    pub fn start_shared(self) -> Result<Informer<K>, ConfigError>
+    where
+        K: Send + Sync + 'static,
+    {
         let is_any = matches!(self.declared.config.list_semantic, ListSemantic::Any);
         let is_comparable = self.keep.transforms.iter().all(|transform| transform.identity.is_some());
         self.start_copy(is_any && is_comparable)
     }
+}
 
+impl<K: Send + Sync + 'static> InformerBuilder<K> {
     /// Starts a handle on a copy. Without `is_shared`, on copies that no other declaration may use.
     pub(super) fn start_copy(mut self, is_shared: bool) -> Result<Informer<K>, ConfigError> {
         self.declared.check()?;
