@@ -29,7 +29,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream as streams};
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use tokio::{sync::Semaphore, task::AbortHandle};
 use watch_cache::{Draft, Entry, Reader};
 
 pub use self::connect::EtcdConfigError;
@@ -59,6 +59,8 @@ pub struct EtcdStorage {
     root: String,
     access: EtcdAccess,
     history: HistoryReads,
+    /// Turns of the comparisons of whole types.
+    comparisons: Semaphore,
     /// By type id. One entry per type that was ever followed.
     positions: Mutex<HashMap<String, Arc<StreamPosition>>>,
     tasks: Vec<AbortHandle>,
@@ -99,7 +101,8 @@ impl EtcdStorage {
             tasks.push(tokio::spawn(compacting).abort_handle());
         }
         let history = HistoryReads::new(Arc::clone(&client));
-        Ok(Self { client, root, access, history, positions: Mutex::default(), tasks })
+        let comparisons = Semaphore::new(COMPARISONS_AT_ONCE);
+        Ok(Self { client, root, access, history, comparisons, positions: Mutex::default(), tasks })
     }
 
     /// Returns the rights of this server over the objects.
@@ -118,7 +121,8 @@ impl EtcdStorage {
     /// Checks that etcd has the objects of `cache` at `position`, by their keys and revisions, and by the content of the
     /// newest: a restored history may have used a revision again.
     ///
-    /// Cost: etcd reads the type once, in pages, and sends its keys.
+    /// Cost: etcd reads the type once, in pages, and sends its keys. At most [`COMPARISONS_AT_ONCE`] types are compared at the
+    /// same time; others wait for their turn.
     async fn check_history(
         &self,
         ty: &ResourceType,
@@ -128,6 +132,7 @@ impl EtcdStorage {
     ) -> Result<(), SourceError> {
         let failed = |failure: EtcdFailure| failure.of_read(position);
         let another = || Err(SourceError::Compacted { after: position });
+        let _turn = self.comparisons.acquire().await.expect("the semaphore is never closed");
         let (stream, snapshot) = (self.position(ty), cache.snapshot());
         let is_comparable = snapshot.resource_version == position;
         let is_cached = |kv: &KeyValue| {
@@ -328,6 +333,10 @@ impl Store for EtcdStorage {
         self.commit(txn).boxed()
     }
 }
+
+/// Types whose keys are compared at the same time. After an outage of etcd all types resume at once, and etcd reads every
+/// value for that.
+const COMPARISONS_AT_ONCE: usize = 4;
 
 /// Time for which a starting server waits for etcd.
 pub const OPEN_WAIT: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use super::{
     failure::EtcdFailure,
     keys::{self, TypeKeys},
     listing::{PagedRange, RangePage, signed, unsigned},
-    messages::RangeRequest,
+    messages::{RangeRequest, WatchResponse},
     stream::create,
 };
 use crate::{
@@ -101,13 +101,19 @@ async fn oldest(client: &EtcdClient, keys: &TypeKeys, compacted: u64) -> Result<
     let named = async {
         loop {
             match watch.responses.message().await? {
-                Some(response) if response.canceled => return Ok(Some(unsigned(response.compact_revision))),
+                Some(response) if response.canceled => return Ok(compacted_up_to(&response)),
                 Some(_) => {}
                 None => return Ok(None),
             }
         }
     };
     timeout(FRESH_WAIT, named).await.unwrap_or(Ok(None))
+}
+
+/// Returns the revision that the end of a watch names; `None` if it ended for another reason, such as a missing right, which
+/// etcd reports with zero.
+fn compacted_up_to(canceled: &WatchResponse) -> Option<u64> {
+    Some(unsigned(canceled.compact_revision)).filter(|&revision| 0 < revision)
 }
 
 /// Returns the newest revision of etcd if it has the state at `revision`.
@@ -143,3 +149,18 @@ const HISTORY_READS_AT_ONCE: usize = 2;
 
 /// Bytes of the objects that one read returns.
 const HISTORY_READ_BYTES_MAX: usize = 128 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a window never begins at revision zero, before all history. Method: watches that end with and without a revision.
+    #[test]
+    fn only_a_compaction_names_the_oldest_revision() {
+        let canceled =
+            |compact_revision| WatchResponse { canceled: true, compact_revision, ..WatchResponse::default() };
+        assert_eq!(compacted_up_to(&canceled(0)), None);
+        assert_eq!(compacted_up_to(&canceled(-1)), None);
+        assert_eq!(compacted_up_to(&canceled(7)), Some(7));
+    }
+}
