@@ -72,8 +72,8 @@ impl UpstreamSource {
         let (first, rest) = clients.split_first().expect("an upstream has an address");
         let builder = Cluster::builder(first.clone()).relists_at_once(STATES_AT_ONCE).leave_after(LEAVE_AFTER);
         let cluster = rest.iter().fold(builder, |builder, client| builder.fallback(client.clone())).build();
-        let comparisons = Semaphore::new(1);
-        let reads = Arc::new(UpstreamReads { cluster, clients, last_answer, comparisons });
+        let (compared_pages, long_comparison) = (Semaphore::new(1), Semaphore::new(1));
+        let reads = Arc::new(UpstreamReads { cluster, clients, last_answer, compared_pages, long_comparison });
         Self { reads, peers, scopes, followed: Mutex::default() }
     }
 

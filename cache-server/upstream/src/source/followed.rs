@@ -22,7 +22,7 @@ use watch_cache::Reader;
 pub use self::state::Fitness;
 pub(super) use self::state::{FollowedType, StreamState};
 use super::{
-    comparison::{ComparedHistory, compare},
+    comparison::{ComparedHistory, HistoryVerdict, RESTARTS_MAX, compare},
     reads::TypeReads,
     started,
 };
@@ -198,11 +198,22 @@ impl FollowedEvents {
     fn judge(&mut self, compared: ComparedHistory) {
         self.comparison = None;
         let resource = self.reads.ty.id();
-        if compared.is_same {
-            tracing::info!(resource, resource_version = compared.seen.position, "upstream history confirmed");
-            self.followed.confirm(compared.seen);
-        } else if self.followed.lose(compared.seen) {
-            tracing::warn!(resource, position = compared.seen.position, "upstream history refuted");
+        let position = compared.seen.position;
+        match compared.verdict {
+            HistoryVerdict::Same => {
+                tracing::info!(resource, resource_version = position, "upstream history confirmed");
+                self.followed.confirm(compared.seen);
+            }
+            HistoryVerdict::Other => {
+                if self.followed.lose(compared.seen) {
+                    tracing::warn!(resource, position, "upstream history refuted");
+                }
+            }
+            HistoryVerdict::Outrun => {
+                if self.followed.lose(compared.seen) {
+                    tracing::info!(resource, position, restarts = RESTARTS_MAX, "upstream history not comparable");
+                }
+            }
         }
     }
 

@@ -26,7 +26,9 @@ pub(super) struct UpstreamReads {
     pub(super) clients: Vec<kube::Client>,
     pub(super) last_answer: Arc<LastAnswer>,
     /// Held while a page of a comparison is read: one at a time, whatever the number of types.
-    pub(super) comparisons: Semaphore,
+    pub(super) compared_pages: Semaphore,
+    /// Held for all pages of a type that has more than one: two such types would slow each other down, and change meanwhile.
+    pub(super) long_comparison: Semaphore,
 }
 
 /// Reads of one type. Cheap to clone.
@@ -104,7 +106,7 @@ impl TypeReads {
     /// Reads a page of a comparison, when it is its turn. Then pauses as long as the read took, so that comparisons use at
     /// most half of the time of one connection.
     pub(super) async fn compared_page(&self, token: Option<&str>) -> Result<ListedVersions, SourceError> {
-        let _turn = self.shared.comparisons.acquire().await.expect("the semaphore is never closed");
+        let _turn = self.shared.compared_pages.acquire().await.expect("the semaphore is never closed");
         let began = Instant::now();
         let page = self.page(COMPARED_PAGE, token).await;
         sleep(began.elapsed().min(PACE_MAX)).await;
@@ -162,4 +164,4 @@ const RESUME_WAIT: Duration = Duration::from_secs(2);
 const PACE_MAX: Duration = Duration::from_secs(1);
 
 /// Objects of one page of a comparison: some 500 KiB from the API server, mostly managedFields.
-const COMPARED_PAGE: usize = 500;
+pub(super) const COMPARED_PAGE: usize = 500;
