@@ -5,7 +5,15 @@
 //! INVARIANT: a connection is used only after the server's first SETTINGS, and never for more streams than these allow.
 //! INVARIANT: a connection that has ended, or whose server sent GOAWAY, gets no new request. Its open streams continue.
 
-use std::{collections::VecDeque, error::Error as StdError, future::poll_fn, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    error::Error as StdError,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, Uri, uri::Scheme};
@@ -19,7 +27,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, Sleep, sleep, timeout},
 };
 use tower::{BoxError, ServiceExt as _};
 
@@ -43,11 +51,15 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 /// Longest wait for the answer to a PING. A peer that vanished is noticed within 45 s.
 const PONG_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Longest wait for the first SETTINGS of a new connection. Servers send them at once.
+/// Longest time for which a connection waits for SETTINGS that allow streams. Servers send the first ones at once.
 const SETTINGS_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Time between two checks for the first SETTINGS. hyper reads them in a task of its own, which wakes no other.
-const SETTINGS_CHECK_EVERY: Duration = Duration::from_millis(2);
+/// First pause between two checks for SETTINGS that allow streams. Each pause is a quarter longer than the one before, so
+/// that SETTINGS wait at most a quarter of their own time.
+const SETTINGS_PAUSE: Duration = Duration::from_millis(2);
+
+/// Longest such pause.
+const SETTINGS_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Most connections that one request tries. A connection may end between its opening and the request.
 const ATTEMPTS_MAX: usize = 8;
@@ -84,12 +96,13 @@ struct Connections {
 struct SharedConnection {
     sender: http2::SendRequest<Body>,
     streams: StreamPermit,
-    /// Streams that the server allows; zero before its first SETTINGS.
+    /// Streams that the server allows; zero before its first SETTINGS. Closed if it has allowed none for
+    /// [`SETTINGS_TIME_MAX`], and at the end of the connection.
     streams_max: watch::Receiver<usize>,
 }
 
-/// Each clone but the connection's own is a stream.
-type StreamPermit = Arc<()>;
+/// Each clone but the connection's own is a stream. After the last one, nothing uses the connection.
+type StreamPermit = Arc<oneshot::Sender<()>>;
 
 /// Connection that one request takes.
 enum RequestRoute {
@@ -101,6 +114,15 @@ enum RequestRoute {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no connection")]
 pub(super) struct ConnectError(#[source] Arc<dyn StdError + Send + Sync>);
+
+/// Reason why a new connection takes no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum SettingsError {
+    #[error("the connection ended before the server's SETTINGS")]
+    Ended,
+    #[error("the server allowed no streams within {SETTINGS_TIME_MAX:?}")]
+    NoStreams,
+}
 
 impl ConnectionPool {
     /// Opens no connection.
@@ -204,13 +226,14 @@ impl ConnectionPool {
             .handshake(socket)
             .await?;
         let (allows, mut streams_max) = watch::channel(0);
-        tokio::spawn(drive(connection, allows));
+        let (streams, unused) = oneshot::channel();
+        tokio::spawn(drive(connection, allows, unused));
         match timeout(SETTINGS_TIME_MAX, streams_max.wait_for(|allowed| *allowed > 0)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Err("the connection ended before the server's SETTINGS".into()),
-            Err(_) => return Err("the server sent no SETTINGS".into()),
+            Ok(Err(_)) => return Err(SettingsError::Ended.into()),
+            Err(_) => return Err(SettingsError::NoStreams.into()),
         }
-        Ok(Some(SharedConnection { sender, streams: StreamPermit::default(), streams_max }))
+        Ok(Some(SharedConnection { sender, streams: Arc::new(streams), streams_max }))
     }
 }
 
@@ -220,7 +243,7 @@ impl Connections {
         if self.is_http1 {
             return Some(RequestRoute::Http1);
         }
-        self.http2.retain(|connection| !connection.sender.is_closed());
+        self.http2.retain(SharedConnection::is_usable);
         let connection = self.http2.iter().find(|connection| connection.has_room())?;
         Some(RequestRoute::Http2(connection.sender.clone(), Arc::clone(&connection.streams)))
     }
@@ -245,6 +268,11 @@ impl Connections {
 }
 
 impl SharedConnection {
+    /// False once no request may be sent any more. Without its sender the connection ends after its last stream.
+    fn is_usable(&self) -> bool {
+        !self.sender.is_closed() && self.streams_max.has_changed().is_ok()
+    }
+
     fn has_room(&self) -> bool {
         Arc::strong_count(&self.streams) <= *self.streams_max.borrow()
     }
@@ -271,20 +299,68 @@ fn counted(body: hyper::body::Incoming, stream: StreamPermit) -> ResponseBody {
     .boxed_unsync()
 }
 
-/// Runs a connection to its end, and notes how many streams the server allows.
-async fn drive(connection: http2::Connection<BoxedSocket, Body, TokioExecutor>, streams_max: watch::Sender<usize>) {
-    let mut connection = pin!(connection);
-    let mut checks = interval(SETTINGS_CHECK_EVERY);
-    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let ended = poll_fn(|cx| {
-        let polled = connection.as_mut().poll(cx);
-        while connection.current_max_send_streams() == 0 && polled.is_pending() {
-            if checks.poll_tick(cx).is_pending() {
-                break;
+/// Checks of a connection while its server allows no streams: before the first SETTINGS, or after later ones. hyper reads
+/// SETTINGS in a task of its own, which wakes no other.
+struct SettingsChecks {
+    next: Pin<Box<Sleep>>,
+    pause: Duration,
+    /// Time of the first check; `None` while the server allows streams.
+    refused_since: Option<Instant>,
+}
+
+impl SettingsChecks {
+    fn new() -> Self {
+        Self { next: Box::pin(sleep(Duration::ZERO)), pause: SETTINGS_PAUSE, refused_since: None }
+    }
+
+    /// Ready when the next check is due, with the time since the first one. Never ready while streams are allowed.
+    fn poll_due(&mut self, cx: &mut Context<'_>, allowed: usize) -> Poll<Duration> {
+        let now = Instant::now();
+        match (allowed, self.refused_since) {
+            (0, None) => {
+                (self.pause, self.refused_since) = (SETTINGS_PAUSE, Some(now));
+                self.next.as_mut().reset(now + SETTINGS_PAUSE);
+            }
+            (0, Some(_)) => {}
+            _ => {
+                self.refused_since = None;
+                return Poll::Pending;
             }
         }
-        let allowed = connection.current_max_send_streams().min(STREAMS_MAX);
-        streams_max.send_if_modified(|known| std::mem::replace(known, allowed) != allowed);
+        std::task::ready!(self.next.as_mut().poll(cx));
+        self.pause = (self.pause * 5 / 4).min(SETTINGS_PAUSE_MAX);
+        self.next.as_mut().reset(now + self.pause);
+        Poll::Ready(self.refused_since.map_or(Duration::ZERO, |since| now - since))
+    }
+}
+
+/// Runs a connection to its end, and notes how many streams the server allows. A server that allows none for
+/// [`SETTINGS_TIME_MAX`] gets no request over it any more, and is not checked again.
+async fn drive(
+    connection: http2::Connection<BoxedSocket, Body, TokioExecutor>,
+    streams_max: watch::Sender<usize>,
+    mut unused: oneshot::Receiver<()>,
+) {
+    let mut connection = pin!(connection);
+    let (mut checks, mut streams_max) = (SettingsChecks::new(), Some(streams_max));
+    let ended = poll_fn(|cx| {
+        let polled = connection.as_mut().poll(cx);
+        // hyper waits for ever for room for a request that was dropped before it had a stream.
+        if polled.is_pending() && Pin::new(&mut unused).poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        while let Some(noted) = &streams_max {
+            let allowed = connection.current_max_send_streams().min(STREAMS_MAX);
+            noted.send_if_modified(|known| std::mem::replace(known, allowed) != allowed);
+            match checks.poll_due(cx, allowed) {
+                Poll::Ready(refused) if SETTINGS_TIME_MAX <= refused => {
+                    tracing::debug!(reason = "the server allows no streams", "connection retired");
+                    streams_max = None;
+                }
+                Poll::Ready(_) => {}
+                Poll::Pending => break,
+            }
+        }
         polled
     });
     match ended.await {

@@ -11,7 +11,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{copy_bidirectional, duplex},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, copy_bidirectional, duplex},
     sync::{Notify, watch},
     time::{Instant, timeout},
 };
@@ -47,7 +47,7 @@ impl PipeServer {
     async fn accept(self) -> Result<BoxedSocket, BoxError> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         // A connection takes time, in which other requests come.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
         if *self.is_refusing.borrow() {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
         }
@@ -169,4 +169,118 @@ async fn requests_share_a_failure_to_connect() {
     server.is_refusing.send_replace(false);
     pool.send(request()).await.expect("headers");
     assert_eq!(server.opened(), 2);
+}
+
+/// A server that speaks HTTP/2 byte by byte: it sends SETTINGS as it is told, and headers for the first stream.
+struct ScriptedServer {
+    /// Bytes to send, by connection.
+    scripts: Mutex<VecDeque<Vec<Script>>>,
+    opened: AtomicUsize,
+    /// Number of connections that their client has ended.
+    ended: watch::Sender<usize>,
+}
+
+enum Script {
+    /// SETTINGS that allow this number of streams.
+    Allows(u8),
+    /// Waits for a request, and answers it with headers and a body without end.
+    Answers,
+}
+
+impl ScriptedServer {
+    fn new(scripts: impl IntoIterator<Item = Vec<Script>>) -> Arc<Self> {
+        let scripts = Mutex::new(scripts.into_iter().collect());
+        Arc::new(Self { scripts, opened: AtomicUsize::new(0), ended: watch::Sender::default() })
+    }
+
+    fn pool(self: &Arc<Self>) -> ConnectionPool {
+        let server = Arc::clone(self);
+        let connector = BoxCloneSyncService::new(tower::service_fn(move |_: Uri| {
+            let server = Arc::clone(&server);
+            async move {
+                let (near, far) = duplex(PIPE_BYTES);
+                server.opened.fetch_add(1, Ordering::Relaxed);
+                let script = server.scripts.lock().pop_front().expect("a script for each connection");
+                tokio::spawn(server.serve(far, script));
+                Ok(NegotiatedPipe::boxed(near))
+            }
+        }));
+        ConnectionPool::new(Uri::from_static(URL), connector)
+    }
+
+    async fn serve(self: Arc<Self>, mut far: DuplexStream, script: Vec<Script>) {
+        let mut preface = [0; 24];
+        far.read_exact(&mut preface).await.expect("a preface");
+        for step in script {
+            match step {
+                Script::Allows(streams) => {
+                    far.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, streams]).await.expect("an open pipe");
+                }
+                Script::Answers => {
+                    while read_frame(&mut far).await.expect("a request") != HEADERS {}
+                    // `:status: 200` on the first stream.
+                    far.write_all(&[0, 0, 1, HEADERS, 4, 0, 0, 0, 1, 0x88]).await.expect("an open pipe");
+                }
+            }
+        }
+        while read_frame(&mut far).await.is_some() {}
+        self.ended.send_modify(|ended| *ended += 1);
+    }
+}
+
+const HEADERS: u8 = 1;
+
+/// Reads a frame, and returns its type; `None` at the end.
+async fn read_frame(far: &mut DuplexStream) -> Option<u8> {
+    let mut head = [0; 9];
+    far.read_exact(&mut head).await.ok()?;
+    let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+    far.read_exact(&mut payload).await.ok()?;
+    Some(head[3])
+}
+
+/// Goal: a server that allows no streams fails requests with an error that names that. Method: SETTINGS with zero.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_allows_no_streams_fails_requests_in_time() {
+    let server = ScriptedServer::new([vec![Script::Allows(0)]]);
+    let began = Instant::now();
+    let error = server.pool().send(request()).await.expect_err("no stream");
+    assert_eq!(began.elapsed(), SETTINGS_TIME_MAX);
+    let error = error.downcast_ref::<ConnectError>().expect("its type");
+    assert_eq!(error.0.downcast_ref::<SettingsError>(), Some(&SettingsError::NoStreams));
+}
+
+/// Goal: a connection whose server lowers its streams to zero is left in time, and ends after its last stream. Method: SETTINGS
+/// with two streams, then with none; requests before and after, until the server sees the end.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_allows_no_streams_any_more_is_left() {
+    let lowered = vec![Script::Allows(2), Script::Answers, Script::Allows(0)];
+    let server = ScriptedServer::new([lowered, vec![Script::Allows(1), Script::Answers]]);
+    let pool = server.pool();
+    let first = pool.clone().send(request()).await.expect("headers");
+    // It is sent before the client knows, and waits for a stream.
+    timeout(Duration::from_secs(1), pool.clone().send(request())).await.expect_err("no stream");
+    sleep(SETTINGS_TIME_MAX).await;
+    let _second = pool.clone().send(request()).await.expect("headers over another connection");
+    assert_eq!(server.opened.load(Ordering::Relaxed), 2);
+    let mut ended = server.ended.subscribe();
+    assert_eq!(*ended.borrow(), 0, "a stream is open");
+    drop(first);
+    timeout(Duration::from_secs(1), ended.wait_for(|&ended| ended == 1)).await.expect("in time").expect("it lives");
+}
+
+/// Goal: a connection without streams costs few wake-ups. Method: counted checks until the time is over, and after streams were
+/// allowed in between.
+#[tokio::test(start_paused = true)]
+async fn checks_for_streams_become_rare() {
+    let mut checks = SettingsChecks::new();
+    for _ in 0..2 {
+        let mut count = 0;
+        while poll_fn(|cx| checks.poll_due(cx, 0)).await < SETTINGS_TIME_MAX {
+            count += 1;
+        }
+        assert!((20..50).contains(&count), "{count}");
+        let allowed = poll_fn(|cx| Poll::Ready(checks.poll_due(cx, 1))).await;
+        assert_eq!(allowed, Poll::Pending);
+    }
 }
