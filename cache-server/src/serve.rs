@@ -4,21 +4,10 @@
 //! loaded.
 
 mod connection;
-mod flood;
 mod handler;
-mod host;
 mod http1;
 mod http2;
-mod listeners;
-mod origin;
-mod own_wakes;
-mod socket;
-mod takeover;
-mod tap;
-mod tls;
 mod tunnel;
-mod watch_sink;
-mod websocket;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 
@@ -28,9 +17,12 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-pub use self::tls::TlsError;
+pub use cache_server_wire::tls::TlsError;
 
 use access_rules::authentication::certificate::ServerNames;
+use cache_server_wire::{
+    flood, host, listeners, origin, own_wakes, phase, socket, takeover, tap, tls, watch_sink, websocket,
+};
 
 use self::{
     connection::AcceptedConnection,

@@ -56,6 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "watch-cache",
         ],
     ),
+    ("cache-server-wire", &["access-rules", "cache-server-admission", "cache-server-caches", "watch-cache"]),
     ("cache-server-workload", &["api-rules", "cache-server-caches", "informer-core", "informer-serving"]),
     (
         "cache-server",
@@ -66,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cache-server-caches",
             "cache-server-stores",
             "cache-server-upstream",
+            "cache-server-wire",
             "cache-server-workload",
             "informer-core",
             "informer-serving",
@@ -218,7 +220,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cache-server/workload", &["populate", "client", "churn"]),
     (
         "cache-server/upstream",
-        "cache-server/admission",
         &[
             "key",
             "last_answer",
@@ -247,6 +248,25 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lease",
             "guard",
             "testing",
+        ],
+    ),
+    (
+        "cache-server/wire",
+        &[
+            "body",
+            "phase",
+            "host",
+            "origin",
+            "flood",
+            "own_wakes",
+            "listeners",
+            "tap",
+            "tls",
+            "socket",
+            "watch_sink",
+            "takeover",
+            "websocket",
+            "http2",
         ],
     ),
     (
@@ -526,6 +546,8 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server/stores",
     "cache-server/upstream",
     "cache-server/workload",
+    "cache-server/admission",
+    "cache-server/wire",
 ];
 
 /// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.

@@ -15,6 +15,7 @@ const PUBLISHED: &[&str] = &[
     "cache-server-caches",
     "cache-server-stores",
     "cache-server-upstream",
+    "cache-server-wire",
     "cache-server-workload",
     "informer",
     "informer-core",

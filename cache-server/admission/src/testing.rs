@@ -33,7 +33,7 @@ pub fn objects(seats: u32, length: u32) -> [FlowObject; 2] {
         "metadata": {"name": "all", "uid": "schema-uid"},
         "spec": {"matchingPrecedence": 5, "priorityLevelConfiguration": {"name": "all"}, "rules": [rule]},
     });
-    [level, schema].map(|object| FlowObject::read(&object, true).unwrap())
+    [level, schema].map(|object| FlowObject::read(&object, true).expect("a valid object"))
 }
 
 /// A caller whose credentials do not expire.

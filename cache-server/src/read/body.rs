@@ -16,6 +16,7 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 use watch_cache::Budget;
 
+pub use cache_server_wire::body::BodyError;
 pub use watch_cache::Slices;
 
 use super::{list::ListBody, watch::Watch};
@@ -52,21 +53,6 @@ enum BodyKind {
     Watch(Box<Watch>),
     /// The answer of an upstream server.
     Forwarded(Box<ForwardedBody>),
-}
-
-/// The body cannot be completed. The connection is reset so that the client does not take the part for the whole.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BodyError {
-    /// A LIST or an initial state was read so slowly that keeping its state became too expensive.
-    #[error("the state was read too slowly")]
-    Cut,
-    /// The upstream server broke off its answer.
-    #[error("the upstream broke off its answer")]
-    Upstream,
-    /// The caller lost the right to a watch that the upstream server answers. Where its events end is not known here.
-    #[error("the right to the watch was withdrawn")]
-    Withdrawn,
 }
 
 impl Body {

@@ -4,7 +4,7 @@
 //! boxed and returns the next one, so that the task does not have the size of the largest phase, and a phase's memory
 //! is freed when it ends.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use access_rules::authentication::certificate::ServerNames;
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use super::{
     handler::Handler,
     http1, http2,
     listeners::AcceptedStream,
+    phase::ConnectionPhase,
     socket::{Socket, StallGuard},
     tls::{Acceptor, Protocol, TlsConnection},
 };
@@ -38,16 +39,6 @@ pub(super) struct AcceptedConnection {
     pub(super) closed: watch::Receiver<()>,
     /// Connection slot and the address' place, held while the connection lives.
     pub(super) slot: (OwnedSemaphorePermit, AddressPlace),
-}
-
-/// One phase of serving a connection; resolves to the next phase.
-pub(super) struct ConnectionPhase(pub(super) Pin<Box<dyn Future<Output = hyper::Result<Option<Self>>> + Send>>);
-
-impl ConnectionPhase {
-    /// Boxes `doing` as a phase.
-    pub(super) fn new(doing: impl Future<Output = hyper::Result<Option<Self>>> + Send + 'static) -> Self {
-        Self(Box::pin(doing))
-    }
 }
 
 impl AcceptedConnection {

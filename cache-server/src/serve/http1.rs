@@ -34,9 +34,9 @@ use tokio::{
 use watch_cache::Slices;
 
 use super::{
-    connection::ConnectionPhase,
     handler::Handler,
     own_wakes::OwnWakes,
+    phase::ConnectionPhase,
     socket::Socket,
     takeover::Takeover,
     tap::{Tap, TappedStream},
@@ -93,7 +93,8 @@ pub(super) fn requests<S: Socket>(
                     return Ok(Some(if response.body().is_forwarded() {
                         tunnel::copying(stream, read, response)
                     } else {
-                        websocket::watching(stream, &read, response)
+                        let term = response.body().term();
+                        websocket::watching(stream, &read, response, term)
                     }));
                 }
                 stream.limit_unconfirmed(true);

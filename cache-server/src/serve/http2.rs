@@ -11,14 +11,6 @@
 //! INVARIANT: a client is disconnected if it does not answer a ping within [`HTTP2_PONG_WAIT`], or does not send its preface
 //! within [`HEAD_TIMEOUT`](crate::limits::HEAD_TIMEOUT).
 
-mod flood;
-mod gather;
-mod overdue;
-mod paged;
-mod preface;
-mod settings;
-mod streams;
-
 use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
@@ -27,14 +19,6 @@ use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{sync::watch, time::timeout};
 
-use self::{
-    flood::FloodTap,
-    gather::{GatheredStream, Outbox},
-    paged::{PagedBody, SHARED_PAGE_BYTES},
-    preface::{PrefaceFlag, PrefaceTap},
-    settings::SettingsTap,
-    streams::Streams,
-};
 use super::{
     handler::{self, Handler},
     socket::Socket,
@@ -43,10 +27,20 @@ use super::{
 use crate::{
     access::shares::{StreamOwner, UnreadStreams},
     budget::Room,
+    http::body::Body,
     limits::{
         HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
         UPSTREAM_HTTP2_WINDOW_BYTES,
     },
+};
+use cache_server_wire::http2::{
+    flood::FloodTap,
+    gather::{GatheredStream, Outbox},
+    overdue,
+    paged::{PagedBody, SHARED_PAGE_BYTES},
+    preface::{PrefaceFlag, PrefaceTap},
+    settings::SettingsTap,
+    streams::Streams,
 };
 
 /// Serves a connection to its end. Once `closed` changes it accepts no more requests, and ends with the last open one.
@@ -127,9 +121,9 @@ struct Pages {
 }
 
 impl Service<Request<Incoming>> for Pages {
-    type Response = Response<PagedBody>;
+    type Response = Response<PagedBody<Body>>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<PagedBody>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<PagedBody<Body>>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let outbox = self.outbox.clone();

@@ -13,7 +13,7 @@ use http::Response;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional_with_sizes};
 
-use super::{connection::ConnectionPhase, socket::Socket, takeover::head};
+use super::{phase::ConnectionPhase, socket::Socket, takeover::head};
 use crate::{http::body::Body, limits::TUNNEL_BYTES};
 
 /// Sends the head of `response` on `stream`, of which `read` was already read, and copies until both sides have ended.

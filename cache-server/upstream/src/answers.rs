@@ -111,7 +111,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
 
     /// Number of questions on their way.
     #[cfg(test)]
-    pub fn open_len(&self) -> usize {
+    pub(crate) fn open_len(&self) -> usize {
         self.state.lock().open.len()
     }
 

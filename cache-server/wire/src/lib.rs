@@ -1,0 +1,26 @@
+//! Sockets of `cache-server`: TLS, WebSockets, watches written without hyper, and parts of HTTP/2.
+//!
+//! Internal to `cache-server`: no stable API.
+//!
+//! INVARIANT: knows no resource type, no route and no response but as a body of slices. `tests/tidy/main.rs` has the order
+//! of its modules.
+
+#![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
+
+pub mod body;
+pub mod flood;
+pub mod host;
+pub mod http2;
+pub mod listeners;
+pub mod origin;
+pub mod own_wakes;
+pub mod phase;
+pub mod socket;
+pub mod takeover;
+pub mod tap;
+pub mod tls;
+pub mod watch_sink;
+pub mod websocket;
+
+use cache_server_admission as access;
+use cache_server_caches::{config, limits, watched};
