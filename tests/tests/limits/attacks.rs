@@ -151,6 +151,8 @@ const ATTACKS: &[Attack] = &[
     attack("16 selected lists", By::Users, BODIES, |at, size| seats::selected_lists(at, size).boxed()).among_pods(),
     attack("lists of 50 users", By::Users, BODIES, |at, size| seats::lists_of_users(at, size).boxed()).among_pods(),
     attack("200 unread lists", By::Users, UNREAD, |at, size| seats::unread_lists(at, size).boxed()).among_pods(),
+    attack("200 lists that pause 150 ms", By::Users, UNREAD, |at, size| seats::pausing_lists(at, size).boxed())
+        .among_pods(),
     attack("1,000 lists at 1 B/s", By::Users, UNREAD, |at, size| seats::trickling_lists(at, size).boxed()).among_pods(),
     attack("19,400 connections", By::Nobody, BODIES, |at, size| seats::silent_connections(at, size).boxed()),
 ];

@@ -117,6 +117,20 @@ async fn slow_lists(victim: &Victim, size: Size, count: usize, reads: bool) {
     join_all(reading).await;
 }
 
+/// Begins to read lists of all pods, and pauses after each batch for longer than the server keeps seats for a response.
+pub(crate) async fn pausing_lists(victim: &Victim, size: Size) {
+    let end = Instant::now() + lasts(size);
+    let reading = (0..size.of(200, 40)).map(|_| async move {
+        let mut stream = open_slowly(victim, ALL_PODS).await?;
+        let mut batch = vec![0; 64 << 10];
+        while let Ok(Ok(_)) = timeout_at(end, stream.read_exact(&mut batch)).await {
+            sleep(Duration::from_millis(150)).await;
+        }
+        Some(())
+    });
+    join_all(reading).await;
+}
+
 /// Sends a GET on a socket that receives little.
 async fn open_slowly(victim: &Victim, path: &str) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().ok()?;
