@@ -5,7 +5,7 @@
 //! INVARIANT: exempt requests take no lock but for the current rules.
 //!
 //! A request holds its seats until it is answered, a watch until its initial state is sent, and a list until its body ends;
-//! a body that its client does not read for [`SEAT_PARKED`] gives them back before.
+//! a body that its client does not read for [`SEAT_PARKED`] gives them back before, and takes them again to continue.
 
 mod hold;
 mod measures;

@@ -2,7 +2,12 @@
 
 use std::task::{Context, Poll};
 
-use super::{audit::AuditRecord, flow::SeatHold, lease::WatchLease, shares::UserPlace};
+use super::{
+    audit::AuditRecord,
+    flow::{FlowRefusal, SeatHold},
+    lease::WatchLease,
+    shares::UserPlace,
+};
 
 /// Belongs to a response body, and is dropped with it.
 #[derive(Default)]
@@ -46,6 +51,14 @@ impl ResponseGuard {
     /// Ready once the caller may not read the body any more. Registers the waker.
     pub fn poll_withdrawn(&self, cx: &Context<'_>) -> Poll<()> {
         self.lease.as_ref().map_or(Poll::Pending, |lease| lease.poll_withdrawn(cx))
+    }
+
+    /// Ready once the body has the seats to make its next part.
+    ///
+    /// # Errors
+    /// It gave them back, and they did not come again in time.
+    pub fn poll_seats(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowRefusal>> {
+        self.seats.as_mut().map_or(Poll::Ready(Ok(())), |seats| seats.poll_seats(cx))
     }
 
     /// Called once all of the body was handed to the socket.

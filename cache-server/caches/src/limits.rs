@@ -206,8 +206,12 @@ pub const RECHECK_PAUSE: Duration = Duration::from_millis(200);
 pub const SEATS: u32 = 600;
 
 /// Time without progress after which a body gives its seats back, because its client does not read. Then it costs no work:
-/// requests that would cost some must not wait for it.
+/// requests that would cost some must not wait for it. To continue, it waits for seats, for at most [`SEAT_WAIT`]; then its
+/// response is cut.
 pub const SEAT_PARKED: Duration = Duration::from_millis(100);
+
+/// Pause before a body that continues tries again to have a place in the full queues of its flow. Cost: one lock each time.
+pub const SEAT_RETRY: Duration = Duration::from_millis(500);
 
 /// Interval at which bodies with seats are checked for progress. Cost: one look at each.
 pub const SEAT_CHECK_EVERY_HELD: Duration = Duration::from_millis(50);

@@ -6,7 +6,7 @@
 use std::{
     fmt,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -227,13 +227,16 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
             BodyKind::Forwarded(_) => return Poll::Ready(Some(Err(BodyError::Withdrawn))),
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => {}
         }
+    } else if kind.needs_seats() && ready!(guard.poll_seats(cx)).is_err() {
+        return Poll::Ready(Some(Err(BodyError::Cut)));
     }
     let polled = kind.poll_frame(cx);
-    if polled.is_ready() {
+    // A watch without a frame may wait for something else than its own work.
+    if polled.is_ready() || matches!(kind, BodyKind::Watch(_)) {
         guard.on_progress();
-        if matches!(polled, Poll::Ready(None)) || kind.is_over() {
-            guard.on_complete();
-        }
+    }
+    if matches!(polled, Poll::Ready(None)) || polled.is_ready() && kind.is_over() {
+        guard.on_complete();
     }
     // Also without a frame: an initial state without objects has none.
     if let BodyKind::Watch(watch) = kind
@@ -245,6 +248,15 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
 }
 
 impl BodyKind {
+    /// True if the next part costs work: a list, or a watch that sends its initial state.
+    fn needs_seats(&self) -> bool {
+        match self {
+            Self::Full(_) | Self::Last(_) | Self::Forwarded(_) => false,
+            Self::List(listing) => !listing.is_over(),
+            Self::Watch(watch) => watch.is_initial(),
+        }
+    }
+
     fn is_over(&self) -> bool {
         match self {
             Self::Full(slices) | Self::Last(slices) => slices.is_empty(),

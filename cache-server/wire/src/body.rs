@@ -4,7 +4,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// A LIST or an initial state was read so slowly that keeping its state became too expensive.
+    /// A LIST or an initial state was read so slowly that keeping its state became too expensive, or that it gave its seats
+    /// back and did not have them again in time.
     #[error("the state was read too slowly")]
     Cut,
     /// The upstream server broke off its answer.

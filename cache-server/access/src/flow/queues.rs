@@ -57,6 +57,12 @@ impl SeatGrant {
     pub const fn width(&self) -> u32 {
         self.width
     }
+
+    /// Returns the hash of the flow.
+    #[must_use]
+    pub const fn flow(&self) -> u64 {
+        self.flow
+    }
 }
 
 /// Outcome of an arrival.

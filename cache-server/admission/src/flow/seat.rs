@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{
     FlowControl,
+    hold::SeatTerms,
     rules::{FlowHeaders, SchemaRules},
 };
 
@@ -76,6 +77,12 @@ impl Seat {
 
     pub(super) const fn flow(&self) -> &Arc<FlowControl> {
         &self.flow
+    }
+
+    /// Returns what is needed to take the seats again; `None` for exempt requests.
+    pub(super) fn terms(&self) -> Option<SeatTerms> {
+        let (level, grant, _) = self.grant.as_ref()?;
+        Some(SeatTerms { schema: Arc::clone(&self.schema), level: *level, flow: grant.flow(), width: self.width })
     }
 }
 

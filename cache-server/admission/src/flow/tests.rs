@@ -1,10 +1,14 @@
 //! Waits, cancellations, parked bodies and changed levels, with a paused clock.
 
+use futures::FutureExt as _;
 use informer_serving::query::Query;
 use tokio::time::advance;
 
 use super::*;
-use crate::testing::{OTHER_SEATS, objects};
+use crate::{
+    limits::SEAT_WAIT,
+    testing::{OTHER_SEATS, objects},
+};
 
 /// Flow control whose users, but for masters, share a level of `seats` seats, with one queue of `length` requests.
 fn limited(seats: u32, length: u32) -> Arc<FlowControl> {
@@ -173,4 +177,66 @@ async fn a_body_that_is_not_read_gives_its_seats_back() {
     drop(read);
     assert_eq!(metric(&flow, &format!("current_executing_seats{ALL}")), "0");
     assert!(flow.held.is_empty());
+}
+
+/// Waits until the body may make its next part.
+fn goes_on(body: &mut SeatHold) -> impl Future<Output = Result<(), FlowRefusal>> {
+    std::future::poll_fn(|cx| body.poll_seats(cx))
+}
+
+/// Goal: a body that its client reads again works with its seats only, and waits for them for a bounded time. Method: a
+/// body that was not read, beside requests with the only seat and the only place.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_goes_on_waits_for_its_seats() {
+    let flow = limited(1, 1);
+    let seats = || metric(&flow, &format!("current_executing_seats{ALL}"));
+    let park = async || {
+        advance(2 * SEAT_PARKED).await;
+        flow.check();
+    };
+    let mut body = SeatHold::new(seated(arrive(&flow)));
+    park().await;
+    let other = seated(arrive(&flow));
+    assert!(goes_on(&mut body).now_or_never().is_none());
+    assert_eq!(metric(&flow, &format!("current_inqueue_requests{ALL}")), "1", "as any request");
+    drop(other);
+    goes_on(&mut body).await.expect("the seat is free");
+    park().await;
+    assert_eq!(seats(), "1", "it works: its client is not to blame");
+    body.on_progress();
+    park().await;
+    assert_eq!(seats(), "0");
+
+    let (other, began) = (seated(arrive(&flow)), Instant::now());
+    goes_on(&mut body).await.expect_err("the seat never becomes free");
+    assert_eq!(began.elapsed(), SEAT_WAIT);
+    let wait = waits(arrive(&flow));
+    let began = Instant::now();
+    goes_on(&mut body).await.expect_err("the queue is full");
+    assert_eq!(began.elapsed(), SEAT_WAIT);
+    let leaving = async {
+        sleep(Duration::from_secs(1)).await;
+        drop((wait, other));
+    };
+    let (again, ()) = futures::join!(goes_on(&mut body), leaving);
+    again.expect("it tries full queues again");
+
+    body.on_progress();
+    park().await;
+    let other = seated(arrive(&flow));
+    assert!(goes_on(&mut body).now_or_never().is_none());
+    drop(body);
+    assert_eq!(metric(&flow, &format!("current_inqueue_requests{ALL}")), "0", "its client left");
+    drop(other);
+    assert!(seats() == "0" && flow.held.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_whose_level_is_removed_goes_on_without_seats() {
+    let flow = limited(1, 1);
+    let mut body = SeatHold::new(seated(arrive(&flow)));
+    advance(2 * SEAT_PARKED).await;
+    flow.check();
+    flow.configure([]);
+    goes_on(&mut body).await.expect("it needs none");
 }

@@ -117,6 +117,43 @@ async fn a_list_that_is_not_read_gives_its_seat_back() {
     assert!(began.elapsed() >= limits::SEAT_PARKED && began.elapsed() <= latest, "{:?}", began.elapsed());
 }
 
+/// Goal: clients that pause while they read have no more lists at work than there are seats. Method: eight lists, and a pause
+/// after each of their parts that is longer than seats are held, at a server with one seat.
+#[tokio::test(start_paused = true)]
+async fn lists_whose_readers_pause_wait_for_each_other() {
+    let server = with_one_seat(50);
+    server.app.keep_flow_control();
+    let data = "v".repeat(limits::BATCH_BYTES);
+    for index in 0..6 {
+        let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("a{index}")},
+            "data": {"k": data}});
+        assert_eq!(server.send(with_body("POST", "/api/v1/namespaces/a/configmaps", map.to_string())).await.code, 201);
+    }
+    let parts = parking_lot::Mutex::new(Vec::new());
+    let read = async || {
+        let mut list = server.open(get("/api/v1/configmaps")).await;
+        assert_eq!(list.status(), 200);
+        while let Some(part) = list.body_mut().frame().await {
+            part.expect("a list that is not cut");
+            let is_last = http_body::Body::is_end_stream(list.body());
+            parts.lock().push((Instant::now(), is_last));
+            if is_last {
+                break;
+            }
+            // Beyond the check that takes the seats.
+            tokio::time::sleep(limits::SEAT_PARKED * 7 / 4).await;
+        }
+    };
+    futures::future::join_all((0..8).map(|_| read())).await;
+    let parts = parts.into_inner();
+    assert!(parts.len() >= 8 * 6, "{parts:?}");
+    for pair in parts.windows(2) {
+        let [(first, gives_back), (second, _)] = pair else { unreachable!("a pair") };
+        // A part is followed by another once its list has given the seat back.
+        assert!(*gives_back || *second - *first >= limits::SEAT_PARKED, "{parts:?}");
+    }
+}
+
 #[tokio::test]
 async fn callers_of_a_server_without_authentication_notice_nothing() {
     let flow = FlowSettings { seats: 1, ..FlowSettings::default() };
