@@ -339,7 +339,10 @@ mod tests {
         write_raw(folder.path(), &report(vec![outcome("list", 20.0, false)])).unwrap();
         write(folder.path(), &read(Some(folder.path())).unwrap()).unwrap();
         let page = fs::read_to_string(folder.path().join("README.md")).unwrap();
-        assert!(page.contains("**list**. memory: 20 where") && page.contains(section(NOTES, GENERAL).unwrap()), "{page}");
+        assert!(
+            page.contains("**list**. memory: 20 where") && page.contains(section(NOTES, GENERAL).unwrap()),
+            "{page}"
+        );
         assert!(read(None).is_err());
     }
 
