@@ -2,7 +2,7 @@
 //!
 //! Internal to `cache-server`: no stable API. Programs use the names that `cache_server` exports.
 //!
-//! INVARIANT: knows no HTTP connection and no particular storage. `tests/tidy/main.rs` has the order of its modules.
+//! INVARIANT: knows no HTTP connection and no particular storage. `tests/tidy/layers.rs` has the order of its modules.
 
 pub mod budget;
 pub mod cacher;

@@ -2,7 +2,7 @@
 //!
 //! Internal to `cache-server`: no stable API. Programs use the names that `cache_server::storage` exports.
 //!
-//! INVARIANT: knows no HTTP and no request. `tests/tidy/main.rs` has the order of its modules.
+//! INVARIANT: knows no HTTP and no request. `tests/tidy/layers.rs` has the order of its modules.
 
 pub mod backup;
 pub mod coalesced;

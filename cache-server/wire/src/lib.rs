@@ -2,7 +2,7 @@
 //!
 //! Internal to `cache-server`: no stable API.
 //!
-//! INVARIANT: knows no resource type, no route and no response but as a body of slices. `tests/tidy/main.rs` has the order
+//! INVARIANT: knows no resource type, no route and no response but as a body of slices. `tests/tidy/layers.rs` has the order
 //! of its modules.
 
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]

@@ -6,6 +6,8 @@
 //! window and stops only once the window opens for all waiting data, so it ends readers that are merely slow. It is set
 //! for watches while no write is blocked, to notice clients whose host vanished.
 
+mod tls_stream;
+
 use std::{
     io,
     pin::{Pin, pin},
@@ -21,10 +23,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::{
-    tap::{Tap, TappedStream},
-    tls::TlsStream,
-};
+pub use self::tls_stream::TlsStream;
+use super::tap::{Tap, TappedStream};
 use crate::limits::{READ_TURN_BYTES, UNCONFIRMED_MAX};
 
 /// Makes writes fail once the client has read none of them for `patience`.

@@ -8,7 +8,6 @@
 //!
 //! Clients resume sessions with stateless tickets: the server stores no session of a closed connection.
 
-mod stream;
 mod suites;
 
 use std::{
@@ -35,7 +34,6 @@ use tokio::{
 };
 use tokio_rustls::LazyConfigAcceptor;
 
-pub use self::stream::TlsStream;
 use self::suites::SuiteOrders;
 
 use crate::{
@@ -45,6 +43,7 @@ use crate::{
     },
     config::TlsFiles,
     limits::{TLS_HANDSHAKE_WAIT, TLS_UNSENT_BYTES_MAX},
+    socket::TlsStream,
     watched::{FileWatcher, WatchedFile},
 };
 

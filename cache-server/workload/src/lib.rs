@@ -2,7 +2,7 @@
 //!
 //! Internal to `cache-server`: no stable API. Programs use the names that `cache_server::populate` exports.
 //!
-//! INVARIANT: knows no cache and no storage. `tests/tidy/main.rs` has the order of its modules.
+//! INVARIANT: knows no cache and no storage. `tests/tidy/layers.rs` has the order of its modules.
 
 #[cfg(feature = "clients")]
 pub mod churn;

@@ -49,7 +49,7 @@ pub struct TlsStream<S> {
 }
 
 impl<S> TlsStream<S> {
-    pub(super) fn new(stream: tokio_rustls::server::TlsStream<S>) -> Self {
+    pub fn new(stream: tokio_rustls::server::TlsStream<S>) -> Self {
         Self { stream: Box::new(stream), fast_bytes: 0, is_slow: false, blocked_since: None }
     }
 
