@@ -13,7 +13,7 @@ use crate::{
     storage::{
         FollowFrom, SourceError, Updates,
         embedded::EmbeddedStorage,
-        hooked::{Hooked, StoreHook},
+        hooked::{HookedStore, StoreHook},
     },
 };
 
@@ -334,7 +334,7 @@ impl StoreHook for Away {
 async fn readiness_names_the_types_whose_cache_is_down() {
     let mut app = App::new(Config::default());
     app.start().await;
-    app.caches = Arc::new(Caches::new(Arc::new(Hooked::by(Away)), watch_cache::Limits::default()));
+    app.caches = Arc::new(Caches::new(Arc::new(HookedStore::by(Away)), watch_cache::Limits::default()));
     let server = Server { app: Arc::new(app) };
     assert_eq!(server.get("/readyz").await.code, 200);
     assert_eq!(server.get("/api/v1/pods").await.code, 429);
@@ -360,7 +360,7 @@ async fn readiness_withholds_reasons_from_callers_without_the_right() {
         for (caller, sees) in callers {
             let authorization = AuthorizationConfig { modes: modes.clone() };
             let config = Config { authorization, data_dir: Some("/data".into()), ..Config::default() };
-            let mut app = App::with_storage(config, Arc::new(Hooked::by(RefusedWrites)));
+            let mut app = App::with_storage(config, Arc::new(HookedStore::by(RefusedWrites)));
             app.start().await;
             app.access.let_in(caller);
             let server = Server { app: Arc::new(app) };

@@ -126,7 +126,7 @@ mod tests {
         storage::{
             Expect, Txn, WriteError, WriteResult,
             embedded::EmbeddedStorage,
-            hooked::{Hooked, StoreHook},
+            hooked::{HookedStore, StoreHook},
         },
     };
 
@@ -147,7 +147,7 @@ mod tests {
     /// Goal: a marked pod is always removed. Method: clients that disconnect at every poll of a delete.
     #[tokio::test]
     async fn a_pod_goes_whether_or_not_its_client_waits() {
-        let storage: Arc<dyn Store> = Arc::new(Hooked::by(FarWrites));
+        let storage: Arc<dyn Store> = Arc::new(HookedStore::by(FarWrites));
         let caches = Arc::new(Caches::new(storage.clone(), watch_cache::Limits::default()));
         let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
         let place = WriteTarget { ty: &ty, namespace: "ns", name: "a", part: Part::Main };

@@ -17,7 +17,7 @@ use tokio::{sync::Semaphore, time::sleep};
 use super::{
     FollowFrom, ListSnapshot, Source, SourceError, SourceRecord, Store, Txn, Update, Updates, WriteError, WriteResult,
     embedded::EmbeddedStorage,
-    hooked::{Hooked, StoreHook},
+    hooked::{HookedStore, StoreHook},
 };
 use crate::registry::ResourceType;
 
@@ -48,7 +48,7 @@ pub enum Fault {
 type Rule = Box<dyn Fn(usize, Verb, &str) -> Fault + Send>;
 
 /// The embedded store behind a rule.
-pub type Faulty = Hooked<FaultRule>;
+pub type Faulty = HookedStore<FaultRule>;
 
 /// Decides about each call.
 pub struct FaultRule {
@@ -137,7 +137,7 @@ impl StoreHook for FaultRule {
 
 /// The embedded store, whose streams begin with the empty state and replay every change since, as those of a new process
 /// over etcd may. Changes of one type wait for the test.
-pub type ReplayedStore = Hooked<ReplayedChanges>;
+pub type ReplayedStore = HookedStore<ReplayedChanges>;
 
 /// The changes since the empty state.
 pub struct ReplayedChanges {
@@ -222,7 +222,7 @@ impl StoreHook for ReplayedChanges {
     }
 }
 
-/// Revision of the empty state with which a replay begins: that of a new [`Hooked`] store.
+/// Revision of the empty state with which a replay begins: that of a new [`HookedStore`] store.
 const REPLAYED_FROM: u64 = 100;
 
 /// More changes than a test makes.

@@ -54,20 +54,20 @@ pub trait StoreHook: Send + Sync + 'static {
 
 /// The embedded store behind a hook. Like a store of several processes, it knows neither its history nor its newest
 /// position.
-pub struct Hooked<H> {
+pub struct HookedStore<H> {
     /// The store itself, for access without the hook.
     pub inner: EmbeddedStorage,
     pub(super) hook: H,
 }
 
-impl<H> Hooked<H> {
+impl<H> HookedStore<H> {
     /// An empty store at revision 100.
     pub fn by(hook: H) -> Self {
         Self { inner: EmbeddedStorage::new(Some(100)), hook }
     }
 }
 
-impl<H: StoreHook> Source for Hooked<H> {
+impl<H: StoreHook> Source for HookedStore<H> {
     fn follow(
         &self,
         ty: &Arc<ResourceType>,
@@ -82,7 +82,7 @@ impl<H: StoreHook> Source for Hooked<H> {
     }
 }
 
-impl<H: StoreHook> Store for Hooked<H> {
+impl<H: StoreHook> Store for HookedStore<H> {
     fn list(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<ListSnapshot, SourceError>> {
         self.hook.list(&self.inner, ty)
     }

@@ -20,7 +20,7 @@ use super::{
     coalesced::CoalescedSource,
     embedded::EmbeddedStorage,
     faulty::{Fault, Faulty, Verb},
-    hooked::{Hooked, StoreHook},
+    hooked::{HookedStore, StoreHook},
     *,
 };
 use crate::{
@@ -282,7 +282,7 @@ impl StoreHook for DefectiveStream {
 #[tokio::test(start_paused = true)]
 async fn a_type_whose_task_panicked_starts_again() {
     let panics = Arc::<AtomicUsize>::default();
-    let storage: Arc<dyn Store> = Arc::new(Hooked::by(DefectiveStream { panics: Arc::clone(&panics) }));
+    let storage: Arc<dyn Store> = Arc::new(HookedStore::by(DefectiveStream { panics: Arc::clone(&panics) }));
     let caches = Caches::new(storage.clone(), Limits::default());
     let (pods, maps) = (ty("pods"), ty("configmaps"));
     for round in 1..=3_usize {

@@ -8,7 +8,7 @@ use crate::{
     config::Config,
     http::tests::{Server, get},
     read::body::BodyError,
-    storage::hooked::{Hooked, StoreHook},
+    storage::hooked::{HookedStore, StoreHook},
 };
 
 /// A watch stream, read line by line.
@@ -450,7 +450,7 @@ impl StoreHook for SharedPositions {}
 /// and one whose position is reached while it waits.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_stays_ahead_of_a_shared_storage_is_refused_after_three_seconds() {
-    let storage = Hooked::by(SharedPositions);
+    let storage = HookedStore::by(SharedPositions);
     let server = Server { app: Arc::new(App::with_storage(Config::default(), Arc::new(storage))) };
     server.create("ns", "a", "").await;
     let b = server.create("ns", "b", "").await;

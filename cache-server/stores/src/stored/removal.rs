@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use crate::{
         embedded::EmbeddedStorage,
-        hooked::{Hooked, StoreHook},
+        hooked::{HookedStore, StoreHook},
         storage::{Expect, Txn, WriteError, WriteResult},
     };
 
@@ -301,7 +301,7 @@ mod tests {
     /// Method: a delete that loses every attempt.
     #[tokio::test]
     async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
-        let storage: Arc<dyn Store> = Arc::new(Hooked::by(LostWrites));
+        let storage: Arc<dyn Store> = Arc::new(HookedStore::by(LostWrites));
         let caches = Caches::new(storage.clone(), watch_cache::Limits::default());
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
         let map =

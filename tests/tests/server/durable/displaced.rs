@@ -82,8 +82,8 @@ async fn writes_stop_when_the_data_folder_is_deleted() {
     kill(server).await;
 }
 
-/// Goal: callers without credentials learn neither the path of the folder nor errors of the operating system from a probe, and
-/// whoever may read every check does. Method: a deleted folder, and callers with and without a token over TLS.
+/// Goal: callers without credentials learn neither the path of the folder nor errors of the operating system from a probe,
+/// and callers that may read every check do. Method: a deleted folder, and callers with and without a token over TLS.
 #[tokio::test]
 async fn readiness_names_the_folder_only_to_callers_with_the_right() {
     let parent = tempfile::tempdir().unwrap();
