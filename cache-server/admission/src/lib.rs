@@ -6,6 +6,7 @@
 //!
 //! Internal to `cache-server`: no stable API.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
 
 pub mod addresses;

@@ -4,6 +4,8 @@
 //!
 //! INVARIANT: knows no HTTP connection and no particular storage. `tests/tidy/layers.rs` has the order of its modules.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
+
 pub mod budget;
 pub mod cacher;
 pub mod clock;

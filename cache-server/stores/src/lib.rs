@@ -4,6 +4,8 @@
 //!
 //! INVARIANT: knows no HTTP and no request. `tests/tidy/layers.rs` has the order of its modules.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
+
 pub mod backup;
 pub mod coalesced;
 #[cfg(feature = "durable")]

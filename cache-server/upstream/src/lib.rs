@@ -5,6 +5,7 @@
 //! INVARIANT: the requests of callers carry their own credentials and never this server's, except for users that only this
 //! server knows ([`impersonator`]), if the settings want that.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
 
 pub mod answers;

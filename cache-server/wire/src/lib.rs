@@ -5,6 +5,7 @@
 //! INVARIANT: knows no resource type, no route and no response but as a body of slices. `tests/tidy/layers.rs` has the order
 //! of its modules.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
 
 pub mod body;

@@ -4,6 +4,8 @@
 //!
 //! INVARIANT: knows no cache and no storage. `tests/tidy/layers.rs` has the order of its modules.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
+
 #[cfg(feature = "clients")]
 pub mod churn;
 #[cfg(feature = "clients")]

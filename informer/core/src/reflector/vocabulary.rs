@@ -104,7 +104,7 @@ pub enum ObservedKind {
     Item,
 }
 
-/// Evidence of one stored object about the history behind an endpoint. See [`proof::judge`](crate::proof::judge).
+/// Evidence of one stored object about the history behind an endpoint. See [`proof::compare`](crate::proof::compare).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The server has exactly the stored version: one history.

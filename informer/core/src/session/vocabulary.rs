@@ -58,7 +58,7 @@ pub enum SessionAction {
         read: Read,
     },
     /// Drop any open response and read one stored object, "not older than `at`"; then report
-    /// [`SessionInput::Proved`] with the verdict of [`proof::judge`](crate::proof::judge).
+    /// [`SessionInput::Proved`] with the verdict of [`proof::compare`](crate::proof::compare).
     Prove {
         /// Index of the endpoint.
         endpoint: usize,
