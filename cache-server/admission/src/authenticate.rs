@@ -288,15 +288,15 @@ impl Authenticator {
     ///
     /// # Errors
     /// 503 if it cannot be decided.
-    pub async fn review(&self, token: &str, wanted: &[String]) -> Result<Option<(User, Vec<String>)>, Status> {
+    pub async fn review(&self, token: &str, requested: &[String]) -> Result<Option<(User, Vec<String>)>, Status> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let caller = match tokens.authenticate(token, QuestionOrigin::Request).await {
             Ok(caller) => caller,
             Err(refusal) if refusal.code == 401 => return Ok(None),
             Err(undecided) => return Err(undecided),
         };
-        let is_wanted = |audience: &&String| wanted.is_empty() || wanted.contains(audience);
-        let audiences: Vec<String> = self.audiences.iter().filter(is_wanted).cloned().collect();
+        let is_requested = |audience: &&String| requested.is_empty() || requested.contains(audience);
+        let audiences: Vec<String> = self.audiences.iter().filter(is_requested).cloned().collect();
         let audiences = match &caller.credential {
             CallerCredential::Token(token) => signed_token::shared_audiences(token.text(), &audiences),
             // A token of the file is for this server.
@@ -305,7 +305,7 @@ impl Authenticator {
             | CallerCredential::StaticToken(_)
             | CallerCredential::Impersonation(_) => audiences,
         };
-        let is_for_none = audiences.is_empty() && !wanted.is_empty();
+        let is_for_none = audiences.is_empty() && !requested.is_empty();
         Ok((!is_for_none).then(|| (caller.user.clone(), audiences)))
     }
 

@@ -180,8 +180,8 @@ impl Access {
         }
         // Without authentication there are no other users to act as.
         if self.authenticator.is_configured() && headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE)) {
-            let wanted = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-            if let Some(Impersonation { user, rights }) = impersonation::read(wanted)? {
+            let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+            if let Some(Impersonation { user, rights }) = impersonation::read(pairs)? {
                 *caller = self.impersonated(caller, user, rights).await?;
                 if let Some(audit) = &mut request.audit {
                     audit.impersonates(caller);
@@ -229,9 +229,9 @@ impl Access {
         Ok(Arc::new(Caller { user, expires, credential: CallerCredential::Impersonation(rights) }))
     }
 
-    async fn may_impersonate(&self, wanted: &ImpersonationRights, origin: QuestionOrigin) -> Result<(), Status> {
-        for right in &wanted.rights {
-            self.authorizer.authorize(&wanted.caller.user, right, origin).await?;
+    async fn may_impersonate(&self, impersonated: &ImpersonationRights, origin: QuestionOrigin) -> Result<(), Status> {
+        for right in &impersonated.rights {
+            self.authorizer.authorize(&impersonated.caller.user, right, origin).await?;
         }
         Ok(())
     }
@@ -345,7 +345,7 @@ impl Access {
     pub async fn admit_again(&self, caller: &Caller, info: &RequestInfo) -> Result<(), Status> {
         let impersonating = async {
             match caller.impersonation() {
-                Some(wanted) => self.may_impersonate(wanted, QuestionOrigin::OpenWatch).await,
+                Some(impersonated) => self.may_impersonate(impersonated, QuestionOrigin::OpenWatch).await,
                 None => Ok(()),
             }
         };

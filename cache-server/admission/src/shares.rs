@@ -356,11 +356,11 @@ mod tests {
     #[test]
     fn names_of_users_without_requests_do_not_pile_up() {
         let shares = UserShares::default();
-        let kept = shares.of(&user("kept")).unwrap();
+        let retained = shares.of(&user("kept")).unwrap();
         for number in 0..10 * UNUSED_MAX {
             drop(shares.of(&user(&number.to_string())));
         }
         assert!(shares.users.lock().by_name.len() <= UNUSED_MAX + 2);
-        assert!(Arc::ptr_eq(&kept, &shares.of(&user("kept")).unwrap()));
+        assert!(Arc::ptr_eq(&retained, &shares.of(&user("kept")).unwrap()));
     }
 }

@@ -28,7 +28,7 @@ pub struct AnswerTable<T: Clone> {
     /// Returns the age up to which an answer, asked at this time, is used without a new question.
     age_max: fn(&T, Instant) -> Duration,
     /// Age up to which an answer can be found.
-    kept_max: Duration,
+    retained_max: Duration,
 }
 
 /// Two generations of answers: the elder one is dropped as a whole once the younger one is full or old.
@@ -45,7 +45,7 @@ struct TableState<T: Clone> {
 }
 
 struct DatedAnswer<T> {
-    asked: Instant,
+    sent: Instant,
     answer: T,
 }
 
@@ -63,11 +63,11 @@ struct OpenGuard<T: Clone> {
 
 impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
     /// Creates an empty table of at most `answers_max` answers. An answer is used up to the age that `age_max` returns,
-    /// and found as the last one up to `kept_max`. Memory: 200 bytes for each answer, besides the answer.
-    pub fn new(answers_max: usize, age_max: fn(&T, Instant) -> Duration, kept_max: Duration) -> Self {
+    /// and found as the last one up to `retained_max`. Memory: 200 bytes for each answer, besides the answer.
+    pub fn new(answers_max: usize, age_max: fn(&T, Instant) -> Duration, retained_max: Duration) -> Self {
         let (young, elder, open) = Default::default();
         let state = TableState { young, elder, turned: Instant::now(), open, next: 0 };
-        Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, kept_max }
+        Self { state: Arc::new(Mutex::new(state)), answers_max, age_max, retained_max }
     }
 
     /// Returns the answer of `key`: a known one that is younger than `age`, or the outcome of `ask`, which callers with equal
@@ -82,9 +82,9 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         let now = Instant::now();
         let question = {
             let mut state = self.state.lock();
-            let last = state.find(&key, now, self.kept_max);
+            let last = state.find(&key, now, self.retained_max);
             if let Some(last) =
-                last.filter(|last| now.duration_since(last.asked) < age.min((self.age_max)(&last.answer, last.asked)))
+                last.filter(|last| now.duration_since(last.sent) < age.min((self.age_max)(&last.answer, last.sent)))
             {
                 return Ok(last.answer.clone());
             }
@@ -99,7 +99,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
 
     /// Returns the last answer of `key`, however old, if it is still known.
     pub fn last(&self, key: &QuestionKey) -> Option<T> {
-        self.state.lock().find(key, Instant::now(), self.kept_max).map(|last| last.answer.clone())
+        self.state.lock().find(key, Instant::now(), self.retained_max).map(|last| last.answer.clone())
     }
 
     /// Number of answers held, used or not.
@@ -121,7 +121,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         state: &mut TableState<T>,
         key: (QuestionKey, Duration),
         now: Instant,
-        asked: F,
+        outcome: F,
     ) -> SharedQuestion<T>
     where
         F: Future<Output = Outcome<T>> + Send + 'static,
@@ -129,11 +129,11 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         let number = state.next;
         state.next += 1;
         let guard = OpenGuard { state: Arc::clone(&self.state), key, number };
-        let (generation_max, kept_max) = (self.answers_max / 2, self.kept_max);
+        let (generation_max, retained_max) = (self.answers_max / 2, self.retained_max);
         let question = async move {
-            let answer = asked.await?;
-            let dated = DatedAnswer { asked: now, answer: answer.clone() };
-            guard.state.lock().keep(guard.key.0, dated, generation_max, kept_max);
+            let answer = outcome.await?;
+            let dated = DatedAnswer { sent: now, answer: answer.clone() };
+            guard.state.lock().keep(guard.key.0, dated, generation_max, retained_max);
             Ok(answer)
         };
         let question = question.boxed().shared();
@@ -146,18 +146,18 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
 }
 
 impl<T: Clone> TableState<T> {
-    /// Returns the last answer of `key` that is younger than `kept_max`.
-    fn find(&self, key: &QuestionKey, now: Instant, kept_max: Duration) -> Option<&DatedAnswer<T>> {
+    /// Returns the last answer of `key` that is younger than `retained_max`.
+    fn find(&self, key: &QuestionKey, now: Instant, retained_max: Duration) -> Option<&DatedAnswer<T>> {
         let last = self.young.get(key).or_else(|| self.elder.get(key));
-        last.filter(|last| now.duration_since(last.asked) < kept_max)
+        last.filter(|last| now.duration_since(last.sent) < retained_max)
     }
 
-    fn keep(&mut self, key: QuestionKey, dated: DatedAnswer<T>, generation_max: usize, kept_max: Duration) {
+    fn keep(&mut self, key: QuestionKey, dated: DatedAnswer<T>, generation_max: usize, retained_max: Duration) {
         let now = Instant::now();
-        if self.find(&key, now, kept_max).is_some_and(|last| last.asked > dated.asked) {
+        if self.find(&key, now, retained_max).is_some_and(|last| last.sent > dated.sent) {
             return;
         }
-        if self.young.len() >= generation_max || now.duration_since(self.turned) >= kept_max {
+        if self.young.len() >= generation_max || now.duration_since(self.turned) >= retained_max {
             mem::swap(&mut self.young, &mut self.elder);
             self.young.clear();
             self.turned = now;

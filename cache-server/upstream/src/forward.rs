@@ -368,10 +368,10 @@ async fn answer(
     let mut headers = headers::of_response(response.headers());
     let status = response.status();
     let body = if status == StatusCode::SWITCHING_PROTOCOLS {
-        let Some(asked) = head.upgrade else {
+        let Some(requested) = head.upgrade else {
             return Err(unavailable("the upstream API server changed the protocol without a request"));
         };
-        let upgrade = response.headers().get(header::UPGRADE).cloned().unwrap_or(asked);
+        let upgrade = response.headers().get(header::UPGRADE).cloned().unwrap_or(requested);
         headers::insert_upgrade(&mut headers, upgrade);
         let upgraded = hyper::upgrade::on(&mut response).await;
         ForwardedBody::upgraded(upgraded.map_err(|_| unavailable("the upstream broke off an upgrade"))?, permit)

@@ -314,9 +314,9 @@ impl Upstream {
     /// True if the cached part of the type holds all objects of the read.
     fn is_inside(&self, head: ReadHead<'_>, target: &Target) -> bool {
         let Some(scope) = self.source.scope(&target.ty) else { return true };
-        let asked = head.query.get("fieldSelector").unwrap_or_default();
-        match (field::Selector::parse(scope), field::Selector::parse(asked)) {
-            (Ok(scope), Ok(asked)) => scope.terms().iter().all(|term| asked.terms().contains(term)),
+        let requested = head.query.get("fieldSelector").unwrap_or_default();
+        match (field::Selector::parse(scope), field::Selector::parse(requested)) {
+            (Ok(scope), Ok(requested)) => scope.terms().iter().all(|term| requested.terms().contains(term)),
             (Err(_), _) | (_, Err(_)) => false,
         }
     }

@@ -220,7 +220,7 @@ impl UpstreamIdentity {
         match read_name(&self.addresses[address].client).await {
             NameAnswer::Known(found) => {
                 self.last_answer.note();
-                self.judge(address, found, breaks);
+                self.take_over(address, found, breaks);
                 true
             }
             NameAnswer::Busy => {
@@ -241,7 +241,7 @@ impl UpstreamIdentity {
     }
 
     /// Takes over the answer of an address.
-    fn judge(&self, address: usize, found: ClusterName, breaks: u64) {
+    fn take_over(&self, address: usize, found: ClusterName, breaks: u64) {
         let server = self.addresses[address].url.as_str();
         if found == ClusterName::Unreadable && !self.is_unreadable_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(server, namespace = NAMESPACE, "cluster identity not readable");

@@ -149,7 +149,9 @@ impl UpstreamSource {
         let state = Arc::new(Mutex::new(state));
         // Once its objects are taken, the cache has them.
         let (unproved, cached) = (Arc::clone(&state), cache.clone());
-        let raw = raw.witnesses(move |asked| unproved.lock().witness(asked).or_else(|| cached_witness(&cached, asked)));
+        let raw = raw.witnesses(move |requested| {
+            unproved.lock().witness(requested).or_else(|| cached_witness(&cached, requested))
+        });
         let mut events = started(raw)?;
         let proof = StateProof::of(&mut events).await;
         let objects = state.lock().take();

@@ -38,13 +38,13 @@ fn is_flood(error: &hyper::Error) -> bool {
 impl Floods {
     /// Counts one connection. Returns the number since the last line if a line is due.
     fn count(&self, now: Instant) -> Option<u64> {
-        let mut untold = self.0.lock();
-        untold.count += 1;
-        if untold.last.is_some_and(|last| now < last + EVERY) {
+        let mut unreported = self.0.lock();
+        unreported.count += 1;
+        if unreported.last.is_some_and(|last| now < last + EVERY) {
             return None;
         }
-        untold.last = Some(now);
-        Some(std::mem::take(&mut untold.count))
+        unreported.last = Some(now);
+        Some(std::mem::take(&mut unreported.count))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     fn a_flood_is_told_once_a_minute_with_its_count() {
         let floods = Floods(Mutex::new(UnloggedConnections { last: None, count: 0 }));
         let start = Instant::now();
-        let told = [0, 1, 59, 60, 61, 200].map(|seconds| floods.count(start + Duration::from_secs(seconds)));
-        assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);
+        let reported = [0, 1, 59, 60, 61, 200].map(|seconds| floods.count(start + Duration::from_secs(seconds)));
+        assert_eq!(reported, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 }

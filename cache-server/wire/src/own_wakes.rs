@@ -97,10 +97,10 @@ mod tests {
     fn wakes_by_the_connection_itself_do_not_reach_the_task() {
         let (own, task) = (OwnWakes::new(), Arc::new(WakeCount::default()));
         let waker = Waker::from(Arc::clone(&task));
-        let (mut polls, mut kept) = (0, None);
+        let (mut polls, mut last) = (0, None);
         let polled = own.poll(&mut Context::from_waker(&waker), |cx| {
             polls += 1;
-            kept = Some(cx.waker().clone());
+            last = Some(cx.waker().clone());
             if polls < 3 {
                 cx.waker().wake_by_ref();
             }
@@ -108,7 +108,7 @@ mod tests {
         });
         assert!(polled.is_pending());
         assert_eq!((polls, task.0.load(Ordering::Relaxed)), (3, 0));
-        kept.expect("was polled").wake();
+        last.expect("was polled").wake();
         assert_eq!(task.0.load(Ordering::Relaxed), 1, "a wake from outside");
     }
 

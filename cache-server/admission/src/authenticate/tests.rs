@@ -323,12 +323,12 @@ async fn keys_are_fetched_again_when_they_are_old() {
 /// An API server that reviews tokens.
 struct Reviewer {
     answer: Mutex<Result<(StatusCode, Value), OwnRequestError>>,
-    asked: AtomicUsize,
+    questions: AtomicUsize,
 }
 
 impl Reviewer {
     fn new(status: Value) -> Arc<Self> {
-        Arc::new(Self { answer: Mutex::new(Ok(review(status))), asked: AtomicUsize::new(0) })
+        Arc::new(Self { answer: Mutex::new(Ok(review(status))), questions: AtomicUsize::new(0) })
     }
 
     fn answers(&self, answer: Result<(StatusCode, Value), OwnRequestError>) {
@@ -358,7 +358,7 @@ impl SendOwn for Reviewer {
         assert_eq!((method, path), (Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews"));
         let question: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(question["spec"]["token"], "t", "{question}");
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.questions.fetch_add(1, Ordering::SeqCst);
         let answer = self.answer.lock().clone();
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -377,7 +377,7 @@ async fn reviews_are_shared_and_kept_for_a_while() {
     let headers = authorization("Bearer t");
     let names = futures::future::join_all((0..100).map(|_| name_of(&authenticator, &headers))).await;
     assert!(names.iter().all(|name| *name == Ok("alice".to_owned())), "{names:?}");
-    assert_eq!(reviewer.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(reviewer.questions.load(Ordering::SeqCst), 1);
     let caller = authenticator.authenticate(&distant(), &info("/"), &headers).await.unwrap();
     assert_eq!(caller.user.groups, ["dev", "system:authenticated"]);
     // Away: the last answer counts.
@@ -478,7 +478,7 @@ async fn issuers_are_decided_here() {
     let mut expired = issuer::claims(unix_now());
     expired["exp"] = json!(0);
     assert_eq!(bearer_name(&authenticator, &issuer.token(&expired)).await, Err(401));
-    assert_eq!(reviewer.asked.load(Ordering::SeqCst), 0);
+    assert_eq!(reviewer.questions.load(Ordering::SeqCst), 0);
     assert_eq!(bearer_name(&authenticator, "t").await, Ok("alice".to_owned()));
 }
 

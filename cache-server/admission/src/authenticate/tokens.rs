@@ -131,7 +131,7 @@ enum KnownToken {
 }
 
 impl KnownToken {
-    fn age_max(&self, _asked: Instant) -> Duration {
+    fn age_max(&self, _sent: Instant) -> Duration {
         match self {
             Self::Valid(_) => RIGHT_AGE,
             Self::Invalid => DENIAL_AGE_MIN,

@@ -43,13 +43,13 @@ pub async fn store_objects(caches: &Caches, store: &dyn Store, registry: &Live) 
     writes.for_each_concurrent(WRITES_AT_ONCE, |write| write).await;
 }
 
-async fn settle(caches: &Caches, store: &dyn Store, registry: &Live, wanted: &BootstrapObject) -> Result<(), Status> {
-    let ty = registry.now().find(GROUP, "v1", wanted.kind.resource()).expect("a built-in type");
+async fn settle(caches: &Caches, store: &dyn Store, registry: &Live, expected: &BootstrapObject) -> Result<(), Status> {
+    let ty = registry.now().find(GROUP, "v1", expected.kind.resource()).expect("a built-in type");
     for _ in 0..ATTEMPTS_MAX {
-        let existing = caches.fresh(&ty).await?.get(&ty.key(&wanted.namespace, &wanted.name));
+        let existing = caches.fresh(&ty).await?.get(&ty.key(&expected.namespace, &expected.name));
         let is_done = match existing {
-            None => create(store, &ty, wanted).await?,
-            Some(existing) => restore(store, &ty, &existing, wanted).await?,
+            None => create(store, &ty, expected).await?,
+            Some(existing) => restore(store, &ty, &existing, expected).await?,
         };
         if is_done {
             return Ok(());
@@ -59,8 +59,8 @@ async fn settle(caches: &Caches, store: &dyn Store, registry: &Live, wanted: &Bo
 }
 
 /// Creates the object. Returns false if another server did so first.
-async fn create(store: &dyn Store, ty: &Arc<ResourceType>, wanted: &BootstrapObject) -> Result<bool, Status> {
-    let mut object: Object = wanted.manifest.clone();
+async fn create(store: &dyn Store, ty: &Arc<ResourceType>, expected: &BootstrapObject) -> Result<bool, Status> {
+    let mut object: Object = expected.manifest.clone();
     let uid = ids::uuid().to_string();
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     let put = bounded_draft(ty, &object, limits::OBJECT_BYTES_MAX)?;
@@ -78,10 +78,10 @@ async fn restore(
     store: &dyn Store,
     ty: &Arc<ResourceType>,
     existing: &Entry,
-    wanted: &BootstrapObject,
+    expected: &BootstrapObject,
 ) -> Result<bool, Status> {
     let Ok(object) = serde_json::from_slice::<Object>(&existing.object()) else { return Ok(true) };
-    let put = match reconcile(&object, wanted) {
+    let put = match reconcile(&object, expected) {
         Reconciliation::None => return Ok(true),
         Reconciliation::Update(object) => Some(bounded_draft(ty, &object, limits::OBJECT_BYTES_MAX)?),
         Reconciliation::Recreate => None,

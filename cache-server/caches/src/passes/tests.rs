@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// A source whose one stream the test writes.
-struct Told(Mutex<Option<mpsc::UnboundedReceiver<Update>>>);
+struct ReceivedUpdates(Mutex<Option<mpsc::UnboundedReceiver<Update>>>);
 
-impl Source for Told {
+impl Source for ReceivedUpdates {
     fn follow(&self, _: &Arc<ResourceType>, _: FollowFrom, _: Reader) -> BoxFuture<'_, Result<Updates, SourceError>> {
         let Some(updates) = self.0.lock().take() else { return std::future::pending().boxed() };
         let updates = stream::unfold(updates, async |mut updates| Some((Ok(updates.recv().await?), updates)));
@@ -77,7 +77,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (updates, receiver) = mpsc::unbounded_channel();
-        let caches = Arc::new(Caches::new(Arc::new(Told(Mutex::new(Some(receiver)))), Limits::default()));
+        let caches = Arc::new(Caches::new(Arc::new(ReceivedUpdates(Mutex::new(Some(receiver)))), Limits::default()));
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("config maps");
         let (known, panics) = <(Arc<Mutex<BTreeSet<String>>>, Arc<AtomicBool>)>::default();
         let (of, panicking) = (Arc::clone(&known), Arc::clone(&panics));

@@ -260,12 +260,12 @@ fn check_preconditions(current: &Current, options: &DeleteOptions) -> Result<(),
     let version = current.entry.resource_version().to_string();
     let refuse = |text: String| Err(DeleteError::Precondition(text));
     match (options.uid.as_deref(), options.resource_version.as_deref()) {
-        (Some(wanted), _) if wanted != uid => refuse(format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
+        (Some(expected), _) if expected != uid => refuse(format!(
+            "the UID in the precondition ({expected}) does not match the UID in record ({uid}). The object might have \
              been deleted and then recreated"
         )),
-        (_, Some(wanted)) if wanted != version => refuse(format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+        (_, Some(expected)) if expected != version => refuse(format!(
+            "the ResourceVersion in the precondition ({expected}) does not match the ResourceVersion in record \
              ({version}). The object might have been modified"
         )),
         _ => Ok(()),

@@ -103,8 +103,8 @@ fn value(text: &str) -> Result<HeaderValue, ImpersonationError> {
 
 /// Escapes a key for the name of a header: the API server reads it in lower case before it decodes `%41`.
 fn escaped(key: &str) -> String {
-    let is_kept = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-    key.bytes().map(|byte| if is_kept(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") }).collect()
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    key.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") }).collect()
 }
 
 /// Replaces all credentials of a caller by `own`, those of this server with the user to act as.
@@ -116,11 +116,11 @@ pub(super) fn act_as(headers: &mut HeaderMap, own: &HeaderMap) {
     // A token of this server's own file must not leave it.
     let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let protocols = protocols.flat_map(|value| value.split(',')).map(str::trim);
-    let kept: Vec<&str> = protocols.filter(|protocol| !protocol.starts_with(bearer::SUBPROTOCOL_PREFIX)).collect();
-    let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
+    let remaining: Vec<&str> = protocols.filter(|protocol| !protocol.starts_with(bearer::SUBPROTOCOL_PREFIX)).collect();
+    let remaining = HeaderValue::from_str(&remaining.join(", ")).ok().filter(|remaining| !remaining.is_empty());
     headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
-    if let Some(kept) = kept {
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, kept);
+    if let Some(remaining) = remaining {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, remaining);
     }
     for (name, value) in own {
         headers.append(name, value.clone());
@@ -135,8 +135,8 @@ fn is_credential(name: &HeaderName) -> bool {
 /// `h2c` is none: it would hide requests in a tunnel, and servers may ignore it.
 pub(super) fn upgrade(parts: &Parts) -> Option<HeaderValue> {
     let upgrade = parts.headers.get(header::UPGRADE)?;
-    let is_asked = parts.version == Version::HTTP_11 && has_token(&parts.headers, &header::CONNECTION, "upgrade");
-    (is_asked && !has_token(&parts.headers, &header::UPGRADE, "h2c")).then(|| upgrade.clone())
+    let is_requested = parts.version == Version::HTTP_11 && has_token(&parts.headers, &header::CONNECTION, "upgrade");
+    (is_requested && !has_token(&parts.headers, &header::UPGRADE, "h2c")).then(|| upgrade.clone())
 }
 
 /// Returns the headers of a request that the upstream gets, without Host.

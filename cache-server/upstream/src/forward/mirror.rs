@@ -35,7 +35,7 @@ const KEPT: [HeaderName; 5] =
 
 /// The kept documents.
 pub(super) struct Mirror {
-    kept: Mutex<KeptDocuments>,
+    retained: Mutex<RetainedDocuments>,
     /// Permits for documents that are being received.
     fills: Semaphore,
     /// A permit for each byte of a document that is kept, received, or sent to a caller.
@@ -44,7 +44,7 @@ pub(super) struct Mirror {
 
 /// The kept documents, the most recently used ones last.
 #[derive(Default)]
-struct KeptDocuments(Vec<Arc<MirroredDocument>>);
+struct RetainedDocuments(Vec<Arc<MirroredDocument>>);
 
 /// Everything in a request that chooses a document and its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,13 +68,13 @@ pub(super) struct DocumentRequest {
     /// The caller's own If-None-Match.
     known: Vec<HeaderValue>,
     /// The document whose ETag the request carries.
-    kept: Option<Arc<MirroredDocument>>,
+    retained: Option<Arc<MirroredDocument>>,
 }
 
 impl Mirror {
     pub(super) fn new() -> Self {
         let (fills, room) = (Semaphore::new(MIRROR_FILLS_MAX), Arc::new(Semaphore::new(MIRROR_BYTES_MAX)));
-        Self { kept: Mutex::default(), fills, room }
+        Self { retained: Mutex::default(), fills, room }
     }
 
     /// Returns the request for a document, and makes it conditional in `headers` if the document is kept; `None` for
@@ -82,12 +82,12 @@ impl Mirror {
     pub(super) fn request(&self, parts: &Parts, headers: &mut HeaderMap) -> Option<DocumentRequest> {
         let key = DocumentKey::of(parts)?;
         let known = headers.get_all(header::IF_NONE_MATCH).iter().cloned().collect();
-        let kept = self.kept.lock().find(&key);
-        if let Some(document) = &kept {
+        let retained = self.retained.lock().find(&key);
+        if let Some(document) = &retained {
             // Alone: the API server compares the whole value where it serves discovery.
             headers.insert(header::IF_NONE_MATCH, document.etag.clone());
         }
-        Some(DocumentRequest { key, known, kept })
+        Some(DocumentRequest { key, known, retained })
     }
 
     /// Turns the API server's answer to `request` into the caller's.
@@ -101,7 +101,7 @@ impl Mirror {
         permit: OwnedSemaphorePermit,
     ) -> Result<Response<ForwardedBody>, Status> {
         let mut headers = headers::of_response(response.headers());
-        let document = match (response.status(), &request.kept) {
+        let document = match (response.status(), &request.retained) {
             (StatusCode::NOT_MODIFIED, Some(document)) => Arc::clone(document),
             (StatusCode::OK, _) => match self.receive(&request.key, &headers, response.into_body()).await? {
                 ReceivedDocument::Whole(document) => document,
@@ -149,16 +149,16 @@ impl Mirror {
         let document = MirroredDocument {
             key: key.clone(),
             etag,
-            headers: kept_headers(headers),
+            headers: retained_headers(headers),
             body: DocumentBytes::counted(received, room),
         };
-        Ok(ReceivedDocument::Whole(self.kept.lock().insert(document)))
+        Ok(ReceivedDocument::Whole(self.retained.lock().insert(document)))
     }
 
     /// Reserves a turn and room to keep a document of at most `length` bytes. `None` if the document must not be kept, or if
     /// there is no room.
     fn begin(&self, headers: &HeaderMap, length: usize) -> Option<DocumentFill<'_>> {
-        let etag = kept_etag(headers).filter(|_| length <= MIRROR_DOCUMENT_BYTES_MAX)?.clone();
+        let etag = retained_etag(headers).filter(|_| length <= MIRROR_DOCUMENT_BYTES_MAX)?.clone();
         let turn = self.fills.try_acquire().ok()?;
         Some(DocumentFill { etag, room: self.reserve(length)?, _turn: turn })
     }
@@ -171,7 +171,7 @@ impl Mirror {
             if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(count) {
                 return Some(room);
             }
-            self.kept.lock().drop_oldest()?;
+            self.retained.lock().drop_oldest()?;
         }
     }
 }
@@ -241,7 +241,7 @@ impl DocumentRequest {
     }
 }
 
-impl KeptDocuments {
+impl RetainedDocuments {
     /// Returns the document of a request, and notes its use. Cost: a comparison with each.
     fn find(&mut self, key: &DocumentKey) -> Option<Arc<MirroredDocument>> {
         let at = self.0.iter().position(|document| document.key == *key)?;
@@ -253,7 +253,7 @@ impl KeptDocuments {
     /// Adds a document in place of the one before, and drops the longest unused one beyond [`MIRROR_DOCUMENTS_MAX`].
     fn insert(&mut self, document: MirroredDocument) -> Arc<MirroredDocument> {
         let document = Arc::new(document);
-        self.0.retain(|kept| kept.key != document.key);
+        self.0.retain(|retained| retained.key != document.key);
         self.0.push(Arc::clone(&document));
         if MIRROR_DOCUMENTS_MAX < self.0.len() {
             self.drop_oldest();
@@ -274,7 +274,7 @@ fn opaque(etag: &[u8]) -> &[u8] {
 }
 
 /// Returns the ETag of a document that may be kept: one that depends on nothing but its key.
-fn kept_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
+fn retained_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
     let is_of_key = |name: &[u8]| [&b"accept"[..], b"accept-encoding"].iter().any(|key| name.eq_ignore_ascii_case(key));
     let is_forbidden = elements(headers, &header::CACHE_CONTROL).any(|it| it.eq_ignore_ascii_case(b"no-store"));
     let is_shared = !is_forbidden && elements(headers, &header::VARY).all(is_of_key);
@@ -288,12 +288,12 @@ fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item
 }
 
 /// Returns the headers to keep with a document.
-fn kept_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = HeaderMap::new();
+fn retained_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut retained = HeaderMap::new();
     for (name, value) in headers.iter().filter(|(name, _)| KEPT.contains(name)) {
-        kept.append(name, value.clone());
+        retained.append(name, value.clone());
     }
-    kept
+    retained
 }
 
 fn with_head(status: StatusCode, headers: HeaderMap, body: ForwardedBody) -> Response<ForwardedBody> {

@@ -475,8 +475,8 @@ async fn requests_at_once_are_bounded() {
     let status = get(&forwarder, "/").await.unwrap_err();
     assert_eq!(status.code, 429);
     assert!(status.retry_after().is_some());
-    let asked = forwarder.ask(Method::GET, "/", &HeaderMap::new(), Bytes::new()).await.unwrap();
-    assert_eq!(asked.0, 200, "questions have permits of their own");
+    let answer = forwarder.ask(Method::GET, "/", &HeaderMap::new(), Bytes::new()).await.unwrap();
+    assert_eq!(answer.0, 200, "questions have permits of their own");
     drop(all);
     assert_eq!(get(&forwarder, "/").await.unwrap().0, 200);
 }
@@ -540,9 +540,9 @@ async fn an_upgrade_returns_the_upstreams_side() {
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 let mut stream = TokioIo::new(upgrade.await.unwrap());
-                let mut said = [0; 4];
-                stream.read_exact(&mut said).await.unwrap();
-                stream.write_all(&said).await.unwrap();
+                let mut received = [0; 4];
+                stream.read_exact(&mut received).await.unwrap();
+                stream.write_all(&received).await.unwrap();
             });
             let builder = Response::builder().status(101).header("connection", "Upgrade").header("upgrade", "SPDY/3.1");
             builder.header("x-stream-protocol-version", "v4.channel.k8s.io").body(full("")).unwrap()
@@ -563,7 +563,7 @@ async fn an_upgrade_returns_the_upstreams_side() {
     let tunnel = answer.into_body().into_tunnel().expect("a tunnel");
     let mut stream = TokioIo::new(tunnel.stream);
     stream.write_all(b"ping").await.unwrap();
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said).await.unwrap();
-    assert_eq!(said, b"ping");
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"ping");
 }

@@ -64,12 +64,12 @@ impl Decision {
         }
     }
 
-    /// Returns the age up to which the decision is used, if its question was sent at `asked`. A denial is used for as
+    /// Returns the age up to which the decision is used, if its question was sent at `sent`. A denial is used for as
     /// long as the row of denials before it: a kube-apiserver that has just started denies every read for a moment.
-    pub(super) fn age_max(&self, asked: Instant) -> Duration {
+    pub(super) fn age_max(&self, sent: Instant) -> Duration {
         match self {
             Self::Allowed => RIGHT_AGE,
-            Self::Denied(denial) => asked.saturating_duration_since(denial.since).clamp(DENIAL_AGE_MIN, RIGHT_AGE),
+            Self::Denied(denial) => sent.saturating_duration_since(denial.since).clamp(DENIAL_AGE_MIN, RIGHT_AGE),
         }
     }
 }

@@ -41,7 +41,7 @@ struct Reviewer {
     /// Outcome of a review of the subject.
     subject: Mutex<Reply>,
     /// Path, credentials and body of each question.
-    asked: Mutex<Vec<(String, HeaderMap, Value)>>,
+    questions: Mutex<Vec<(String, HeaderMap, Value)>>,
     /// Questions that were dropped before their answer.
     dropped: AtomicUsize,
     /// True once no question is answered any more.
@@ -69,7 +69,7 @@ impl AskUpstream for Reviewer {
         Box::pin(async move {
             assert_eq!(method, Method::POST);
             let body: Value = serde_json::from_slice(&body).expect("JSON");
-            self.asked.lock().push((path.to_owned(), credentials.clone(), body));
+            self.questions.lock().push((path.to_owned(), credentials.clone(), body));
             let mut counter = DropCounter(Some(&self.dropped));
             sleep(self.latency).await;
             if self.is_stuck.load(Ordering::SeqCst) {
@@ -90,7 +90,7 @@ impl Reviewer {
             latency,
             access: Mutex::new(status(&json!({"allowed": true}))),
             subject: Mutex::new(Ok((StatusCode::CREATED, subject.to_string().into()))),
-            asked: Mutex::default(),
+            questions: Mutex::default(),
             dropped: AtomicUsize::new(0),
             is_stuck: AtomicBool::new(false),
         })
@@ -111,12 +111,12 @@ impl Reviewer {
     }
 
     /// Number of questions at a path.
-    fn asked(&self, path: &str) -> usize {
-        self.asked.lock().iter().filter(|(asked, _, _)| asked == path).count()
+    fn questions(&self, path: &str) -> usize {
+        self.questions.lock().iter().filter(|(sent_to, _, _)| sent_to == path).count()
     }
 
     fn reviews(&self) -> usize {
-        self.asked(review::ACCESS_REVIEWS)
+        self.questions(review::ACCESS_REVIEWS)
     }
 }
 
@@ -191,15 +191,15 @@ async fn a_new_denial_is_asked_about_again_after_a_second() {
     reviewer.allow(false);
     sleep(RIGHT_AGE).await;
     let (before, denied) = (reviewer.reviews(), Instant::now());
-    let mut asked = Vec::new();
+    let mut times = Vec::new();
     while denied.elapsed() < Duration::from_secs(60) {
         assert_eq!(check().await, 403);
-        if asked.len() < reviewer.reviews() - before {
-            asked.push(denied.elapsed().as_secs());
+        if times.len() < reviewer.reviews() - before {
+            times.push(denied.elapsed().as_secs());
         }
         sleep(TICK).await;
     }
-    assert_eq!(asked, [0, 1, 2, 4, 8, 16, 26, 36, 46, 56], "seconds of the questions");
+    assert_eq!(times, [0, 1, 2, 4, 8, 16, 26, 36, 46, 56], "seconds of the questions");
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,10 +308,10 @@ async fn a_question_without_callers_ends_and_can_be_asked_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_questions_leave_a_bounded_table() {
     let (keys, table) = (KeyMaker::new(), AnswerTable::new(RIGHTS_MAX, |(), _| RIGHT_AGE, RIGHT_AGE));
-    let asked = AtomicUsize::new(0);
+    let count = AtomicUsize::new(0);
     let ask = async |number: usize| {
         let question = |_| {
-            asked.fetch_add(1, Ordering::SeqCst);
+            count.fetch_add(1, Ordering::SeqCst);
             std::future::ready(Ok(()))
         };
         table.answer(keys.caller(&token(&number.to_string())), Duration::MAX, question).await.expect("an answer");
@@ -323,9 +323,9 @@ async fn a_hundred_thousand_questions_leave_a_bounded_table() {
     for recent in 100_000 - RIGHTS_MAX / 2..100_000 {
         ask(recent).await;
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 100_000, "the most recent answers are kept");
+    assert_eq!(count.load(Ordering::SeqCst), 100_000, "the most recent answers are kept");
     ask(0).await;
-    assert_eq!(asked.load(Ordering::SeqCst), 100_001, "the oldest are not");
+    assert_eq!(count.load(Ordering::SeqCst), 100_001, "the oldest are not");
 }
 
 /// An answer with this code and body.
@@ -445,7 +445,7 @@ async fn refusals_of_the_question_reach_the_caller_unchanged() {
     let sent = Status::forbidden("authorization.k8s.io", "selfsubjectaccessreviews", "", text);
     reviewer.reply(Ok((StatusCode::FORBIDDEN, sent.to_json().into())));
     assert_eq!(rights.check(&HeaderMap::new(), &read(PODS)).await, Err(sent));
-    assert_eq!(reviewer.asked.lock().last().expect("was asked").1, HeaderMap::new());
+    assert_eq!(reviewer.questions.lock().last().expect("was questions").1, HeaderMap::new());
     let sent = Status::too_many_requests("slow down", 7);
     reviewer.reply(Err(sent.clone()));
     assert_eq!(rights.check(&token("b"), &read(PODS)).await, Err(sent), "errors of the connection too");
@@ -474,8 +474,8 @@ async fn a_denial_names_the_user_as_the_api_server_does() {
         assert!(status.message.contains(r#"User "x" cannot list resource"#), "{status}");
         assert!(status.message.ends_with(": no") && status.reason == Reason::Forbidden, "{status}");
     }
-    assert_eq!((reviewer.reviews(), reviewer.asked(review::SUBJECT_REVIEWS)), (2, 1), "one name for all denials");
-    let (_, credentials, body) = reviewer.asked.lock()[1].clone();
+    assert_eq!((reviewer.reviews(), reviewer.questions(review::SUBJECT_REVIEWS)), (2, 1), "one name for all denials");
+    let (_, credentials, body) = reviewer.questions.lock()[1].clone();
     assert_eq!(credentials, token("a"));
     assert_eq!(body, json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}));
     // Texts of authorizers and authenticators are cut.
@@ -488,7 +488,7 @@ async fn a_denial_names_the_user_as_the_api_server_does() {
 #[tokio::test(start_paused = true)]
 async fn a_denial_without_a_name_is_a_denial() {
     let not_found = Status::generic_not_found();
-    for (subject, asked) in [
+    for (subject, expected) in [
         (Ok((StatusCode::NOT_FOUND, not_found.to_json().into())), 1),
         (Ok((StatusCode::FORBIDDEN, Bytes::new())), 1),
         (Ok((StatusCode::CREATED, "hello".into())), 2),
@@ -503,8 +503,8 @@ async fn a_denial_without_a_name_is_a_denial() {
             let status = rights.check(&token("a"), &read(PODS)).await.expect_err("denied");
             assert!(status.code == 403 && status.message.contains("the caller cannot list"), "{status}");
         }
-        let questions = reviewer.asked(review::SUBJECT_REVIEWS);
-        assert_eq!(questions, asked, "only errors that may pass are asked again");
+        let questions = reviewer.questions(review::SUBJECT_REVIEWS);
+        assert_eq!(questions, expected, "only errors that may pass are expected again");
     }
 }
 
@@ -527,10 +527,10 @@ async fn the_question_carries_the_callers_credentials_and_no_others() {
         credentials.append(HeaderName::from_static(name), value.parse().unwrap());
     }
     rights.check(&credentials, &read(PODS)).await.expect("allowed");
-    let asked = reviewer.asked.lock().clone();
+    let questions = reviewer.questions.lock().clone();
     let question = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec":
         {"resourceAttributes": {"verb": "list", "version": "v1", "resource": "pods", "namespace": "default"}}});
-    assert_eq!(asked, [(review::ACCESS_REVIEWS.to_owned(), credentials, question)]);
+    assert_eq!(questions, [(review::ACCESS_REVIEWS.to_owned(), credentials, question)]);
 }
 
 /// Goal: a queue of our own prolongs no right. Method: as many unanswered questions of other callers as there are slots, then
@@ -575,10 +575,10 @@ async fn a_silent_api_server_delays_no_known_caller() {
     assert_eq!((code(&checked), sent.elapsed()), (200, REVIEW_WAIT), "nobody knows yet");
     last_answer.miss(sent);
     assert!(last_answer.silent_for() >= Some(RIGHT_AGE), "since its last answer");
-    let (begun, asked) = (Instant::now(), reviewer.reviews());
+    let (begun, before) = (Instant::now(), reviewer.reviews());
     assert_eq!((code(&rights.check(&known, &read).await), begun.elapsed()), (200, Duration::ZERO));
     assert_eq!(code(&rights.check(&token("unknown"), &read).await), 504, "no earlier answer counts");
-    assert_eq!(reviewer.reviews(), asked + 1);
+    assert_eq!(reviewer.reviews(), before + 1);
     last_answer.note();
     assert_eq!(last_answer.silent_for(), None);
     sleep(RIGHT_AGE_AWAY).await;

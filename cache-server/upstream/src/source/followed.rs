@@ -125,7 +125,7 @@ impl FollowedEvents {
                 event = self.events.next() => event?,
                 () = self.followed.changed() => continue,
                 result = compared(&mut self.comparison) => {
-                    self.judge(result);
+                    self.conclude(result);
                     continue;
                 }
                 () = sleep(RECOVERY_CHECK), if self.trouble.is_some() => continue,
@@ -195,7 +195,7 @@ impl FollowedEvents {
     }
 
     /// Ends a doubt, or the history.
-    fn judge(&mut self, compared: ComparedHistory) {
+    fn conclude(&mut self, compared: ComparedHistory) {
         self.comparison = None;
         let resource = self.reads.ty.id();
         let position = compared.seen.position;

@@ -126,8 +126,8 @@ impl Peers {
         };
         let Peer { client, found, .. } = &self.peers[peer];
         let found = &mut *found.lock().await;
-        if found.as_ref().is_none_or(|(asked, _)| PEER_CLUSTER_AGE <= asked.elapsed()) {
-            let asked = Instant::now();
+        if found.as_ref().is_none_or(|(sent, _)| PEER_CLUSTER_AGE <= sent.elapsed()) {
+            let sent = Instant::now();
             let name = match read_name(client).await {
                 NameAnswer::Known(name) => Some(name),
                 NameAnswer::Busy | NameAnswer::None(_) => None,
@@ -137,7 +137,7 @@ impl Peers {
             {
                 tracing::error!(peer, found = theirs, expected, "peer refused: another cluster");
             }
-            *found = Some((asked, name));
+            *found = Some((sent, name));
         }
         let theirs = found.as_ref().and_then(|(_, name)| name.as_ref()).and_then(ClusterName::uid);
         match theirs.zip(ours.uid()) {
@@ -183,14 +183,14 @@ impl PeerState {
     }
 
     /// Returns the object for the proof after `asked` others proved nothing, as JSON. Cost: one pass over all versions.
-    pub(super) fn witness(&self, asked: usize) -> Option<Bytes> {
+    pub(super) fn witness(&self, requested: usize) -> Option<Bytes> {
         let mut objects = Vec::with_capacity(self.updates.len());
         for update in &self.updates {
             if let Update::Object(SourceRecord::Json { json, revision }) = update {
                 objects.push((*revision, json));
             }
         }
-        let rank = proof::rank(asked, objects.len());
+        let rank = proof::rank(requested, objects.len());
         if objects.len() <= rank {
             return None;
         }

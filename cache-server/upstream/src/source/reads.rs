@@ -72,12 +72,12 @@ impl TypeReads {
     /// Returns the evidence of a cache for proofs of its history.
     pub(super) fn witnesses(&self, cache: &Reader) -> impl Fn(usize) -> Option<Bytes> + Send + Sync + 'static {
         let (cache, followed) = (cache.clone(), Arc::clone(&self.followed));
-        move |asked| {
-            if 0 < asked {
+        move |requested| {
+            if 0 < requested {
                 // The newest object was changed, deleted or replaced.
                 followed.suspect();
             }
-            cached_witness(&cache, asked)
+            cached_witness(&cache, requested)
         }
     }
 
@@ -144,11 +144,11 @@ impl TypeReads {
     }
 }
 
-/// Returns the cached object for a proof after `asked` others proved nothing, as JSON. Cost: one pass over the versions
+/// Returns the cached object for a proof after `requested` others proved nothing, as JSON. Cost: one pass over the versions
 /// of all objects.
-pub(super) fn cached_witness(cache: &Reader, asked: usize) -> Option<Bytes> {
+pub(super) fn cached_witness(cache: &Reader, requested: usize) -> Option<Bytes> {
     let snapshot = cache.snapshot();
-    let rank = proof::rank(asked, snapshot.objects.len());
+    let rank = proof::rank(requested, snapshot.objects.len());
     let mut entries: Vec<_> = snapshot.objects.iter().collect();
     if entries.len() <= rank {
         return None;

@@ -169,10 +169,10 @@ async fn a_handshake_that_does_not_end_is_given_up() {
     folder.renew();
     let pair = Pair::new(&folder).await;
     // An empty handshake, and one that stops within a record.
-    for said in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+    for sent in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
         let begun = Instant::now();
         let mut client = pair.connect().await;
-        client.write_all(said).await.unwrap();
+        client.write_all(sent).await.unwrap();
         let Err(error) = pair.accept().await else { panic!("the handshake ended") };
         assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, TLS_HANDSHAKE_WAIT.as_secs()));
     }

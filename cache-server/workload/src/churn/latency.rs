@@ -29,11 +29,11 @@ impl Latencies {
 
     /// The latency that `percent` of all values do not exceed; zero if there are no values.
     pub(super) fn percentile(&self, percent: u64) -> Duration {
-        let wanted = (self.total * percent).div_ceil(100).max(1);
+        let rank = (self.total * percent).div_ceil(100).max(1);
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
-            if seen >= wanted {
+            if seen >= rank {
                 return Duration::from_micros(highest(bucket));
             }
         }

@@ -129,12 +129,12 @@ async fn create_at(
     object: Bytes,
 ) -> Result<(), ClientError> {
     let answer = connection.send(&Ask::post(collection.to_owned(), object.clone())).await?;
-    let wanted = status(&object)?;
-    if wanted.is_null() || status(&answer)? == wanted {
+    let expected = status(&object)?;
+    if expected.is_null() || status(&answer)? == expected {
         return Ok(());
     }
     // For most types a create ignores the status; write it through the subresource.
-    let patch = json!({ "status": wanted }).to_string();
+    let patch = json!({ "status": expected }).to_string();
     connection.send(&Ask::merge(format!("{collection}/{name}/status"), patch)).await.map(|_| ())
 }
 

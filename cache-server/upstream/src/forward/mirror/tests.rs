@@ -78,7 +78,7 @@ impl Scene {
     }
 
     /// The If-None-Match of the latest request that the API server got.
-    fn asked(&self) -> String {
+    fn requested(&self) -> String {
         self.api.header("if-none-match")
     }
 }
@@ -86,17 +86,20 @@ impl Scene {
 #[tokio::test]
 async fn a_document_is_sent_once_until_it_changes() {
     let scene = Scene::new(Some("\"a\""), "first").await;
-    for asked in ["", "\"a\"", "\"a\""] {
+    for requested in ["", "\"a\"", "\"a\""] {
         let answer = scene.get("/openapi/v2", &[JSON]).await;
-        assert_eq!((answer.status().as_u16(), &answer.body()[..], &*scene.asked()), (200, &b"first"[..], asked));
+        assert_eq!(
+            (answer.status().as_u16(), &answer.body()[..], &*scene.requested()),
+            (200, &b"first"[..], requested)
+        );
         let headers = ["etag", "content-type", "content-length", "audit-id"].map(|name| &answer.headers()[name]);
         assert_eq!(headers, ["\"a\"", "application/json", "5", "1"]);
-        assert_eq!(answer.headers()["date"] == LONG_AGO, !asked.is_empty(), "the newer head counts");
+        assert_eq!(answer.headers()["date"] == LONG_AGO, !requested.is_empty(), "the newer head counts");
     }
     *scene.served.lock() = Served { etag: Some("\"b\""), body: "second".into(), more: &[] };
-    for asked in ["\"a\"", "\"b\""] {
+    for requested in ["\"a\"", "\"b\""] {
         let answer = scene.get("/openapi/v2", &[JSON]).await;
-        assert_eq!((&answer.body()[..], &*scene.asked()), (&b"second"[..], asked), "a change is seen at once");
+        assert_eq!((&answer.body()[..], &*scene.requested()), (&b"second"[..], requested), "a change is seen at once");
     }
 }
 
@@ -118,7 +121,7 @@ async fn a_callers_own_etag_is_honoured() {
     assert_eq!(scene.get("/apis", &known("\"old\"")).await.status(), 200);
     for (etag, code) in [("\"a\"", 304), ("W/\"a\"", 304), ("\"x\", \"a\"", 304), ("*", 304), ("\"x\"", 200)] {
         let answer = scene.get("/apis", &known(etag)).await;
-        assert_eq!((answer.status().as_u16(), &*scene.asked()), (code, "\"a\""), "{etag}");
+        assert_eq!((answer.status().as_u16(), &*scene.requested()), (code, "\"a\""), "{etag}");
         assert_eq!(answer.headers()["etag"], "\"a\"");
         assert_eq!(answer.headers().contains_key("content-length"), code == 200);
     }
@@ -140,9 +143,9 @@ async fn forms_of_a_document_are_kept_apart() {
         ("/openapi/v2", &[]),
     ] {
         let mut marked = headers.to_vec();
-        for asked in ["", "\"a\""] {
+        for requested in ["", "\"a\""] {
             scene.get(path, &marked).await;
-            assert_eq!(scene.asked(), asked, "{path} {headers:?}");
+            assert_eq!(scene.requested(), requested, "{path} {headers:?}");
             // Other headers of the caller choose no other form.
             marked.push(("user-agent", "another"));
         }
@@ -155,7 +158,7 @@ async fn only_whole_documents_with_an_etag_are_kept() {
     let twice = async |method: &str, path: &str, headers: &[(&str, &str)]| {
         scene.send(method, path, headers).await;
         scene.send(method, path, headers).await;
-        scene.asked()
+        scene.requested()
     };
     assert_eq!(twice("GET", "/apis", &[]).await, "", "no ETag");
     scene.served.lock().etag = Some("\"a\"");
@@ -180,7 +183,7 @@ async fn longer_documents_pass_whole() {
         scene.served.lock().more = more;
         for _ in 0..2 {
             assert!(scene.get("/openapi/v2", &[]).await.body() == &long, "other bytes");
-            assert_eq!(scene.asked(), "");
+            assert_eq!(scene.requested(), "");
         }
     }
 }
@@ -194,7 +197,7 @@ async fn headers_for_one_caller_reach_no_other() {
     assert_eq!([&first.headers()["set-cookie"], &first.headers()["vary"]], ["session=1", "Accept"]);
     scene.served.lock().more = &[];
     let second = scene.get("/apis", &[]).await;
-    assert_eq!((&*scene.asked(), &second.body()[..]), ("\"a\"", &b"first"[..]), "the kept document");
+    assert_eq!((&*scene.requested(), &second.body()[..]), ("\"a\"", &b"first"[..]), "the kept document");
     let names: Vec<_> = second.headers().keys().map(HeaderName::as_str).collect();
     assert!(names.contains(&"vary") && !names.contains(&"set-cookie") && !names.contains(&"warning"), "{names:?}");
 }
@@ -212,9 +215,9 @@ async fn a_kept_document_has_its_etag() {
     let served = Arc::new(Mutex::new(Served { etag: None, body: Bytes::new(), more: &[] }));
     let forwarder = forwarder(&[api.url()]).await;
     let scene = Scene { api, served, forwarder };
-    for asked in ["", "\"a\""] {
+    for requested in ["", "\"a\""] {
         let answer = scene.get("/apis", &[]).await;
-        assert_eq!((&answer.body()[..], &*scene.asked()), (&b"first"[..], asked));
+        assert_eq!((&answer.body()[..], &*scene.requested()), (&b"first"[..], requested));
         assert_eq!(answer.headers()["etag"], "\"a\"");
     }
 }
@@ -238,10 +241,10 @@ async fn unread_documents_are_bounded() {
         }
         drop(unread);
         *scene.served.lock() = Served { etag: Some("\"b\""), body: "short".into(), more: &[] };
-        for asked in ["", "\"b\""] {
+        for requested in ["", "\"b\""] {
             assert_eq!(
-                (&scene.get("/apis", &[]).await.body()[..], &*scene.asked()),
-                (&b"short"[..], asked),
+                (&scene.get("/apis", &[]).await.body()[..], &*scene.requested()),
+                (&b"short"[..], requested),
                 "{length}"
             );
         }
@@ -256,20 +259,20 @@ fn the_longest_unused_documents_are_dropped() {
         let bytes = vec![0; MIRROR_BYTES_MAX / 10 * part];
         let room = mirror.reserve(bytes.len()).expect("no caller holds a document");
         let (etag, headers) = (HeaderValue::from_static("\"a\""), HeaderMap::new());
-        let kept = &mut *mirror.kept.lock();
-        kept.insert(MirroredDocument { key: key(path), etag, headers, body: DocumentBytes::counted(bytes, room) });
-        kept.0.iter().map(|document| document.key.path_and_query.as_str()).collect::<String>()
+        let retained = &mut *mirror.retained.lock();
+        retained.insert(MirroredDocument { key: key(path), etag, headers, body: DocumentBytes::counted(bytes, room) });
+        retained.0.iter().map(|document| document.key.path_and_query.as_str()).collect::<String>()
     };
     assert_eq!(insert("a", 4), "a");
     assert_eq!(insert("b", 4), "ab");
-    let mut kept = mirror.kept.lock();
-    assert!(kept.find(&key("a")).is_some() && kept.find(&key("c")).is_none());
-    drop(kept);
+    let mut retained = mirror.retained.lock();
+    assert!(retained.find(&key("a")).is_some() && retained.find(&key("c")).is_none());
+    drop(retained);
     assert_eq!(insert("c", 4), "ac", "b was used before a");
     assert_eq!(insert("a", 1), "ca", "replaced");
     assert_eq!(insert("d", 10), "d");
     for number in 0..2 * MIRROR_DOCUMENTS_MAX {
         insert(&number.to_string(), 0);
     }
-    assert_eq!(mirror.kept.lock().0.len(), MIRROR_DOCUMENTS_MAX);
+    assert_eq!(mirror.retained.lock().0.len(), MIRROR_DOCUMENTS_MAX);
 }
