@@ -19,7 +19,7 @@ use watch_cache::{Change, Draft, Entry, Filter, Reader};
 
 use crate::{limits::FRESH_WAIT, registry::ResourceType};
 
-/// Where a cache gets the state and history of a type. Shared by all tasks.
+/// The origin of the state and history of a type, for its cache. Shared by all tasks.
 pub trait Source: Send + Sync + 'static {
     /// Streams one type: its state and everything after it, or, after a position, only the changes. Dropping the
     /// stream frees the source's state for the reader. The stream fills `cache`, whose objects prove to a source of
@@ -78,7 +78,7 @@ pub trait Source: Send + Sync + 'static {
         std::future::ready(Err(SourceError::Compacted { after: read.position })).boxed()
     }
 
-    /// Returns true if the last known state goes on deciding while the source is away, also that of an earlier process. If
+    /// Returns true if the last known state still decides while the source is away, also that of an earlier process. If
     /// false, a controller works only on states that the source has confirmed: a stream may begin with an old one.
     fn counts_while_away(&self) -> bool {
         false

@@ -222,7 +222,7 @@ impl StoreHook for ReplayedChanges {
     }
 }
 
-/// Revision of the empty state with which a replay begins: that of a new [`HookedStore`] store.
+/// Revision of the empty state with which a replay begins: that of a new [`HookedStore`].
 const REPLAYED_FROM: u64 = 100;
 
 /// More changes than a test makes.

@@ -3,8 +3,8 @@
 //! INVARIANT: no request is sent to an address whose last answer named another cluster, and none to an address that has not
 //! answered since its connections broke, as long as it may be another cluster's by now. INVARIANT: a refusal names no
 //! cluster: it takes no uid back, and once a uid is known, it proves no address. INVARIANT: the cluster changes only if all
-//! addresses have turned to others: one wrong address never takes over. Only the first one's first answer corrects what later
-//! addresses have told before.
+//! addresses have turned to others: one wrong address never takes over. Only the first answer of the first one replaces
+//! earlier answers of later addresses.
 
 use std::{
     mem,

@@ -15,8 +15,7 @@ pub struct KeyMaker(hmac::Key);
 
 impl KeyMaker {
     /// Draws a random key.
-    #[allow(clippy::new_without_default, reason = "each call gives another key")]
-    pub fn new() -> Self {
+    pub fn random() -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Self(key.expect("the operating system has random bytes"))
     }

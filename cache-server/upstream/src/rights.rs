@@ -69,7 +69,7 @@ impl Rights {
     pub fn new(upstream: Arc<dyn AskUpstream>, last_answer: Arc<LastAnswer>) -> Self {
         Self {
             asker: Asker { upstream, slots: ReviewSlots::new(UPSTREAM_ASKS_MAX), last_answer },
-            keys: KeyMaker::new(),
+            keys: KeyMaker::random(),
             decisions: AnswerTable::new(RIGHTS_MAX, Decision::age_max, RIGHT_AGE_AWAY),
             users: AnswerTable::new(RIGHTS_MAX, |_, _| RIGHT_AGE, RIGHT_AGE_AWAY),
         }

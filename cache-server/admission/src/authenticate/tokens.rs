@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Key of the hashes of this process.
-static HASHES: LazyLock<KeyMaker> = LazyLock::new(KeyMaker::new);
+static HASHES: LazyLock<KeyMaker> = LazyLock::new(KeyMaker::random);
 
 /// A token that is kept to be checked again. Never printed.
 #[derive(Clone)]

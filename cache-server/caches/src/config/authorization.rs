@@ -1,6 +1,6 @@
 //! Settings of authorization.
 
-/// Authorizers that are asked in order. A request passes if one of them allows it.
+/// The authorizers, in the order of their decisions. A request passes if one of them allows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizationConfig {
     /// The authorizers. Default: none, and every caller may do everything; in front of an API server,

@@ -189,7 +189,7 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
 }
 
 /// Goal: a failed sync loses nothing that was acknowledged or that readers saw later. Method: a sync of each run fails once
-/// or three times, and shows or loses its writes afterwards; the process goes on, or another one begins; then the power is
+/// or three times, and shows or loses its writes afterwards; the process continues, or another one begins; then the power is
 /// cut. Later writes replace the pages of small objects, and none of the pages of a batch of large ones.
 #[tokio::test]
 async fn a_failed_sync_and_a_power_cut_lose_nothing_that_was_acknowledged() {

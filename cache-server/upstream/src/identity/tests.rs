@@ -190,7 +190,7 @@ async fn the_first_address_corrects_what_a_later_one_has_told() {
 }
 
 /// Goal: no request reaches the cluster that takes over an address. Method: reads without a pause while the address has no
-/// server for some seconds and then one of another cluster; the checks go on meanwhile.
+/// server for some seconds and then one of another cluster; the checks continue meanwhile.
 #[tokio::test(start_paused = true)]
 async fn after_a_gap_an_address_is_used_only_once_it_is_proved() {
     for busy in [false, true] {

@@ -36,7 +36,7 @@ impl SubjectRights {
     /// Starts without answers.
     pub fn new(own: Arc<dyn SendOwn>) -> Self {
         let decisions = AnswerTable::new(RIGHTS_MAX, Decision::age_max, RIGHT_AGE_AWAY);
-        Self { own, keys: KeyMaker::new(), decisions, slots: ReviewSlots::new(SUBJECT_REVIEWS_MAX) }
+        Self { own, keys: KeyMaker::random(), decisions, slots: ReviewSlots::new(SUBJECT_REVIEWS_MAX) }
     }
 
     /// Decides whether `user` may send the request. A collection with selectors is first asked about without them, so that
@@ -238,7 +238,7 @@ mod tests {
             User { uid: "b".to_owned(), ..user("a", &[]) },
             extra,
         ];
-        let keys = KeyMaker::new();
+        let keys = KeyMaker::random();
         let of = |user: &User| keys.subject(user, &info("/api/v1/pods"));
         for (at, user) in users.iter().enumerate() {
             assert!(users[..at].iter().all(|other| of(other) != of(user)), "{user:?}");

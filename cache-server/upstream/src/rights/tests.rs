@@ -219,7 +219,7 @@ async fn an_answer_ages_from_the_moment_it_was_asked() {
 /// watch ask the API server, which answers them in reverse order.
 #[tokio::test(start_paused = true)]
 async fn an_answer_does_not_replace_that_of_a_later_question() {
-    let (key, table) = (KeyMaker::new().caller(&token("a")), AnswerTable::new(8, |_, _| RIGHT_AGE, RIGHT_AGE));
+    let (key, table) = (KeyMaker::random().caller(&token("a")), AnswerTable::new(8, |_, _| RIGHT_AGE, RIGHT_AGE));
     let answer =
         |after: u64, answer: &'static str| move |_| sleep(Duration::from_secs(after)).map(move |()| Ok(answer));
     let slow = table.answer(key, Duration::MAX, answer(3, "allowed"));
@@ -307,7 +307,7 @@ async fn a_question_without_callers_ends_and_can_be_asked_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_questions_leave_a_bounded_table() {
-    let (keys, table) = (KeyMaker::new(), AnswerTable::new(RIGHTS_MAX, |(), _| RIGHT_AGE, RIGHT_AGE));
+    let (keys, table) = (KeyMaker::random(), AnswerTable::new(RIGHTS_MAX, |(), _| RIGHT_AGE, RIGHT_AGE));
     let count = AtomicUsize::new(0);
     let ask = async |number: usize| {
         let question = |_| {

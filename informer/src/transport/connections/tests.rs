@@ -171,7 +171,7 @@ async fn requests_share_a_failure_to_connect() {
     assert_eq!(server.opened(), 2);
 }
 
-/// A server that speaks HTTP/2 byte by byte: it sends SETTINGS as it is told, and headers for the first stream.
+/// A server that speaks HTTP/2 byte by byte: it sends SETTINGS by script, and headers for the first stream.
 struct ScriptedServer {
     /// Bytes to send, by connection.
     scripts: Mutex<VecDeque<Vec<Script>>>,
