@@ -19,7 +19,7 @@ pub(super) struct CheckpointFiles {
     dir: PathBuf,
     log: PathBuf,
     beside: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl CheckpointFiles {
@@ -33,7 +33,7 @@ impl CheckpointFiles {
             TryLockError::WouldBlock => IgnoreReason::Locked,
             TryLockError::Error(error) => IgnoreReason::because("lock")(error),
         })?;
-        let place = Self { dir: dir.to_owned(), log: file("checkpoint"), beside: file("new"), _lock: lock };
+        let place = Self { dir: dir.to_owned(), log: file("checkpoint"), beside: file("new"), lock };
         remove(&place.beside).map_err(IgnoreReason::because("remove an unfinished file"))?;
         Ok(place)
     }
@@ -71,6 +71,14 @@ impl CheckpointFiles {
     }
 }
 
+impl Drop for CheckpointFiles {
+    /// Unlocks. Closing would not be enough: a process that is being spawned has a copy of the descriptor until its exec.
+    fn drop(&mut self) {
+        // A failure is harmless: closing unlocks too, or soon.
+        let _ = self.lock.unlock();
+    }
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -94,4 +102,15 @@ fn private() -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
+}
+
+#[cfg(test)]
+#[test]
+fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = CheckpointFiles::take(dir.path(), "pods").unwrap();
+    let spawned = files.lock.try_clone().unwrap();
+    drop(files);
+    CheckpointFiles::take(dir.path(), "pods").unwrap();
+    drop(spawned);
 }

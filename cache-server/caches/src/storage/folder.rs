@@ -37,7 +37,7 @@ pub const fn advice(error: io::ErrorKind) -> &'static str {
     if is_read_only { ": choose a folder that this user can write to" } else { "" }
 }
 
-/// The lock of a folder. It lasts as long as the file is open.
+/// The lock of a folder. Dropping it unlocks.
 #[derive(Debug)]
 pub struct FolderLock {
     file: File,
@@ -73,6 +73,14 @@ impl FolderLock {
     }
 }
 
+impl Drop for FolderLock {
+    /// Closing would not be enough: a process that is being spawned has a copy of the descriptor until its exec.
+    fn drop(&mut self) {
+        // A failure is harmless: closing unlocks too, or soon.
+        let _ = self.file.unlock();
+    }
+}
+
 /// Options for reading and writing; created files have mode 0600.
 pub fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -100,4 +108,15 @@ fn create(folder: &Path) -> io::Result<()> {
         sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[test]
+fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = FolderLock::take(folder.path()).unwrap();
+    let spawned = lock.file.try_clone().unwrap();
+    drop(lock);
+    FolderLock::take(folder.path()).unwrap();
+    drop(spawned);
 }
