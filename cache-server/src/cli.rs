@@ -104,8 +104,8 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
         Command::State(state) => state::run(&state),
-        Command::Completions(asked) => manual::completions(&asked),
-        Command::Man(asked) => manual::manual(&asked),
+        Command::Completions(options) => manual::completions(&options),
+        Command::Man(options) => manual::manual(&options),
     };
     // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();
@@ -232,10 +232,10 @@ mod tests {
                 let name = format!("{} {id}", subcommand.get_name());
                 assert!(!help.is_empty(), "{name} has no help");
                 assert!(argument.get_env().is_some(), "{name} reads no environment variable");
-                let told = argument.is_required_set()
+                let has_default = argument.is_required_set()
                     || !argument.get_default_values().is_empty()
                     || ["left out", "may be repeated", "default"].iter().any(|word| help.to_lowercase().contains(word));
-                assert!(told, "{name} says no default: {help}");
+                assert!(has_default, "{name} says no default: {help}");
             }
         }
     }

@@ -98,8 +98,9 @@ fn aggregated(accept: Option<&str>) -> Option<AggregatedVersion> {
         if parameters.is_empty() {
             return None;
         }
-        let asked = ["g=apidiscovery.k8s.io", "as=APIGroupDiscoveryList"].iter().all(|part| parameters.contains(part));
-        let form = AGGREGATED.into_iter().find(|form| asked && parameters.contains(form.parameter));
+        let is_requested =
+            ["g=apidiscovery.k8s.io", "as=APIGroupDiscoveryList"].iter().all(|part| parameters.contains(part));
+        let form = AGGREGATED.into_iter().find(|form| is_requested && parameters.contains(form.parameter));
         if form.is_some() {
             return form;
         }

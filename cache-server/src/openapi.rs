@@ -45,7 +45,7 @@ struct OpenApiCache {
     /// Registry that the other fields were computed from.
     registry: Weak<Registry>,
     /// Bytes of all cached texts.
-    kept: usize,
+    cached_bytes: usize,
     index: Bytes,
     documents: HashMap<String, Arc<CachedDocument>>,
 }
@@ -76,7 +76,8 @@ impl Documents {
                 };
                 state.documents.insert(name, document);
             }
-            state.kept = state.documents.values().filter_map(|document| document.text.get()).map(Bytes::len).sum();
+            state.cached_bytes =
+                state.documents.values().filter_map(|document| document.text.get()).map(Bytes::len).sum();
             state.index = index(&state.documents);
             state.registry = Arc::downgrade(registry);
         }
@@ -96,9 +97,9 @@ impl Documents {
         let mut state = self.0.lock();
         // A change of the registry may have dropped the document while it was built; its text is counted no more then.
         let is_current = state.documents.values().any(|current| std::ptr::eq(&**current, document));
-        let has_room = state.kept + text.len() <= OPENAPI_BYTES_MAX;
+        let has_room = state.cached_bytes + text.len() <= OPENAPI_BYTES_MAX;
         if is_current && has_room && document.text.set(text.clone()).is_ok() {
-            state.kept += text.len();
+            state.cached_bytes += text.len();
         }
         Ok(text)
     }
@@ -150,8 +151,8 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
     if !accepts_json(&head.accept) {
         return Ok(body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into()));
     }
-    let asked = head.query.get("hash").filter(|hash| !hash.is_empty());
-    if asked.is_some_and(|hash| *hash != *document.hash) {
+    let requested = head.query.get("hash").filter(|hash| !hash.is_empty());
+    if requested.is_some_and(|hash| *hash != *document.hash) {
         return Ok(moved(&address(name, &document.hash)));
     }
     let text = match document.text.get() {
@@ -160,14 +161,14 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
     };
     let mut response = unless_known(head.headers, &document.hash, text);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-    if asked.is_some() {
+    if requested.is_some() {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
     }
     Ok(response)
 }
 
-fn make(registry: &Registry, wanted: &str) -> Bytes {
-    let group = registry.groups().find(|group| name(group) == wanted);
+fn make(registry: &Registry, requested: &str) -> Bytes {
+    let group = registry.groups().find(|group| name(group) == requested);
     group.map(document::text).unwrap_or_default()
 }
 

@@ -23,7 +23,7 @@ use std::{fs::File, io, path::Path, time::SystemTime};
 use informer_core::{ResourceVersion, store::Store};
 
 pub(crate) use self::{
-    identity::{Identity, KeptAs, digest},
+    identity::{Identity, ObjectChanges, digest},
     writer::CheckpointWriter,
 };
 use self::{place::CheckpointFiles, replay::Replay};

@@ -119,9 +119,9 @@ impl Packer {
     /// Adds an object to the sample, if one is being gathered, and trains a dictionary once the sample is full.
     fn learn(&mut self, json: &[u8]) {
         let Some(sample) = &mut self.sample else { return };
-        let wanted = if self.complete && self.dictionary.is_none() { SAMPLE_OBJECTS_MIN } else { SAMPLE_OBJECTS_MAX };
+        let needed = if self.complete && self.dictionary.is_none() { SAMPLE_OBJECTS_MIN } else { SAMPLE_OBJECTS_MAX };
         sample.add(json);
-        if sample.sizes.len() >= wanted || sample.bytes.len() >= SAMPLE_BYTES_MAX {
+        if sample.sizes.len() >= needed || sample.bytes.len() >= SAMPLE_BYTES_MAX {
             self.train();
         }
     }

@@ -147,10 +147,10 @@ impl Config {
     /// Returns true if lists may be compressed.
     pub(crate) const fn gzip(&self) -> bool {
         #[cfg(feature = "gzip")]
-        let is_wanted = self.gzip_lists;
+        let is_enabled = self.gzip_lists;
         #[cfg(not(feature = "gzip"))]
-        let is_wanted = false;
-        is_wanted
+        let is_enabled = false;
+        is_enabled
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

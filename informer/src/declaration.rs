@@ -15,7 +15,7 @@ use kube::{
 };
 
 use crate::{
-    checkpoint::KeptAs, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
+    checkpoint::ObjectChanges, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
     selectors::IntoLabelSelector,
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct Declaration {
     pub(crate) of: DeclaredType,
     pub(crate) config: Config,
     pub(crate) metadata_only: bool,
-    pub(crate) kept_as: KeptAs,
+    pub(crate) object_changes: ObjectChanges,
     pub(crate) delays: Option<Box<dyn Delays>>,
     pub(crate) labels: label::Selector,
     pub(crate) fields: field::Selector,
@@ -89,7 +89,7 @@ impl Declaration {
             of,
             config,
             metadata_only: false,
-            kept_as: KeptAs::default(),
+            object_changes: ObjectChanges::default(),
             delays: None,
             labels: label::Selector::default(),
             fields: field::Selector::default(),
@@ -118,7 +118,7 @@ impl Declaration {
             of: self.of.clone(),
             config: self.config.clone(),
             metadata_only: self.metadata_only,
-            kept_as: self.kept_as,
+            object_changes: self.object_changes,
             delays: None,
             labels: self.labels.clone(),
             fields: self.fields.clone(),
@@ -182,8 +182,8 @@ impl Declaration {
             fields: self.fields.to_string(),
         };
         let type_meta = TypeMeta { api_version: self.of.api_version, kind: self.of.kind };
-        let Self { cluster, config, metadata_only, kept_as, delays, .. } = self;
-        Ok(Setup { cluster, resource, type_meta, metadata_only, kept_as, delays, config })
+        let Self { cluster, config, metadata_only, object_changes, delays, .. } = self;
+        Ok(Setup { cluster, resource, type_meta, metadata_only, object_changes, delays, config })
     }
 }
 

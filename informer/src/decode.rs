@@ -71,8 +71,8 @@ impl<K> DecodedObjects<K> {
     where
         K: DeserializeOwned + Send + Sync + 'static,
     {
-        if let Some(kept) = kept(entry) {
-            return Ok(kept);
+        if let Some(stored) = stored(entry) {
+            return Ok(stored);
         }
         if entry.is_skipped() {
             return Err(DecodeError::skipped(entry.key()));
@@ -110,15 +110,15 @@ impl<K> DecodedObjects<K> {
 }
 
 /// The value of an entry that is stored decoded.
-fn kept<K: Send + Sync + 'static>(entry: &Entry) -> Option<Arc<K>> {
+fn stored<K: Send + Sync + 'static>(entry: &Entry) -> Option<Arc<K>> {
     match entry.body() {
         Body::Value { value, .. } => typed(Arc::clone(value)),
         Body::Json(_) | Body::Packed(_) | Body::Skipped(_) => None,
     }
 }
 
-/// Like [`kept`], borrowed: takes no reference count.
-pub(crate) fn kept_value<K: 'static>(entry: &Entry) -> Option<&K> {
+/// Like [`stored`], borrowed: takes no reference count.
+pub(crate) fn stored_value<K: 'static>(entry: &Entry) -> Option<&K> {
     match entry.body() {
         Body::Value { value, .. } => {
             let value: &dyn Any = &**value;
@@ -202,19 +202,19 @@ pub struct DecodeError {
     pub path: String,
     /// Expectation of the type there, if serde's message has it without quoting the object: ``missing field `name` ``,
     /// `expected u16`. Of a [skipped](crate::Object::is_skipped) object, a text that says so.
-    pub wanted: Option<String>,
+    pub expected: Option<String>,
 }
 
 impl DecodeError {
     pub(crate) fn new(key: &str, json: &[u8], error: &serde_json::Error) -> Self {
-        Self { key: key.to_owned(), path: path_at(json, offset(json, error)), wanted: wanted(error) }
+        Self { key: key.to_owned(), path: path_at(json, offset(json, error)), expected: expectation(error) }
     }
 }
 
 impl DecodeError {
     fn skipped(key: &str) -> Self {
-        let wanted = Some("skipped when it was received, so only its names are known".to_owned());
-        Self { key: key.to_owned(), path: String::new(), wanted }
+        let expected = Some("skipped when it was received, so only its names are known".to_owned());
+        Self { key: key.to_owned(), path: String::new(), expected }
     }
 }
 
@@ -224,14 +224,14 @@ impl fmt::Display for DecodeError {
         if !self.path.is_empty() {
             write!(f, " at {}", self.path)?;
         }
-        self.wanted.as_ref().map_or(Ok(()), |wanted| write!(f, ": {wanted}"))
+        self.expected.as_ref().map_or(Ok(()), |expected| write!(f, ": {expected}"))
     }
 }
 
 impl std::error::Error for DecodeError {}
 
 /// Extracts the part of serde's message that comes from the type. The rest may quote the object, which may be a Secret.
-fn wanted(error: &serde_json::Error) -> Option<String> {
+fn expectation(error: &serde_json::Error) -> Option<String> {
     let text = error.to_string();
     // Drop serde_json's position: line and column mean nothing to the reader.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
@@ -303,7 +303,7 @@ mod tests {
 
     fn error(json: &str) -> (String, Option<String>) {
         let error = serde_json::from_str::<Pod>(json).expect_err("not a pod");
-        (path_at(json.as_bytes(), offset(json.as_bytes(), &error)), wanted(&error))
+        (path_at(json.as_bytes(), offset(json.as_bytes(), &error)), expectation(&error))
     }
 
     #[test]
@@ -319,11 +319,11 @@ mod tests {
             (r#"{"metadata":{"creationTimestamp":"hunter2"}}"#, "metadata.creationTimestamp", None),
             (r#"{"metadata":{"labels":{"a\"b":true}}}"#, "metadata.labels.a\\\"b", Some("expected a string")),
         ] {
-            let (found, wanted) = error(json);
+            let (found, message) = error(json);
             assert_eq!(found, path, "{json}");
-            assert!(!format!("{wanted:?}").contains("hunter2"), "{wanted:?}");
+            assert!(!format!("{message:?}").contains("hunter2"), "{message:?}");
             if let Some(expected) = expected {
-                assert_eq!(wanted.as_deref(), Some(expected), "{json}");
+                assert_eq!(message.as_deref(), Some(expected), "{json}");
             }
         }
     }

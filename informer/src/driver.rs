@@ -58,7 +58,7 @@ pub(crate) struct Driver<S> {
     permit: Option<OwnedSemaphorePermit>,
     // Origin of the session's times.
     zero: Instant,
-    asked_at: Instant,
+    requested_at: Instant,
     // Span of the request in flight, or of the last one.
     span: Span,
 }
@@ -68,12 +68,12 @@ impl<S: DriverSink> Driver<S> {
     /// state. Needs a tokio runtime.
     pub(crate) fn new(mut setup: Setup, sink: S, progress: Outlet, resume: Option<ResourceVersion>) -> Self {
         let timeout = setup.config.headers_timeout;
-        let wanted = RequestedParts {
+        let parts = RequestedParts {
             metadata_only: setup.metadata_only,
             without_managed_fields: setup.config.drops_managed_fields(),
             gzip: setup.config.gzip(),
         };
-        let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, wanted);
+        let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, parts);
         let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
         let endpoints = Endpoints::new(transports.len(), setup.cluster.endpoints().clone(), fastrand::u64(..));
         let delays = setup.delays.take();
@@ -87,7 +87,7 @@ impl<S: DriverSink> Driver<S> {
             link: Link::Closed,
             permit: None,
             zero: now,
-            asked_at: now,
+            requested_at: now,
             span: Span::none(),
         };
         driver.tell(SessionInput::Start);
@@ -153,7 +153,7 @@ impl<S: DriverSink> Driver<S> {
                 SessionAction::Close => self.link = Link::Closed,
                 SessionAction::Release => self.permit = None,
                 SessionAction::Report(report) => {
-                    self.reporter.report(self.now(), report, self.asked_at, &mut self.session);
+                    self.reporter.report(self.now(), report, self.requested_at, &mut self.session);
                 }
             }
         }
@@ -282,8 +282,8 @@ impl<S: DriverSink> Driver<S> {
         // `parent: None`, because the previous session's span is entered here: as its child, this span would keep it
         // open, and it in turn all spans before it.
         self.span = tracing::info_span!(parent: None, "session", resource, %request, endpoint);
-        self.reporter.asked(request.clone(), endpoint, stage, strategy);
-        self.asked_at = Instant::now();
+        self.reporter.requested(request.clone(), endpoint, stage, strategy);
+        self.requested_at = Instant::now();
         self.transports[endpoint].clone()
     }
 }

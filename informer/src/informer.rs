@@ -143,7 +143,7 @@ impl<K> Informer<K> {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => {
                 let reached = self.resource_version();
-                Err(WaitError::NotReached(VersionTimeout { asked: version, reached }))
+                Err(WaitError::NotReached(VersionTimeout { requested: version, reached }))
             }
         }
     }
@@ -227,11 +227,14 @@ pub enum WaitError {
 
 /// A version the store did not reach in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("version {asked} was not reached; the store is at {}", reached.as_ref().map_or("nothing", ResourceVersion::as_str))]
+#[error(
+    "version {requested} was not reached; the store is at {}",
+    reached.as_ref().map_or("nothing", ResourceVersion::as_str)
+)]
 #[non_exhaustive]
 pub struct VersionTimeout {
     /// The version waited for.
-    pub asked: ResourceVersion,
+    pub requested: ResourceVersion,
     /// The store's version; `None` before the first sync.
     pub reached: Option<ResourceVersion>,
 }

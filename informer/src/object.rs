@@ -130,7 +130,7 @@ macro_rules! object_methods {
         where
             K: 'static,
         {
-            decode::kept_value(&$self.entry)
+            decode::stored_value(&$self.entry)
         }
     };
 }

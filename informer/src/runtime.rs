@@ -120,24 +120,24 @@ pub struct Watcher<K> {
 }
 
 impl<K: Resource> Watcher<K> {
-    fn new(cluster: Cluster, api: &Api<K>, asked: watcher::Config) -> Self {
+    fn new(cluster: Cluster, api: &Api<K>, requested: watcher::Config) -> Self {
         let of = DeclaredType::at(api.resource_url(), api.namespace(), kind_of::<K>());
         let mut raw = raw::Builder::new(cluster, of);
         let declared = &mut raw.declared;
         if let Some(namespace) = api.namespace() {
             declared.namespaces([namespace.to_owned()]);
         }
-        declared.labels(asked.label_selector.as_deref().unwrap_or_default());
-        declared.fields(asked.field_selector.as_deref().unwrap_or_default());
+        declared.labels(requested.label_selector.as_deref().unwrap_or_default());
+        declared.fields(requested.field_selector.as_deref().unwrap_or_default());
         declared.metadata_only = K::metadata_api();
-        declared.config.bookmarks = asked.bookmarks;
-        declared.config.list_semantic = match asked.list_semantic {
+        declared.config.bookmarks = requested.bookmarks;
+        declared.config.list_semantic = match requested.list_semantic {
             watcher::ListSemantic::MostRecent => ListSemantic::MostRecent,
             watcher::ListSemantic::Any => ListSemantic::Any,
         };
         // A limit of zero means no limit to the server, too.
-        let page_size = asked.page_size.filter(|objects| *objects > 0);
-        declared.config.initial_list = match (asked.initial_list_strategy, page_size) {
+        let page_size = requested.page_size.filter(|objects| *objects > 0);
+        declared.config.initial_list = match (requested.initial_list_strategy, page_size) {
             (InitialListStrategy::StreamingList, _) => InitialList::Auto,
             (InitialListStrategy::ListWatch, Some(_)) => InitialList::Paged,
             (InitialListStrategy::ListWatch, None) => InitialList::Unpaged,
@@ -146,7 +146,7 @@ impl<K: Resource> Watcher<K> {
             declared.config.page_size = objects;
         }
         // Zero lets kube-apiserver choose the lifetime; drawing one serves that purpose.
-        if let Some(seconds) = asked.timeout.filter(|seconds| *seconds > 0) {
+        if let Some(seconds) = requested.timeout.filter(|seconds| *seconds > 0) {
             declared.config.watch_timeout_seconds = seconds..=seconds;
         }
         Self { raw, object: PhantomData }

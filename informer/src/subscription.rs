@@ -159,7 +159,7 @@ impl<K> fmt::Debug for Event<K> {
 impl<K> fmt::Debug for Subscription<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
-            .field("told", &self.teller.told_len())
+            .field("delivered", &self.teller.delivered_len())
             .field("queued", &self.teller.queued_len())
             .finish_non_exhaustive()
     }

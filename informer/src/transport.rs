@@ -48,7 +48,7 @@ pub(crate) struct Transport {
     // response bodies.
     bodies: kube::Client,
     headers_timeout: Duration,
-    wanted: RequestedParts,
+    requested: RequestedParts,
 }
 
 /// Parts of the objects requested from the server. A server that does not support this sends whole objects.
@@ -83,11 +83,11 @@ pub(crate) struct Answer {
 
 impl Transport {
     /// Must be called inside a tokio runtime.
-    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, wanted: RequestedParts) -> Self {
+    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, requested: RequestedParts) -> Self {
         let empty = tower::service_fn(|_: http::Request<Body>| async {
             Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
         });
-        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, wanted }
+        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, requested }
     }
 
     /// Sends one GET and waits for its headers. Dropping the future cancels the request.
@@ -113,8 +113,8 @@ impl Transport {
             .header(header::ACCEPT_ENCODING, if accepts_gzip { "gzip" } else { "identity" })
             .body(body)
             .map_err(|error| Kind::Connect(kube::Error::HttpError(error)))?;
-        if let Some(asked) = request.marks().and_then(|asked| HeaderValue::from_str(asked).ok()) {
-            sent.headers_mut().insert(MARKS, asked);
+        if let Some(marks) = request.marks().and_then(|marks| HeaderValue::from_str(marks).ok()) {
+            sent.headers_mut().insert(MARKS, marks);
         }
         let (parts, body) = self.client.send(sent).await.map_err(Kind::Connect)?.into_parts();
         if parts.status == http::StatusCode::OK {
@@ -133,7 +133,7 @@ impl Transport {
 
     /// Returns true if the response may be compressed.
     const fn accepts_gzip(&self, form: ResponseForm) -> bool {
-        self.wanted.gzip && matches!(form, ResponseForm::List)
+        self.requested.gzip && matches!(form, ResponseForm::List)
     }
 
     /// The `Accept` header. Metadata-only lists and single objects have different names, and each name is a 406 for the
@@ -141,7 +141,7 @@ impl Transport {
     /// (apiserver `endpoints/handlers/negotiation`, `acceptMediaTypeOptions`); for servers that refuse them, the type
     /// is repeated without parameters.
     const fn accept(&self, form: ResponseForm) -> &'static str {
-        let RequestedParts { metadata_only, without_managed_fields, gzip: _ } = self.wanted;
+        let RequestedParts { metadata_only, without_managed_fields, gzip: _ } = self.requested;
         // cache-server compresses whole objects only.
         let without_managed_fields = without_managed_fields && !self.accepts_gzip(form);
         match (metadata_only, without_managed_fields, form) {
@@ -236,11 +236,11 @@ async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {
 /// wait.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let asked = text(header::RETRY_AFTER)?;
-    if let Ok(seconds) = asked.parse() {
+    let value = text(header::RETRY_AFTER)?;
+    if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let until = httpdate::parse_http_date(asked).ok()?;
+    let until = httpdate::parse_http_date(value).ok()?;
     // By the server's clock if it sends one: the two machines' clocks may differ.
     let now = text(header::DATE).and_then(|date| httpdate::parse_http_date(date).ok());
     Some(until.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or_default())
@@ -255,7 +255,7 @@ mod tests {
         let headers = |all: &[(HeaderName, &str)]| -> HeaderMap {
             all.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
         };
-        let asked = |text: &str, date: Option<&str>| {
+        let delay = |text: &str, date: Option<&str>| {
             let date = date.map(|date| (header::DATE, date));
             retry_after(&headers(&[Some((header::RETRY_AFTER, text)), date].into_iter().flatten().collect::<Vec<_>>()))
         };
@@ -270,10 +270,10 @@ mod tests {
             ("-1", None, None),
             ("soon", None, None),
         ] {
-            assert_eq!(asked(text, date), seconds.map(Duration::from_secs), "{text}");
+            assert_eq!(delay(text, date), seconds.map(Duration::from_secs), "{text}");
         }
         let in_an_hour = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3_600));
-        let wait = asked(&in_an_hour, None).unwrap();
+        let wait = delay(&in_an_hour, None).unwrap();
         assert!((3_590..=3_600).contains(&wait.as_secs()), "{wait:?}");
         assert_eq!(retry_after(&HeaderMap::new()), None);
     }

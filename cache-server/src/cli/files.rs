@@ -6,13 +6,13 @@
 use crate::limits::FILES_RESERVED;
 
 /// Raises the limit of open files to the maximum allowed. Returns the number of connections it allows, at most
-/// `wanted`.
-pub(super) fn room_for(wanted: usize) -> usize {
+/// `requested`.
+pub(super) fn room_for(requested: usize) -> usize {
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(files) => {
-            let room = room(files, wanted);
-            if room < wanted {
-                tracing::warn!(open_files = files, connections = room, wanted, "connection limit lowered");
+            let room = room(files, requested);
+            if room < requested {
+                tracing::warn!(open_files = files, connections = room, requested, "connection limit lowered");
             } else {
                 tracing::debug!(open_files = files, connections = room, "open file limit raised");
             }
@@ -20,15 +20,15 @@ pub(super) fn room_for(wanted: usize) -> usize {
         }
         Err(error) => {
             tracing::warn!(%error, "open file limit unchanged");
-            wanted
+            requested
         }
     }
 }
 
-/// Connections that `files` descriptors allow, at least one and at most `wanted`.
-fn room(files: u64, wanted: usize) -> usize {
+/// Connections that `files` descriptors allow, at least one and at most `requested`.
+fn room(files: u64, requested: usize) -> usize {
     let files = usize::try_from(files).unwrap_or(usize::MAX);
-    files.saturating_sub(FILES_RESERVED).clamp(1, wanted.max(1))
+    files.saturating_sub(FILES_RESERVED).clamp(1, requested.max(1))
 }
 
 #[cfg(test)]

@@ -31,15 +31,15 @@ pub(super) struct Manual {
     dir: Option<PathBuf>,
 }
 
-pub(super) fn completions(asked: &Completions) -> ExitCode {
+pub(super) fn completions(options: &Completions) -> ExitCode {
     let mut script = Vec::new();
-    clap_complete::generate(asked.shell, &mut Arguments::command(), PROGRAM, &mut script);
+    clap_complete::generate(options.shell, &mut Arguments::command(), PROGRAM, &mut script);
     print(&script)
 }
 
-pub(super) fn manual(asked: &Manual) -> ExitCode {
+pub(super) fn manual(options: &Manual) -> ExitCode {
     let program = Arguments::command();
-    if let Some(folder) = &asked.dir {
+    if let Some(folder) = &options.dir {
         let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(program, folder));
         return match written {
             Ok(()) => ExitCode::SUCCESS,

@@ -225,14 +225,14 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
         };
         let mut config = Config::from(serve);
         config.connections_max = files::room_for(config.connections_max);
-        let (tell, told) = oneshot::channel();
+        let (stop, stopping) = oneshot::channel();
         let grace = config.grace;
-        let mut serving = runtime.spawn(serve_until(config, told));
+        let mut serving = runtime.spawn(serve_until(config, stopping));
         tokio::select! {
             ended = &mut serving => exit_code(ended),
             () = signals.next() => {
                 // An error means that the server ended meanwhile.
-                let _ = tell.send(());
+                let _ = stop.send(());
                 end_within(grace + EXIT_MARGIN, serving, signals.next()).await
             }
         }
@@ -256,10 +256,10 @@ fn exit_code(ended: Result<ExitCode, JoinError>) -> ExitCode {
     ended.unwrap_or_else(|error| fail(FAILED, &format!("the server failed: {error}")))
 }
 
-/// Binds and serves until `told` resolves; a stop also interrupts the loading of objects.
-async fn serve_until(config: Config, told: oneshot::Receiver<()>) -> ExitCode {
+/// Binds and serves until `stopping` resolves; a stop also interrupts the loading of objects.
+async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCode {
     // An error means that the sender was dropped, which is a stop as well.
-    let mut stop = pin!(told.map(drop));
+    let mut stop = pin!(stopping.map(drop));
     let server = tokio::select! {
         biased;
         () = &mut stop => return ExitCode::SUCCESS,

@@ -138,7 +138,7 @@ struct EndingNamespace {
     is_held: bool,
     /// By type: the position up to which every object in the namespace was deleted or marked. Those that remain are
     /// held.
-    told: HashMap<String, u64>,
+    handled: HashMap<String, u64>,
 }
 
 /// Error of a pass.
@@ -163,8 +163,8 @@ impl Controller for Ender {
 
     fn learn(&mut self, entry: &Arc<Entry>, _: u64) {
         let Some(DeletionMark { is_held }) = DeletionMark::of(entry) else { return self.forget(entry) };
-        let told = self.ending.remove(entry.name()).map(|before| before.told).unwrap_or_default();
-        self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, told });
+        let handled = self.ending.remove(entry.name()).map(|before| before.handled).unwrap_or_default();
+        self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, handled });
         self.known.ending.write().insert(entry.name().to_owned());
     }
 
@@ -228,9 +228,9 @@ impl Ender {
         let mut seen = HashSet::new();
         // The versions of a type share their objects.
         let types: Vec<_> = registry.iter().filter(|ty| ty.namespaced && seen.insert(ty.id())).cloned().collect();
-        let asked = join_all(types.iter().map(|ty| self.reader(caches, ty))).await;
+        let results = join_all(types.iter().map(|ty| self.reader(caches, ty))).await;
         let (mut readers, mut unknown) = (Vec::new(), None);
-        for (ty, reader) in types.into_iter().zip(asked) {
+        for (ty, reader) in types.into_iter().zip(results) {
             match reader {
                 Ok(Some(reader)) => readers.push((ty, reader)),
                 Ok(None) => {}
@@ -287,17 +287,17 @@ impl EndingNamespace {
         let mut blocking = Vec::new();
         for (ty, reader) in readers {
             let snapshot = reader.snapshot();
-            let told = self.told.get(ty.id()).copied().unwrap_or_default();
+            let handled = self.handled.get(ty.id()).copied().unwrap_or_default();
             let mut is_held = false;
             for entry in snapshot.objects.namespace(namespace) {
-                is_held |= entry.resource_version() <= told || !delete_listed(stored, ty, entry).await?;
+                is_held |= entry.resource_version() <= handled || !delete_listed(stored, ty, entry).await?;
             }
             if is_held {
                 // All objects up to this position are handled: the next pass skips them.
-                self.told.insert(ty.id().to_owned(), snapshot.resource_version);
+                self.handled.insert(ty.id().to_owned(), snapshot.resource_version);
                 blocking.push((reader.clone(), snapshot.resource_version));
             } else {
-                self.told.remove(ty.id());
+                self.handled.remove(ty.id());
             }
         }
         Ok(blocking)

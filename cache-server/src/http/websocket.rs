@@ -42,9 +42,9 @@ impl Handshake {
     /// 400 for an invalid handshake.
     pub(super) fn read(parts: &Parts, is_stream: bool, has_body: bool) -> Result<Option<Self>, Status> {
         let headers = &parts.headers;
-        let asked =
+        let is_upgrade =
             has_token(headers, header::UPGRADE, "websocket") && has_token(headers, header::CONNECTION, "upgrade");
-        if !asked || parts.version != Version::HTTP_11 {
+        if !is_upgrade || parts.version != Version::HTTP_11 {
             return Ok(None);
         }
         let key = headers.get(header::SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).unwrap_or_default().trim();
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn handshakes_that_cannot_be_accepted_say_why() {
         let without = |at: usize, with: &[(&'static str, &'static str)]| {
-            let kept = HANDSHAKE.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, header)| *header);
-            kept.chain(with.iter().copied()).collect::<Vec<_>>()
+            let others = HANDSHAKE.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, header)| *header);
+            others.chain(with.iter().copied()).collect::<Vec<_>>()
         };
         for (method, headers, is_watch, has_body, text) in [
             ("GET", HANDSHAKE.to_vec(), false, false, "only watches"),

@@ -71,8 +71,8 @@ impl RequestedEncoding {
 }
 
 /// Builds the response for one short document; `json` is compact and ends with a newline.
-pub(crate) fn whole(code: StatusCode, json: Bytes, wanted: RequestedEncoding) -> Response {
-    let text = match wanted {
+pub(crate) fn whole(code: StatusCode, json: Bytes, encoding: RequestedEncoding) -> Response {
+    let text = match encoding {
         RequestedEncoding::Json | RequestedEncoding::Gzip => json,
         RequestedEncoding::Indented => pretty::indent(&json).into(),
         RequestedEncoding::Yaml => match yaml::document(&json) {
@@ -80,14 +80,14 @@ pub(crate) fn whole(code: StatusCode, json: Bytes, wanted: RequestedEncoding) ->
             None => return body::json(code, json.into()),
         },
     };
-    body::typed(code, wanted.content_type(), text.into())
+    body::typed(code, encoding.content_type(), text.into())
 }
 
 /// Builds the response for an error: code, body, and `Retry-After` if the status has a delay.
-pub(crate) fn error(status: &Status, wanted: RequestedEncoding) -> Response {
+pub(crate) fn error(status: &Status, encoding: RequestedEncoding) -> Response {
     let code = StatusCode::from_u16(status.http_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let json = bounded(status).map_or_else(|| status.to_json(), |short| short.to_json());
-    let mut response = whole(code, json.into(), wanted);
+    let mut response = whole(code, json.into(), encoding);
     if let Some(wait) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
     }
@@ -97,8 +97,8 @@ pub(crate) fn error(status: &Status, wanted: RequestedEncoding) -> Response {
 impl Encoder {
     /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`; `head` ends with the opening bracket
     /// of the items. A gzip encoder starts plain, because the length of the list is not known yet.
-    pub(super) fn new(wanted: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
-        match wanted {
+    pub(super) fn new(encoding: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
+        match encoding {
             RequestedEncoding::Json | RequestedEncoding::Gzip => Self::Plain,
             RequestedEncoding::Indented => Self::Indented(IndentedList::default()),
             RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),

@@ -37,10 +37,10 @@ pub(crate) async fn get(
     };
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
-    let (form, wanted) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
+    let (form, encoding) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
     // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
-    let is_slow = form.is_slow(&entry) || (wanted.is_slow() && entry.is_long());
-    let respond = move || respond(&entry, &form, wanted);
+    let is_slow = form.is_slow(&entry) || (encoding.is_slow() && entry.is_long());
+    let respond = move || respond(&entry, &form, encoding);
     if !is_slow {
         return Ok(respond());
     }
@@ -48,14 +48,14 @@ pub(crate) async fn get(
 }
 
 /// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
-fn respond(entry: &Entry, form: &Form, wanted: RequestedEncoding) -> Response {
+fn respond(entry: &Entry, form: &Form, encoding: RequestedEncoding) -> Response {
     let mut slices = Slices::new();
     entry.object_as(form, clock::unix_seconds(), &mut slices);
     slices.push_static(b"\n");
-    match wanted {
+    match encoding {
         RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
         RequestedEncoding::Indented | RequestedEncoding::Yaml => {
-            encode::whole(StatusCode::OK, joined(&mut slices), wanted)
+            encode::whole(StatusCode::OK, joined(&mut slices), encoding)
         }
     }
 }

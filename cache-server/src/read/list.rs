@@ -152,17 +152,17 @@ impl SelectedObjects {
     ) -> Result<Response, Status> {
         let form = answer.form(ty, AnswerSubject::List)?;
         let listing = ListBody::new(ty, page, self.resource_version, self.history, form);
-        let wanted = RequestedEncoding::of(answer);
+        let encoding = RequestedEncoding::of(answer);
         let mut response = if app.config.list_encoding == ListEncoding::Buffered {
             // Encoding takes long enough to delay other tasks on this worker.
             let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
             let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
             body::json(StatusCode::OK, whole.into())
-        } else if wanted.is_slow() {
-            let response = aside::run(move || listing.into_response(wanted)).await;
+        } else if encoding.is_slow() {
+            let response = aside::run(move || listing.into_response(encoding)).await;
             response.ok_or_else(|| Status::internal("a list could not be encoded"))?
         } else {
-            listing.into_response(wanted)
+            listing.into_response(encoding)
         };
         body::set_age(&mut response, self.age);
         Ok(response)
@@ -412,10 +412,10 @@ impl ListBody {
     }
 
     /// Builds the response in the encoding that the client wants.
-    fn into_response(mut self, wanted: RequestedEncoding) -> Response {
-        self.items().encoder = Encoder::new(wanted, &self.ends.head, &self.ends.tail);
+    fn into_response(mut self, encoding: RequestedEncoding) -> Response {
+        self.items().encoder = Encoder::new(encoding, &self.ends.head, &self.ends.tail);
         let mut first = Slices::new();
-        if wanted == RequestedEncoding::Gzip && self.items().page.is_plain() {
+        if encoding == RequestedEncoding::Gzip && self.items().page.is_plain() {
             self.begin_compressed(&mut first);
         }
         let encoder = &self.items().encoder;

@@ -33,12 +33,12 @@ pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filte
         Filter::new(&ty.schema, ty.namespaced, target.namespace.as_deref(), options.labels.clone(), fields)
             .map_err(|UnknownField { label }| refuse(&label))
     };
-    let wanted = filter(&options.fields)?;
+    let filtered = filter(&options.fields)?;
     // The path of a watch of one object is equivalent to a selector on its name.
     match &target.name {
-        None => Ok(wanted),
+        None => Ok(filtered),
         Some(name) if options.fields.is_empty() => filter(&field::Selector::one(NAME, name)),
-        Some(name) if options.fields.exact(NAME) == Some(name) => Ok(wanted),
+        Some(name) if options.fields.exact(NAME) == Some(name) => Ok(filtered),
         Some(_) => Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name")),
     }
 }

@@ -77,9 +77,9 @@ impl ResumeRequest {
         let place = (ty.id(), ty.api_version(), &target.namespace, &target.name);
         let selectors = (options.labels.to_string(), options.fields.to_string());
         let question = KeyedHash::of((place, selectors, partial, form.without_managed_fields));
-        let said = header.to_str().unwrap_or_default();
+        let value = header.to_str().unwrap_or_default();
         // An invalid token counts as one of another server, and is not stored.
-        let token = if said == marks::NEW || marks::is_token(said) { said.to_owned() } else { String::new() };
+        let token = if value == marks::NEW || marks::is_token(value) { value.to_owned() } else { String::new() };
         has_end.then_some(Self { ty, partial, question, token })
     }
 
@@ -115,8 +115,8 @@ impl ResumeRequest {
             opened: (app.caches.now(), Instant::now()),
             bytes: 0,
             echoes: answered == MarksReply::Resumed,
-            told: answered == MarksReply::Resumed,
-            asked: self,
+            is_known: answered == MarksReply::Resumed,
+            request: self,
         };
         Some((marks, answered))
     }
@@ -142,7 +142,7 @@ pub(super) fn say(answered: MarksReply, response: &mut Response) {
 /// Marks of one stream while it sends the initial state. Once the client knows a mark, dropping this holds the position
 /// for `MARKED_WAIT`; during the stream the cursor keeps it.
 pub(super) struct StreamMarks {
-    asked: ResumeRequest,
+    request: ResumeRequest,
     reader: Reader,
     history: u64,
     position: u64,
@@ -153,7 +153,7 @@ pub(super) struct StreamMarks {
     /// True until the token that the client sent is repeated.
     echoes: bool,
     /// True if the client knows the position.
-    told: bool,
+    is_known: bool,
 }
 
 impl StreamMarks {
@@ -162,7 +162,7 @@ impl StreamMarks {
         if !std::mem::take(&mut self.echoes) {
             return 0;
         }
-        self.asked.push(&self.asked.token, out);
+        self.request.push(&self.request.token, out);
         1
     }
 
@@ -174,20 +174,20 @@ impl StreamMarks {
         }
         let Some(start) = cursor.behind() else { return 0 };
         let text = ContinueToken { resource_version: Position::At(self.position), start }.encode();
-        let token = format!("{text}.{}", self.asked.check(self.history, &text).text());
+        let token = format!("{text}.{}", self.request.check(self.history, &text).text());
         self.bytes = 0;
         if !marks::is_token(&token) {
             return 0;
         }
-        self.told = true;
-        self.asked.push(&token, out);
+        self.is_known = true;
+        self.request.push(&token, out);
         1
     }
 
     /// Ends the marks after the initial state was sent. Bytes lost in flight follow a position that the window usually
     /// still covers, so holding it longer is not worth the memory.
     pub(super) fn done(mut self) {
-        self.told = false;
+        self.is_known = false;
     }
 
     fn hold(&self) {
@@ -202,7 +202,7 @@ impl StreamMarks {
 
 impl Drop for StreamMarks {
     fn drop(&mut self) {
-        if self.told {
+        if self.is_known {
             self.hold();
         }
     }

@@ -101,8 +101,8 @@ pub(crate) async fn watch(
     {
         return Ok(refused(&out_of_time()));
     }
-    let asked = ResumeRequest::read(headers, target, options, &form);
-    let found = match asked.as_ref().and_then(|asked| asked.rest(app, from)) {
+    let resume = ResumeRequest::read(headers, target, options, &form);
+    let found = match resume.as_ref().and_then(|resume| resume.rest(app, from)) {
         Some((reader, rest)) => Ok((reader, None, rest)),
         None => start(from, app, &target.ty).await,
     };
@@ -111,7 +111,7 @@ pub(crate) async fn watch(
         Err(FreshnessError::NotReady(error)) => return Err(error.into()),
         Err(error) => return Ok(refused(&error.into())),
     };
-    let (marks, answered) = asked.and_then(|asked| asked.marks(app, &reader, &start)).unzip();
+    let (marks, answered) = resume.and_then(|resume| resume.marks(app, &reader, &start)).unzip();
     let cursor = match reader.cursor(start, filter) {
         Ok(cursor) => cursor.shown_as(form),
         Err(expired) => return Ok(refused(&Status::expired_watch(expired.requested, expired.oldest))),
@@ -120,7 +120,7 @@ pub(crate) async fn watch(
     let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
         reader,
         every: app.config.bookmark_interval,
-        told: Instant::now(),
+        last_sent: Instant::now(),
         before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
@@ -227,7 +227,7 @@ struct Bookmarks {
     /// Longest interval between two bookmarks.
     every: Duration,
     /// Time of the last bookmark, or of the start.
-    told: Instant,
+    last_sent: Instant,
     /// Time of the last bookmark, shortly before the end; `None` once it was sent, or if the watch is too short for it.
     before_the_end: Option<Instant>,
 }
@@ -240,11 +240,11 @@ impl Bookmarks {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        now >= self.told + self.pause() || self.before_the_end.is_some_and(|at| now >= at)
+        now >= self.last_sent + self.pause() || self.before_the_end.is_some_and(|at| now >= at)
     }
 
     fn tell(&mut self, now: Instant) {
-        self.told = now;
+        self.last_sent = now;
         self.before_the_end = self.before_the_end.filter(|&at| at > now);
     }
 
@@ -254,7 +254,7 @@ impl Bookmarks {
             // The bookmark was due but events were unread, so it could not be sent.
             return now + RETRY;
         }
-        let regular = (self.told + self.pause()).min(now + WINDOW_LOOKS);
+        let regular = (self.last_sent + self.pause()).min(now + WINDOW_LOOKS);
         self.before_the_end.map_or(regular, |at| at.min(regular))
     }
 }
@@ -307,7 +307,7 @@ impl Watch {
         deadline: Instant,
         watching: WatchGauge,
     ) -> Self {
-        let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.told));
+        let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.last_sent));
         let timer = Box::pin(sleep_until(first.min(deadline)));
         let (cursor, ahead, expires, ending, partial, cut) = (Some(cursor), None, None, false, false, false);
         Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, expires, ending, partial, cut, timer, watching }
@@ -409,7 +409,7 @@ impl Watch {
                     }
                     if std::mem::take(&mut self.end_bookmark) {
                         cursor.push_bookmark(at, true, out);
-                        self.told();
+                        self.bookmark_sent();
                         bookmarks += 1;
                     }
                 }
@@ -455,7 +455,7 @@ impl Watch {
             && let Some(at) = cursor.bookmark()
         {
             cursor.push_bookmark(at, false, out);
-            self.told();
+            self.bookmark_sent();
         }
         let next = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| bookmarks.next(now));
         self.timer.as_mut().reset(next.min(self.deadline));
@@ -465,7 +465,7 @@ impl Watch {
     }
 
     /// Records that a bookmark was sent.
-    fn told(&mut self) {
+    fn bookmark_sent(&mut self) {
         if let Some(bookmarks) = &mut self.bookmarks {
             bookmarks.tell(Instant::now());
         }

@@ -50,11 +50,11 @@ use crate::{
     limits,
 };
 
-/// Lets hyper serve `stream`, after the bytes `kept` that were read before, until it ends or the first watch is
+/// Lets hyper serve `stream`, after the bytes `buffered` that were read before, until it ends or the first watch is
 /// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
 pub(super) fn requests<S: Socket>(
     stream: S,
-    kept: Bytes,
+    buffered: Bytes,
     handler: Handler,
     mut closed: watch::Receiver<()>,
 ) -> ConnectionPhase {
@@ -62,7 +62,7 @@ pub(super) fn requests<S: Socket>(
     let service = WatchHandover { handler, slot: Arc::clone(&slot) };
     // hyper reads as much as it finds, up to the longest head.
     let piece = app.upstream().map(|_| limits::UPSTREAM_READ_BYTES);
-    let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { kept, piece, slot: Arc::clone(&slot) } });
+    let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { buffered, piece, slot: Arc::clone(&slot) } });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut connection = builder.serve_connection(stream, service);
@@ -83,12 +83,12 @@ pub(super) fn requests<S: Socket>(
             }
         };
         let parts = connection.into_parts();
-        let TappedStream { mut stream, tap: HandoverTap { kept, .. } } = parts.io.into_inner();
+        let TappedStream { mut stream, tap: HandoverTap { buffered, .. } } = parts.io.into_inner();
         let handler = parts.service.handler;
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
                 let last = last || is_closing(&closed);
-                let read = joined(parts.read_buf, kept);
+                let read = joined(parts.read_buf, buffered);
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     return Ok(Some(if response.body().is_forwarded() {
                         tunnel::copying(stream, read, response)
@@ -313,7 +313,7 @@ fn asks_to_close(headers: &HeaderMap) -> bool {
 
 /// Returns bytes that were read from the stream before, and notes what hyper writes.
 struct HandoverTap {
-    kept: Bytes,
+    buffered: Bytes,
     /// Bytes of one read, if bodies are passed to an upstream.
     piece: Option<u64>,
     slot: Arc<HandoverState>,
@@ -324,15 +324,15 @@ impl<S> Tap<S> for HandoverTap {
     where
         S: AsyncRead,
     {
-        if self.kept.is_empty() {
+        if self.buffered.is_empty() {
             return match self.piece {
                 Some(piece) => Pin::new(&mut stream.take(piece)).poll_read(cx, into),
                 None => stream.poll_read(cx, into),
             };
         }
-        let count = self.kept.len().min(into.remaining());
-        into.put_slice(&self.kept[..count]);
-        self.kept.advance(count);
+        let count = self.buffered.len().min(into.remaining());
+        into.put_slice(&self.buffered[..count]);
+        self.buffered.advance(count);
         Poll::Ready(Ok(()))
     }
 

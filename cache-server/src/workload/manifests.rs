@@ -245,11 +245,11 @@ fn kind(object: &Value) -> Result<(&str, &str), String> {
     if !object.is_object() {
         return Err("not an object".to_owned());
     }
-    let said = |field: &str| match object[field].as_str() {
+    let member = |field: &str| match object[field].as_str() {
         None | Some("") => Err(format!("{field} is missing")),
         Some(text) => Ok(text),
     };
-    Ok((said("apiVersion")?, said("kind")?))
+    Ok((member("apiVersion")?, member("kind")?))
 }
 
 /// Returns the namespace of an object; `None` if the type has none.

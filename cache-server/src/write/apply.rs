@@ -14,11 +14,11 @@ pub(super) async fn apply(
     app: &LocalApp<'_>,
     place: &WriteTarget<'_>,
     body: &[u8],
-    asked: PatchOptions,
+    requested: PatchOptions,
     warnings: &mut Vec<String>,
 ) -> Result<WriteAnswer, Status> {
-    let options = asked.options;
-    let change = match AppliedConfiguration::read(place, body, asked, warnings) {
+    let options = requested.options;
+    let change = match AppliedConfiguration::read(place, body, requested, warnings) {
         Ok(applied) => RequestedChange::Apply(applied),
         Err(status) => {
             if place.part == Part::Status {

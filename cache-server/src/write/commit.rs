@@ -60,9 +60,9 @@ pub(super) async fn change(
                 .map_err(|error| unread(place, error))?,
             RequestedChange::Patch(_) | RequestedChange::Apply(_) => read(app, place).await?,
         };
-        let mut said = Vec::new();
-        if let Some(answer) = attempt(app, place, &current, change, options, &mut said).await? {
-            warnings.append(&mut said);
+        let mut new_warnings = Vec::new();
+        if let Some(answer) = attempt(app, place, &current, change, options, &mut new_warnings).await? {
+            warnings.append(&mut new_warnings);
             return Ok(answer);
         }
     }

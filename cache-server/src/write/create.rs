@@ -98,7 +98,7 @@ pub(crate) async fn create_from_manifest(
     let status = object.get("status").cloned();
     let generation = metadata::metadata_mut(&mut object).get("generation").cloned();
     let (uid, now) = (ids::uuid().to_string(), clock::now());
-    let or = |said: &str, given: &str| if said.is_empty() { given.to_owned() } else { said.to_owned() };
+    let or = |present: &str, given: &str| if present.is_empty() { given.to_owned() } else { present.to_owned() };
     let uid = or(metadata::text(&object, "uid"), &uid);
     let now = or(metadata::text(&object, "creationTimestamp"), &now);
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &now, generated_name: &generated })?;

@@ -41,10 +41,10 @@ pub(super) struct Rooms<'a> {
 
 impl Rooms<'_> {
     /// Returns true if another body waits for the budget that a body with `arrived` bytes draws from.
-    fn are_wanted(self, arrived: usize) -> bool {
+    fn have_waiters(self, arrived: usize) -> bool {
         let is_large = arrived > BODY_PIECEMEAL_BYTES;
-        let is_wanted = |room: &Room| room.pool(is_large).has_waiters();
-        is_wanted(self.server) || self.connection.is_some_and(is_wanted)
+        let has_waiters = |room: &Room| room.pool(is_large).has_waiters();
+        has_waiters(self.server) || self.connection.is_some_and(has_waiters)
     }
 }
 
@@ -99,7 +99,7 @@ where
     let mut pace = Pace::new();
     let declared = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let mut taken = ReservedBudget::default();
-    let (mut kept, mut arrived) = (Vec::new(), 0);
+    let (mut buffer, mut arrived) = (Vec::new(), 0);
     loop {
         let Some(data) = next(body.as_mut(), rooms, &mut pace, arrived).await? else { break };
         arrived += data.len();
@@ -110,24 +110,24 @@ where
         if declared.is_some_and(|declared| declared > REQUEST_BODY_BYTES_MAX) {
             continue;
         }
-        let wanted = match declared {
+        let needed = match declared {
             _ if arrived <= BODY_PIECEMEAL_BYTES => arrived,
             Some(declared) => declared.max(arrived),
             None => REQUEST_BODY_BYTES_MAX,
         };
         let is_whole = declared == Some(arrived);
         if is_whole && arrived <= BODY_PIECEMEAL_BYTES {
-            taken.try_grow(wanted, rooms);
+            taken.try_grow(needed, rooms);
         } else {
-            taken.grow(wanted, rooms).await?;
+            taken.grow(needed, rooms).await?;
         }
-        if kept.is_empty() && is_whole {
+        if buffer.is_empty() && is_whole {
             return Ok(Whole { bytes: data, _taken: taken });
         }
-        keep(&mut kept, &data, if arrived > BODY_PIECEMEAL_BYTES { declared } else { None });
+        keep(&mut buffer, &data, if arrived > BODY_PIECEMEAL_BYTES { declared } else { None });
     }
-    taken.shrink(kept.len());
-    Ok(Whole { bytes: kept.into(), _taken: taken })
+    taken.shrink(buffer.len());
+    Ok(Whole { bytes: buffer.into(), _taken: taken })
 }
 
 /// Returns the next bytes of a body; `None` at its end.
@@ -172,7 +172,7 @@ async fn wait<B: http_body::Body>(
     loop {
         let now = Instant::now();
         let is_slow = pace.is_slow(now, arrived);
-        if now >= pace.end || (is_slow && rooms.are_wanted(arrived)) {
+        if now >= pace.end || (is_slow && rooms.have_waiters(arrived)) {
             return Err(Status::timeout("request did not complete within the allotted timeout", 0));
         }
         if let Ok(frame) = timeout_at(pace.end.min(now + LOOK_EVERY), body.frame()).await {
@@ -213,44 +213,44 @@ impl Pace {
 }
 
 /// Appends a copy of `data`, which may be a slice of a much larger buffer. `whole` is the length of the body, if known.
-fn keep(kept: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
-    let len = kept.len() + data.len();
-    if len > kept.capacity() {
+fn keep(buffer: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
+    let len = buffer.len() + data.len();
+    if len > buffer.capacity() {
         let capacity = whole.unwrap_or(2 * len).clamp(len, REQUEST_BODY_BYTES_MAX.max(len));
-        kept.reserve_exact(capacity - kept.len());
+        buffer.reserve_exact(capacity - buffer.len());
     }
-    kept.extend_from_slice(data);
+    buffer.extend_from_slice(data);
 }
 
 impl ReservedBudget {
     /// Reserves budget for a body of `bytes` in total. A body that becomes large returns its budget for small bodies.
     async fn grow(&mut self, bytes: usize, rooms: Rooms<'_>) -> Result<(), Status> {
-        let Some(wanted) = self.wants(bytes) else { return Ok(()) };
+        let Some(missing) = self.missing(bytes) else { return Ok(()) };
         let waiting = timeout(ROOM_WAIT, async {
             // The connection's budget comes first: a body that waits for its own connection must not hold the server's
             // budget.
             let connection = match rooms.connection {
-                Some(room) => Some(room.pool(wanted.is_large).take(wanted.units).await),
+                Some(room) => Some(room.pool(missing.is_large).take(missing.units).await),
                 None => None,
             };
-            (connection, Some(rooms.server.pool(wanted.is_large).take(wanted.units).await))
+            (connection, Some(rooms.server.pool(missing.is_large).take(missing.units).await))
         });
         let (connection, server) = waiting.await.map_err(|_| no_room())?;
-        self.add(wanted, connection, server);
+        self.add(missing, connection, server);
         Ok(())
     }
 
     /// Like `grow`, without waiting; reserves what is free.
     fn try_grow(&mut self, bytes: usize, rooms: Rooms<'_>) {
-        let Some(wanted) = self.wants(bytes) else { return };
-        let take = |room: &Room| room.pool(wanted.is_large).try_take(wanted.units);
+        let Some(missing) = self.missing(bytes) else { return };
+        let take = |room: &Room| room.pool(missing.is_large).try_take(missing.units);
         if let Some(server) = take(rooms.server) {
-            self.add(wanted, rooms.connection.and_then(take), Some(server));
+            self.add(missing, rooms.connection.and_then(take), Some(server));
         }
     }
 
     /// Returns the budget missing for a body of `bytes` in total.
-    fn wants(&self, bytes: usize) -> Option<MissingBudget> {
+    fn missing(&self, bytes: usize) -> Option<MissingBudget> {
         let is_large = bytes > BODY_PIECEMEAL_BYTES;
         let has = if is_large == self.is_large { self.units } else { 0 };
         let more = bytes.div_ceil(UNIT).saturating_sub(has);
@@ -260,17 +260,17 @@ impl ReservedBudget {
 
     fn add(
         &mut self,
-        wanted: MissingBudget,
+        missing: MissingBudget,
         connection: Option<OwnedSemaphorePermit>,
         server: Option<OwnedSemaphorePermit>,
     ) {
-        if wanted.is_large != self.is_large {
+        if missing.is_large != self.is_large {
             // Now a large body: drop the permits for small ones.
-            *self = Self { is_large: wanted.is_large, ..Self::default() };
+            *self = Self { is_large: missing.is_large, ..Self::default() };
         }
         merge(&mut self.connection, connection);
         merge(&mut self.server, server);
-        self.units += wanted.units as usize;
+        self.units += missing.units as usize;
     }
 
     /// Returns the budget that a body of `bytes` does not need.
@@ -283,10 +283,10 @@ impl ReservedBudget {
     }
 }
 
-fn merge(kept: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
-    match (kept.as_mut(), more) {
-        (Some(kept), Some(more)) => kept.merge(more),
-        (None, more) => *kept = more,
+fn merge(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
+    match (held.as_mut(), more) {
+        (Some(held), Some(more)) => held.merge(more),
+        (None, more) => *held = more,
         (Some(_), None) => {}
     }
 }

@@ -20,13 +20,13 @@ use crate::app::LocalApp;
 pub(super) async fn patch(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.target()?;
     let patch_type = PatchType::of(request.ty, request.content_type)?;
-    let asked = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;
+    let requested = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;
     let mut warnings = Vec::new();
     if patch_type == PatchType::Apply {
-        let answer = apply::apply(app, &place, request.body, asked, &mut warnings).await?;
+        let answer = apply::apply(app, &place, request.body, requested, &mut warnings).await?;
         return Ok(WriteAnswer { warnings, ..answer });
     }
-    let patch = match Patch::read(patch_type, request.body, asked.options.validation) {
+    let patch = match Patch::read(patch_type, request.body, requested.options.validation) {
         Ok(patch) => patch,
         Err(status) => {
             // As in kube-apiserver, 404 takes precedence over errors in the patch.
@@ -35,6 +35,6 @@ pub(super) async fn patch(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Res
         }
     };
     let change = RequestedChange::Patch(patch);
-    let answer = commit::change(app, &place, &change, asked.options, &mut warnings).await?;
+    let answer = commit::change(app, &place, &change, requested.options, &mut warnings).await?;
     Ok(WriteAnswer { warnings, ..answer })
 }

@@ -16,7 +16,7 @@ pub(crate) struct Identity {
     /// The paths cut out of objects.
     pub(super) trimming: String,
     /// Other causes for which stored objects differ from sent ones.
-    pub(super) kept_as: String,
+    pub(super) object_changes: String,
     /// Build of the program whose types and functions processed the objects; empty if none did. Not part of the file's
     /// name: a new build replaces the old build's state.
     pub(super) program: String,
@@ -24,7 +24,7 @@ pub(crate) struct Identity {
 
 /// Change that the program made to objects before they were stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeptAs {
+pub(crate) struct ObjectChanges {
     /// True if only metadata is stored.
     pub(crate) is_metadata: bool,
     /// Number of transform functions.
@@ -33,13 +33,13 @@ pub(crate) struct KeptAs {
     pub(crate) decoded_to: Option<&'static str>,
 }
 
-impl KeptAs {
+impl ObjectChanges {
     const fn is_up_to_the_program(&self) -> bool {
         self.transforms > 0 || self.decoded_to.is_some()
     }
 }
 
-impl fmt::Display for KeptAs {
+impl fmt::Display for ObjectChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { is_metadata, transforms, decoded_to } = self;
         let whole = if *is_metadata { "metadata" } else { "objects" };
@@ -49,7 +49,13 @@ impl fmt::Display for KeptAs {
 
 impl Identity {
     /// Identity of an informer that reads `resource` and cuts `drop_paths` from each object.
-    pub(crate) fn new(server: &str, ca: &str, resource: &Resource, drop_paths: &[String], kept_as: KeptAs) -> Self {
+    pub(crate) fn new(
+        server: &str,
+        ca: &str,
+        resource: &Resource,
+        drop_paths: &[String],
+        object_changes: ObjectChanges,
+    ) -> Self {
         let mut cut: Vec<&str> = drop_paths.iter().map(String::as_str).collect();
         cut.sort_unstable();
         cut.dedup();
@@ -59,8 +65,8 @@ impl Identity {
             ca: ca.to_owned(),
             resource: format!("{}?labelSelector={labels}&fieldSelector={fields}", resource.path()),
             trimming: cut.join(","),
-            kept_as: kept_as.to_string(),
-            program: if kept_as.is_up_to_the_program() { this_program() } else { String::new() },
+            object_changes: object_changes.to_string(),
+            program: if object_changes.is_up_to_the_program() { this_program() } else { String::new() },
         }
     }
 
@@ -78,8 +84,11 @@ impl Identity {
 /// One line per part; stored in the file.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, ca, resource, trimming, kept_as, program } = self;
-        write!(f, "server {server}\nca {ca}\nresource {resource}\nwithout {trimming}\nas {kept_as}\nby {program}")
+        let Self { server, ca, resource, trimming, object_changes, program } = self;
+        write!(
+            f,
+            "server {server}\nca {ca}\nresource {resource}\nwithout {trimming}\nas {object_changes}\nby {program}"
+        )
     }
 }
 
@@ -96,9 +105,9 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
 /// Identifies the build of this program, by size and time of its executable. Otherwise a changed type or transform
 /// would receive objects that its previous version made.
 fn this_program() -> String {
-    let told =
+    let build =
         std::env::current_exe().and_then(|file| file.metadata()).and_then(|file| Ok((file.len(), file.modified()?)));
-    told.map_or_else(
+    build.map_or_else(
         |_| "unknown".to_owned(),
         |(bytes, modified)| {
             let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -121,20 +130,20 @@ mod tests {
         }
     }
 
-    fn identity(drop_paths: &[&str], kept_as: KeptAs) -> Identity {
+    fn identity(drop_paths: &[&str], object_changes: ObjectChanges) -> Identity {
         let drop_paths: Vec<String> = drop_paths.iter().map(|path| (*path).to_owned()).collect();
-        Identity::new("https://10.0.0.1/", "", &resource(), &drop_paths, kept_as)
+        Identity::new("https://10.0.0.1/", "", &resource(), &drop_paths, object_changes)
     }
 
     #[test]
     fn whatever_makes_states_differ_is_part_of_the_name() {
         let forms = [
-            KeptAs::default(),
-            KeptAs { is_metadata: true, ..KeptAs::default() },
-            KeptAs { transforms: 1, ..KeptAs::default() },
-            KeptAs { decoded_to: Some("agent::Slim"), ..KeptAs::default() },
+            ObjectChanges::default(),
+            ObjectChanges { is_metadata: true, ..ObjectChanges::default() },
+            ObjectChanges { transforms: 1, ..ObjectChanges::default() },
+            ObjectChanges { decoded_to: Some("agent::Slim"), ..ObjectChanges::default() },
         ];
-        let mut names = forms.map(|kept_as| identity(&["a", "b"], kept_as).file_stem()).to_vec();
+        let mut names = forms.map(|object_changes| identity(&["a", "b"], object_changes).file_stem()).to_vec();
         let of = |server: &str, ca: &str, change: &dyn Fn(&mut Resource)| {
             let mut resource = resource();
             change(&mut resource);
@@ -160,11 +169,11 @@ mod tests {
     /// its name: a new build replaces the old build's state.
     #[test]
     fn another_build_has_the_same_name_and_another_identity_where_its_code_counts() {
-        let kept = identity(&[], KeptAs { transforms: 1, ..KeptAs::default() });
-        let other = Identity { program: "another build".into(), ..kept.clone() };
-        assert_eq!(kept.file_stem(), other.file_stem());
-        assert_ne!(kept.to_string(), other.to_string());
-        assert!(kept.program.contains(" bytes of "), "{}", kept.program);
-        assert_eq!(identity(&[], KeptAs::default()).program, "", "JSON as it was received is anybody's");
+        let transformed = identity(&[], ObjectChanges { transforms: 1, ..ObjectChanges::default() });
+        let other = Identity { program: "another build".into(), ..transformed.clone() };
+        assert_eq!(transformed.file_stem(), other.file_stem());
+        assert_ne!(transformed.to_string(), other.to_string());
+        assert!(transformed.program.contains(" bytes of "), "{}", transformed.program);
+        assert_eq!(identity(&[], ObjectChanges::default()).program, "", "JSON as it was received is anybody's");
     }
 }

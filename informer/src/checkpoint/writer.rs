@@ -232,9 +232,9 @@ impl<'a> Batch<'a> {
 
     fn put(&mut self, entry: &Entry) -> io::Result<u64> {
         let json = entry.json();
-        let kept = kept(entry, &json);
-        self.push(LogRecord::Put(kept))?;
-        Ok(kept.record_bytes())
+        let recorded = recorded(entry, &json);
+        self.push(LogRecord::Put(recorded))?;
+        Ok(recorded.record_bytes())
     }
 
     fn push(&mut self, record: LogRecord<'_>) -> io::Result<()> {
@@ -260,10 +260,10 @@ impl<'a> Batch<'a> {
 
 /// Size of an object's record, in bytes.
 fn put_bytes(entry: &Entry) -> u64 {
-    kept(entry, &entry.json()).record_bytes()
+    recorded(entry, &entry.json()).record_bytes()
 }
 
-fn kept<'a>(entry: &'a Entry, json: &'a [u8]) -> RecordedObject<'a> {
+fn recorded<'a>(entry: &'a Entry, json: &'a [u8]) -> RecordedObject<'a> {
     let labels = match entry.body() {
         Body::Json(_) | Body::Packed(_) | Body::Skipped(_) => "",
         // The decoded type may not contain the labels.

@@ -22,19 +22,19 @@ fn unpacked(body: &Body) -> Vec<u8> {
 #[test]
 fn packs_unpack_to_the_bytes_they_were_made_of_and_are_much_shorter() {
     let mut packer = Packer::new();
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     for number in 0..2_000 {
         let json = object("web", number);
-        kept.push((packer.keep(&json, None), json));
+        stored.push((packer.keep(&json, None), json));
     }
-    assert!(kept[..SAMPLE_OBJECTS_MAX - 1].iter().all(|(body, _)| !is_packed(body)), "the sample");
-    assert!(kept[SAMPLE_OBJECTS_MAX..].iter().all(|(body, _)| is_packed(body)));
+    assert!(stored[..SAMPLE_OBJECTS_MAX - 1].iter().all(|(body, _)| !is_packed(body)), "the sample");
+    assert!(stored[SAMPLE_OBJECTS_MAX..].iter().all(|(body, _)| is_packed(body)));
     assert!(packer.learned(false) && !packer.learned(false), "told once");
-    for (body, json) in &kept {
+    for (body, json) in &stored {
         assert_eq!(unpacked(body), *json);
         assert_eq!(body.json_bytes(), json.len());
     }
-    let (packed, plain) = kept[SAMPLE_OBJECTS_MAX..]
+    let (packed, plain) = stored[SAMPLE_OBJECTS_MAX..]
         .iter()
         .fold((0, 0), |(packed, plain), (body, json)| (packed + body.stored_bytes(), plain + json.len()));
     assert!(packed * 5 < plain, "{packed} of {plain}");

@@ -55,20 +55,20 @@ impl Question {
             Err(error) if error.code() == Some(404) => return Ok(proof::compare(&self.witness, &self.at, None)),
             Err(error) => return Err(error),
         };
-        match timeout(self.patience, self.judge(answer)).await {
+        match timeout(self.patience, self.check(answer)).await {
             Ok(proof) => proof,
             Err(_) => Err(Error::new(Kind::Silent, Some(&request))),
         }
     }
 
-    async fn judge(&self, mut answer: Answer) -> Result<Proof, Error> {
+    async fn check(&self, mut answer: Answer) -> Result<Proof, Error> {
         match self.by {
-            ProofBy::Get => self.judge_object(&mut answer).await,
-            ProofBy::List => self.judge_list(&mut answer).await,
+            ProofBy::Get => self.check_object(&mut answer).await,
+            ProofBy::List => self.check_list(&mut answer).await,
         }
     }
 
-    async fn judge_object(&self, answer: &mut Answer) -> Result<Proof, Error> {
+    async fn check_object(&self, answer: &mut Answer) -> Result<Proof, Error> {
         let mut object = Vec::new();
         while let Some(chunk) = answer.chunk().await? {
             if object.len() + chunk.len() > self.object_bytes_max {
@@ -77,11 +77,11 @@ impl Question {
             }
             object.extend_from_slice(&chunk);
         }
-        self.judge_found(&object).map_err(|kind| Error::new(kind, Some(answer.request())))
+        self.check_found(&object).map_err(|kind| Error::new(kind, Some(answer.request())))
     }
 
     /// Judges the first item of a list. The server may ignore `limit=1`; the rest is not read.
-    async fn judge_list(&self, answer: &mut Answer) -> Result<Proof, Error> {
+    async fn check_list(&self, answer: &mut Answer) -> Result<Proof, Error> {
         let mut framer = Framer::new(FramerConfig {
             shape: Shape::List,
             cut: Vec::new(),
@@ -94,9 +94,9 @@ impl Question {
             };
             match framer.next(&mut &chunk[..]) {
                 Ok(None) => {}
-                Ok(Some(Frame::Item(object))) => break self.judge_found(object),
+                Ok(Some(Frame::Item(object))) => break self.check_found(object),
                 // The proof reads names and versions only, which a skipped object still has.
-                Ok(Some(Frame::Skipped(skipped))) => break self.judge_found(skipped.json().as_bytes()),
+                Ok(Some(Frame::Skipped(skipped))) => break self.check_found(skipped.json().as_bytes()),
                 Ok(Some(Frame::ListEnd(_))) => break Ok(proof::compare(&self.witness, &self.at, None)),
                 Ok(Some(Frame::Status(status))) => break Err(BadFrame::read(status).into()),
                 Ok(Some(Frame::Event { .. })) => break Err(Kind::Malformed),
@@ -106,7 +106,7 @@ impl Question {
         judged.map_err(|kind| Error::new(kind, Some(answer.request())))
     }
 
-    fn judge_found(&self, object: &[u8]) -> Result<Proof, Kind> {
+    fn check_found(&self, object: &[u8]) -> Result<Proof, Kind> {
         let meta = Meta::read(object).map_err(|_| Kind::Malformed)?;
         Ok(proof::compare(&self.witness, &self.at, Some(&meta)))
     }

@@ -65,12 +65,12 @@ impl Reporter {
         self.bytes_received += bytes as u64;
     }
 
-    /// `asked_at` is the time of the last request.
+    /// `requested_at` is the time of the last request.
     pub(super) fn report<S: DriverSink>(
         &mut self,
         now: Time,
         report: SessionReport,
-        asked_at: Instant,
+        requested_at: Instant,
         session: &mut Session<S, TypeVerdicts>,
     ) {
         let resource = &self.resource;
@@ -93,7 +93,7 @@ impl Reporter {
                 tracing::info!(resource, resource_version = %position, "relist completed");
             }
             SessionReport::FirstObject => {
-                self.progress.send_modify(|progress| progress.stats.first_object_after = Some(asked_at.elapsed()));
+                self.progress.send_modify(|progress| progress.stats.first_object_after = Some(requested_at.elapsed()));
             }
             SessionReport::Unreadable { key, cause } => self.on_unreadable(key, cause, session),
         }
@@ -208,7 +208,7 @@ impl Reporter {
     }
 
     /// Records a request sent to an endpoint.
-    pub(super) fn asked(&self, request: Request, endpoint: usize, stage: InitialPhase, strategy: Option<Strategy>) {
+    pub(super) fn requested(&self, request: Request, endpoint: usize, stage: InitialPhase, strategy: Option<Strategy>) {
         self.progress.send_modify(|progress| {
             progress.request = Some(request);
             progress.endpoint = endpoint;

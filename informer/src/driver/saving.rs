@@ -123,7 +123,7 @@ pub(super) struct CheckpointSaver {
     not_before: Instant,
     // Failed attempts to open or save since the last success.
     failures: u32,
-    told: BTreeSet<io::ErrorKind>,
+    reported: BTreeSet<io::ErrorKind>,
 }
 
 /// A finished save: the writer and the bytes written.
@@ -162,7 +162,7 @@ impl CheckpointSaver {
             progress: running.progress.clone(),
             not_before: Instant::now(),
             failures: 0,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         };
         if is_closed {
             saving.pause();
@@ -302,7 +302,7 @@ impl CheckpointSaver {
             }
             Err(error) => {
                 let delay = self.pause();
-                if self.told.insert(error.kind()) {
+                if self.reported.insert(error.kind()) {
                     let error = Chain(&error);
                     tracing::warn!(resource = self.resource, %error, ?delay, "checkpoint save failed");
                 }

@@ -17,7 +17,7 @@ pub(crate) struct Setup {
     // True if only metadata is requested. A server that does not support that sends whole objects.
     pub(crate) metadata_only: bool,
     // Stored form, part of the checkpoint's identity: a checkpoint of another program or build must not be used.
-    pub(crate) kept_as: checkpoint::KeptAs,
+    pub(crate) object_changes: checkpoint::ObjectChanges,
     // Replaces the reflector's own delays.
     pub(crate) delays: Option<Box<dyn Delays>>,
     pub(crate) config: Config,
@@ -57,7 +57,13 @@ impl Setup {
     pub(super) fn identity(&self) -> checkpoint::Identity {
         let cluster = self.cluster.identity();
         let resource = &self.resource;
-        checkpoint::Identity::new(&cluster.server, &cluster.authority, resource, &self.config.drop_paths, self.kept_as)
+        checkpoint::Identity::new(
+            &cluster.server,
+            &cluster.authority,
+            resource,
+            &self.config.drop_paths,
+            self.object_changes,
+        )
     }
 
     pub(super) fn request(&self, read: &Read) -> Request {

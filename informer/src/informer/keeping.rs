@@ -18,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::InformerBuilder;
 use crate::{
-    checkpoint::KeptAs,
+    checkpoint::ObjectChanges,
     decode::{DecodedForm, DecodedObjects},
     index::{self, Index},
     object::Object,
@@ -70,7 +70,7 @@ impl<K> InformerBuilder<K> {
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
         self.keep.represent(representation);
-        self.declared.kept_as.decoded_to = matches!(representation, Representation::Typed).then(type_name::<K>);
+        self.declared.object_changes.decoded_to = matches!(representation, Representation::Typed).then(type_name::<K>);
         self
     }
 
@@ -98,7 +98,7 @@ impl<K> InformerBuilder<K> {
             change(&mut value);
             Some(TransformedObject { json: serde_json::to_vec(&value).ok()?, value: Some(Arc::new(value)) })
         });
-        self.declared.kept_as.transforms += 1;
+        self.declared.object_changes.transforms += 1;
         self.keep.transforms.push(Transform { identity, change });
         self
     }
@@ -115,7 +115,7 @@ impl<K> InformerBuilder<K> {
     {
         let mut keep = Keep { form: self.keep.form, transforms: self.keep.transforms, ..Keep::default() };
         keep.represent(Representation::Typed);
-        self.declared.kept_as.decoded_to = Some(type_name::<T>());
+        self.declared.object_changes.decoded_to = Some(type_name::<T>());
         InformerBuilder { declared: self.declared, keep, from_wider: self.from_wider }
     }
 
@@ -126,7 +126,7 @@ impl<K> InformerBuilder<K> {
     pub fn metadata_only(mut self) -> InformerBuilder<PartialObjectMeta<K>> {
         let form = StoredForm { is_metadata: true, linger: self.keep.form.linger, ..StoredForm::default() };
         self.declared.metadata_only = true;
-        self.declared.kept_as = KeptAs { is_metadata: true, ..KeptAs::default() };
+        self.declared.object_changes = ObjectChanges { is_metadata: true, ..ObjectChanges::default() };
         let keep = Keep { form, ..Keep::default() };
         InformerBuilder { declared: self.declared, keep, from_wider: self.from_wider }
     }

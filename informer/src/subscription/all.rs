@@ -158,7 +158,7 @@ impl<K> Stream for SubscriptionAll<K> {
 impl<K> fmt::Debug for SubscriptionAll<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SubscriptionAll")
-            .field("told", &self.teller.told_len())
+            .field("delivered", &self.teller.delivered_len())
             .field("queued", &self.teller.queued_len())
             .finish_non_exhaustive()
     }

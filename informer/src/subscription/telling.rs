@@ -1,6 +1,6 @@
 //! Delivered state of one subscriber, and the events that lead from it to another state, in parts.
 //!
-//! INVARIANT: `told` is exactly the sum of the events delivered so far and those in the queue.
+//! INVARIANT: `delivered` is exactly the sum of the events delivered so far and those in the queue.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -41,7 +41,7 @@ impl From<ring::ListenerStart> for DeliveryTarget {
 
 pub(super) struct Teller<K> {
     decoded: Arc<DecodedObjects<K>>,
-    told: Objects<Entry>,
+    delivered: Objects<Entry>,
     /// Of the last state delivered in full: a change of either field makes a `Synced` due.
     is_synced: bool,
     relists: u64,
@@ -72,8 +72,8 @@ type Pair = (Option<Arc<Entry>>, Option<Arc<Entry>>);
 
 impl<K> Teller<K> {
     pub(super) fn new(decoded: Arc<DecodedObjects<K>>) -> Self {
-        let (told, queue) = (Objects::new(), VecDeque::new());
-        Self { decoded, told, is_synced: false, relists: 0, walk: None, queue }
+        let (delivered, queue) = (Objects::new(), VecDeque::new());
+        Self { decoded, delivered, is_synced: false, relists: 0, walk: None, queue }
     }
 
     /// Takes the next queued event.
@@ -81,8 +81,8 @@ impl<K> Teller<K> {
         self.queue.pop_front()
     }
 
-    pub(super) fn told_len(&self) -> usize {
-        self.told.len()
+    pub(super) fn delivered_len(&self) -> usize {
+        self.delivered.len()
     }
 
     pub(super) fn queued_len(&self) -> usize {
@@ -94,13 +94,13 @@ impl<K> Teller<K> {
         let missed = self.relists != now.relists;
         let walk = self.walk.take();
         let found = match &walk {
-            None => differences(self.told.diff(&now.objects).take(EVENTS_AT_ONCE)),
-            Some(walk) => after(&self.told, &now.objects, &walk.after),
+            None => differences(self.delivered.diff(&now.objects).take(EVENTS_AT_ONCE)),
+            Some(walk) => after(&self.delivered, &now.objects, &walk.after),
         };
         let is_last = found.len() < EVENTS_AT_ONCE;
         let is_all = is_last && walk.is_none();
         if is_all {
-            self.told = now.objects.clone();
+            self.delivered = now.objects.clone();
         } else {
             self.take_over(&found);
         }
@@ -136,7 +136,7 @@ impl<K> Teller<K> {
         }
         if let Some(state) = leads_to {
             // Equal to applying the changes one by one, but shares its nodes with the store.
-            self.told = state.clone();
+            self.delivered = state.clone();
         }
     }
 
@@ -154,12 +154,12 @@ impl<K> Teller<K> {
         self.relists = reached.relists;
     }
 
-    /// Applies these differences to `told`.
+    /// Applies these differences to `delivered`.
     fn take_over(&mut self, found: &[Pair]) {
         for (old, new) in found {
             match (old, new) {
-                (_, Some(new)) => drop(self.told.insert(Arc::clone(new))),
-                (Some(old), None) => drop(self.told.remove(old.key())),
+                (_, Some(new)) => drop(self.delivered.insert(Arc::clone(new))),
+                (Some(old), None) => drop(self.delivered.remove(old.key())),
                 (None, None) => {}
             }
         }
@@ -167,8 +167,8 @@ impl<K> Teller<K> {
 
     fn take_over_change(&mut self, change: &StoreChange) {
         match change {
-            StoreChange::Added(new) | StoreChange::Updated { new, .. } => drop(self.told.insert(Arc::clone(new))),
-            StoreChange::Deleted { last_known, .. } => drop(self.told.remove(last_known.key())),
+            StoreChange::Added(new) | StoreChange::Updated { new, .. } => drop(self.delivered.insert(Arc::clone(new))),
+            StoreChange::Deleted { last_known, .. } => drop(self.delivered.remove(last_known.key())),
         }
     }
 
@@ -199,9 +199,9 @@ fn differences<'a>(found: impl Iterator<Item = Difference<'a, Entry>>) -> Vec<Pa
 
 /// The first differences after `key`, by walking both states: their `diff` cannot start in the middle, and a long
 /// difference touches most entries anyway.
-fn after(told: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
+fn after(delivered: &Objects<Entry>, now: &Objects<Entry>, key: &str) -> Vec<Pair> {
     let mut found = Vec::new();
-    let mut olds = told.after(Some(key)).peekable();
+    let mut olds = delivered.after(Some(key)).peekable();
     let mut news = now.after(Some(key)).peekable();
     while found.len() < EVENTS_AT_ONCE {
         let (takes_old, takes_new) = match (olds.peek(), news.peek()) {

@@ -139,7 +139,7 @@ impl World {
         if self.is_synced {
             let json = json(&key, &uid, version);
             self.handle(Change::Apply(&json, &Meta::read(&json).unwrap()));
-            self.log.extend(told(&key, old.as_ref(), Some(&(uid, version)), false));
+            self.log.extend(events_of(&key, old.as_ref(), Some(&(uid, version)), false));
         }
     }
 
@@ -149,7 +149,7 @@ impl World {
         if self.is_synced {
             let json = json(&key, &old.0, version);
             self.handle(Change::Delete(&Meta::read(&json).unwrap()));
-            self.log.extend(told(&key, Some(&old), None, false));
+            self.log.extend(events_of(&key, Some(&old), None, false));
         }
     }
 
@@ -205,11 +205,11 @@ impl World {
 fn difference(old: &Objects, new: &Objects, missed: bool) -> Vec<String> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differing = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
-    differing.flat_map(|key| told(key, old.get(key), new.get(key), missed)).collect()
+    differing.flat_map(|key| events_of(key, old.get(key), new.get(key), missed)).collect()
 }
 
 /// Events expected for a change of one key.
-fn told(key: &str, old: Option<&(String, u64)>, new: Option<&(String, u64)>, missed: bool) -> Vec<String> {
+fn events_of(key: &str, old: Option<&(String, u64)>, new: Option<&(String, u64)>, missed: bool) -> Vec<String> {
     let mark = if missed { "?" } else { "" };
     match (old, new) {
         (Some((uid, old)), Some((same, new))) if uid == same => vec![format!("{key}@{old}>{new}")],
@@ -321,13 +321,13 @@ impl Subscriber {
         self.apply(event);
         match (event, &self.reader) {
             (Event::Reset, Reader::All(_)) => {
-                let told = match self.place {
+                let delivered = match self.place {
                     Place::Saved(_) | Place::Base(_) => Some(self.since),
                     Place::Log(at) => Some(at),
                     Place::Anything => None,
                 };
-                if let Some(told) = told {
-                    let behind = world.log.len() - told;
+                if let Some(delivered) = delivered {
+                    let behind = world.log.len() - delivered;
                     assert!(behind > self.capacity, "reset when {behind} behind of {}", self.capacity);
                 }
                 self.resets += 1;
@@ -340,12 +340,15 @@ impl Subscriber {
     }
 
     /// Checks that each change arrives once, and in order.
-    fn expect(&mut self, world: &World, told: &str) {
+    fn expect(&mut self, world: &World, delivered: &str) {
         loop {
             match &mut self.place {
                 Place::Saved(rest) | Place::Base(rest) if !rest.is_empty() => {
                     let expected = rest.pop_front().unwrap();
-                    return assert!(told == expected || expected == "=" && told.starts_with('='), "{told}: {expected}");
+                    return assert!(
+                        delivered == expected || expected == "=" && delivered.starts_with('='),
+                        "{delivered}: {expected}"
+                    );
                 }
                 Place::Saved(_) => {
                     let (base, relists) =
@@ -356,7 +359,7 @@ impl Subscriber {
                 }
                 Place::Base(_) => self.place = Place::Log(self.since),
                 Place::Log(at) => {
-                    assert_eq!(Some(told), world.log.get(*at).map(String::as_str), "in order, none left out");
+                    assert_eq!(Some(delivered), world.log.get(*at).map(String::as_str), "in order, none left out");
                     assert!(*at < world.published.1, "ahead of what snapshots show");
                     *at += 1;
                     return;

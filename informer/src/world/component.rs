@@ -26,7 +26,7 @@ pub(super) struct Component {
 /// A subscriber, and the state that its events add up to.
 pub(super) struct SubscriberReplica {
     events: BoxStream<'static, Event<Pod>>,
-    told: PodView,
+    view: PodView,
     synced: Option<u64>,
     order: EventOrder,
     resets: usize,
@@ -127,8 +127,8 @@ impl Component {
             ensure(found == expected, "Indexed", || format!("{found:?}, not {expected:?}"))?;
         }
         for follower in &self.followers {
-            let told = &follower.told;
-            ensure(*told == expected, "Reliable", || format!("a subscriber was told {told:?}, not {expected:?}"))?;
+            let view = &follower.view;
+            ensure(*view == expected, "Reliable", || format!("a subscriber was told {view:?}, not {expected:?}"))?;
             ensure(follower.synced.is_some(), "Reliable", || "a subscriber was not told the end".to_owned())?;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Component {
 
 impl SubscriberReplica {
     fn new(events: BoxStream<'static, Event<Pod>>, order: EventOrder, resets_max: usize) -> Self {
-        Self { events, told: PodView::new(), synced: None, order, resets: 0, resets_max }
+        Self { events, view: PodView::new(), synced: None, order, resets: 0, resets_max }
     }
 
     pub(super) const fn resets(&self) -> usize {
@@ -185,11 +185,11 @@ impl SubscriberReplica {
                 return ensure(version >= last, "Ordered", || format!("synced at {version} after {last}"));
             }
         };
-        let told = match new {
-            Some(new) => self.told.insert(key.to_owned(), new),
-            None => self.told.remove(key),
+        let replaced = match new {
+            Some(new) => self.view.insert(key.to_owned(), new),
+            None => self.view.remove(key),
         };
-        ensure(told == old, "Reliable", || format!("{event:?}, but {key} was told as {told:?}"))?;
+        ensure(replaced == old, "Reliable", || format!("{event:?}, but {key} was told as {replaced:?}"))?;
         let EventOrder::Each { since, last } = &mut self.order else { return Ok(()) };
         // A known object changes after the version told last, an unknown one after `since`.
         let after = old.unwrap_or(*since);

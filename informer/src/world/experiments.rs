@@ -132,11 +132,11 @@ impl ProgramWorld {
             }
         }
         self.disturbances += self.endpoints.len();
-        let asked = |old: &[FakeApiServer]| old.iter().map(|it| it.requests().len()).sum::<usize>();
-        let asked_before = asked(&old);
+        let sent = |old: &[FakeApiServer]| old.iter().map(|it| it.requests().len()).sum::<usize>();
+        let sent_before = sent(&old);
         self.write_and_see(FAILS_OVER_WITHIN).await?;
         // A name whose watches were all on retired connections of the other server may have had none here.
-        ensure(asked(&old) == asked_before, "Moved", || "requests for the old server".to_owned())?;
+        ensure(sent(&old) == sent_before, "Moved", || "requests for the old server".to_owned())?;
         self.resumed(before)
     }
 
@@ -280,10 +280,10 @@ impl ProgramWorld {
             self.start(question)?;
             sleep(Duration::from_secs(5)).await;
             let after = self.requests();
-            let asked = after.initial - before.initial;
+            let sent = after.initial - before.initial;
             let from_wider = self.components.last().is_some_and(|component| component.from_wider);
             let most = if answered[usize::from(from_wider)] { 0 } else { question.watches() };
-            ensure(asked <= most, "Shared", || format!("{question}: {asked} requests"))?;
+            ensure(sent <= most, "Shared", || format!("{question}: {sent} requests"))?;
             self.write_and_see(Duration::from_secs(1)).await?;
         }
         Ok(())

@@ -92,10 +92,10 @@ async fn the_last_change_before_a_stop_is_saved() {
     server.put(pod("z", "n"));
     until("the change", || contents(&pods).contains("a/z@44")).await;
     pods.stop().await;
-    let asked = server.requests().len();
+    let earlier = server.requests().len();
     let pods = started(declared(&server, &directory)).await;
     assert_eq!(contents(&pods), "a/x@42 a/y@43 a/z@44");
-    let requests: Vec<String> = server.requests().into_iter().skip(asked).map(|seen| seen.request).collect();
+    let requests: Vec<String> = server.requests().into_iter().skip(earlier).map(|seen| seen.request).collect();
     assert!(requests[0].ends_with("resourceVersion=44"), "resumed where it ended: {requests:?}");
 }
 
@@ -264,7 +264,7 @@ async fn labels_outlive_a_restart_also_where_the_type_does_not_know_them() {
     labelled["metadata"]["labels"] = json!({"app": "web"});
     let server = server().put(labelled).clone();
     for restart in [false, true] {
-        let asked = server.initial_reads();
+        let earlier = server.initial_reads();
         let mut declared = declared(&server, &directory).project::<Placed>();
         let by_app = declared.index(informer::index::label("app"));
         let pods = started(declared).await;
@@ -273,7 +273,7 @@ async fn labels_outlive_a_restart_also_where_the_type_does_not_know_them() {
         assert_eq!((found, now.get("a/l").unwrap().label("app").as_deref()), (vec!["a/l".to_owned()], Some("web")));
         let selector = informer::LabelSelector::parse("app=web").unwrap();
         assert_eq!(now.select(&selector).count(), 1);
-        assert_eq!(server.initial_reads() == asked, restart);
+        assert_eq!(server.initial_reads() == earlier, restart);
         drop(now);
         pods.stop().await;
     }

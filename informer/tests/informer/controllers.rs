@@ -166,21 +166,21 @@ async fn predicates_pass_what_they_are_for_and_every_start_of_a_deletion() {
     reconciles.are(&[]).await;
     world.server.put(deployment("x", 2, 7));
     reconciles.are(&[("x", 1)]).await;
-    let mut kept = deployment("x", 2, 7);
-    kept["metadata"]["finalizers"] = json!(["example.dev/keep"]);
-    world.server.put(&kept);
+    let mut held = deployment("x", 2, 7);
+    held["metadata"]["finalizers"] = json!(["example.dev/keep"]);
+    world.server.put(&held);
     reconciles.are(&[("x", 1)]).await;
-    world.server.delete(&kept);
+    world.server.delete(&held);
     reconciles.are(&[("x", 1)]).await;
 
     let (labels, _running) = counted(Controller::new(&world.deployments).when(changed::labels));
     let (notes, _running) = counted(Controller::new(&world.deployments).when(changed::annotations));
     labels.are(&[("x", 1)]).await;
-    kept["metadata"]["labels"] = json!({"a": "b"});
-    world.server.put(&kept);
+    held["metadata"]["labels"] = json!({"a": "b"});
+    world.server.put(&held);
     labels.are(&[("x", 1)]).await;
-    kept["metadata"]["annotations"] = json!({"a": "b"});
-    world.server.put(&kept);
+    held["metadata"]["annotations"] = json!({"a": "b"});
+    world.server.put(&held);
     labels.are(&[]).await;
     notes.are(&[("x", 2)]).await;
 }
@@ -336,13 +336,13 @@ async fn failures_of_one_object_back_off_and_stay_its_own() {
             _ => Ok(Requeue::after(Duration::from_secs(5))),
         }
     };
-    let told = Arc::clone(&failures);
+    let recorded = Arc::clone(&failures);
     let error_policy = move |failure: &ReconcileFailure<'_, Refusal>| {
         let text = match failure.error {
             ReconcileError::Undecodable(error) => error.path.clone(),
             ReconcileError::Failed(_) | ReconcileError::Panicked | _ => failure.error.to_string(),
         };
-        told.lock().unwrap().entry(failure.key.to_owned()).or_default().push(text);
+        recorded.lock().unwrap().entry(failure.key.to_owned()).or_default().push(text);
         failure.backoff()
     };
     let run = Controller::new(&world.deployments).run(reconcile, error_policy, Arc::clone(&times));
@@ -420,10 +420,10 @@ async fn a_shutdown_waits_for_running_reconciles_up_to_its_deadline() {
             );
         let running = tokio::spawn(run);
         gauge.go.notified().await;
-        let asked = Instant::now();
+        let started = Instant::now();
         drop(stop);
         let outcome = running.await.unwrap();
-        assert_eq!(asked.elapsed().as_secs(), needed.min(10));
+        assert_eq!(started.elapsed().as_secs(), needed.min(10));
         assert_eq!(gauge.ended.load(Ordering::SeqCst), usize::from(is_clean), "y was never started");
         match outcome {
             Ok(()) => assert!(is_clean),

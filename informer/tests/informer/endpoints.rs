@@ -51,7 +51,7 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn asked(server: &FakeApiServer) -> Vec<String> {
+fn requests_to(server: &FakeApiServer) -> Vec<String> {
     server.requests().into_iter().map(|seen| seen.request).collect()
 }
 
@@ -66,7 +66,7 @@ async fn the_watch_goes_on_at_the_fallback_from_the_same_version_without_a_relis
     eventually("the change at the fallback", || pods.resource_version() == Some(44.into())).await;
     let took = failed_at.elapsed();
     assert!(Duration::from_secs(5) <= took && took < MINUTE, "{took:?}");
-    let requests = asked(&fallback);
+    let requests = requests_to(&fallback);
     assert_eq!(requests[0], "GET /api/v1/namespaces/a/pods/y?resourceVersion=43", "the newest object is the proof");
     assert!(requests[1].starts_with("GET /api/v1/pods?watch=true&resourceVersion=43&"), "{requests:?}");
     assert_eq!((fallback.initial_reads(), requests.len()), (0, 2));
@@ -95,7 +95,7 @@ async fn the_watch_goes_on_at_the_fallback_over_sockets() {
     fallback.put(pod("z", "u-z", "n"));
     let deadline = Instant::now() + MINUTE;
     while pods.resource_version() != Some(44.into()) {
-        assert!(Instant::now() < deadline, "{:?}", asked(&fallback));
+        assert!(Instant::now() < deadline, "{:?}", requests_to(&fallback));
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!((fallback.initial_reads(), fallback.count(RequestKind::Watch)), (0, 1));
@@ -110,7 +110,7 @@ async fn a_server_of_another_history_is_refused_however_long_the_outage() {
     let pods = ready(&cluster(&preferred, &foreign)).await;
     fail(&preferred);
     sleep(24 * 60 * MINUTE).await;
-    assert_eq!((foreign.initial_reads(), foreign.count(RequestKind::Watch)), (0, 0), "{:?}", asked(&foreign));
+    assert_eq!((foreign.initial_reads(), foreign.count(RequestKind::Watch)), (0, 0), "{:?}", requests_to(&foreign));
     let proofs = foreign.count(RequestKind::Get);
     assert!((1..=100).contains(&proofs), "asked now and then: {proofs}");
     assert_eq!(contents(&pods), "a/x@42 a/y@43", "readers keep what they have");
@@ -152,7 +152,7 @@ async fn an_endpoint_that_is_behind_is_not_moved_to_until_it_is_there() {
     fail(&preferred);
     sleep(5 * MINUTE).await;
     assert!(behind.count(RequestKind::Get) > 0, "it is asked");
-    assert_eq!((behind.initial_reads(), behind.count(RequestKind::Watch)), (0, 0), "{:?}", asked(&behind));
+    assert_eq!((behind.initial_reads(), behind.count(RequestKind::Watch)), (0, 0), "{:?}", requests_to(&behind));
     behind.recover().put(pod("z", "u-z", "n"));
     eventually("the change", || pods.resource_version() == Some(46.into())).await;
     assert_eq!(behind.initial_reads(), 0);
@@ -191,7 +191,7 @@ async fn a_server_that_forbids_get_is_asked_by_a_list_of_one() {
     fail(&preferred);
     fallback.fail_next(1, 403).put(pod("z", "u-z", "n"));
     eventually("the change", || pods.resource_version() == Some(44.into())).await;
-    let requests = asked(&fallback);
+    let requests = requests_to(&fallback);
     assert_eq!(
         requests[1],
         "GET /api/v1/namespaces/a/pods?resourceVersion=43&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Dy"

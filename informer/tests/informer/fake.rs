@@ -106,10 +106,10 @@ async fn types_are_served_from_their_first_mention_on() {
 async fn controllers_write_through_kube() {
     let server = FakeApiServer::new().at(9);
     let api: Api<ConfigMap> = Api::namespaced(server.client(), "a");
-    let wanted: ConfigMap = serde_json::from_value(configmap("x", "1")).unwrap();
-    let created = api.create(&PostParams::default(), &wanted).await.unwrap();
-    let is = |error: kube::Error, wanted: u16| matches!(error, kube::Error::Api(status) if status.code == wanted);
-    assert!(is(api.create(&PostParams::default(), &wanted).await.unwrap_err(), 409));
+    let declared: ConfigMap = serde_json::from_value(configmap("x", "1")).unwrap();
+    let created = api.create(&PostParams::default(), &declared).await.unwrap();
+    let is = |error: kube::Error, code: u16| matches!(error, kube::Error::Api(status) if status.code == code);
+    assert!(is(api.create(&PostParams::default(), &declared).await.unwrap_err(), 409));
     let patch = json!({"data": {"k": "2", "new": "3"}});
     let patched = api.patch("x", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     assert_eq!(patched.data.unwrap()["new"], "3");
@@ -122,7 +122,7 @@ async fn controllers_write_through_kube() {
     api.delete("x", &DeleteParams::default()).await.unwrap();
     assert!(is(api.delete("x", &DeleteParams::default()).await.unwrap_err(), 404));
     assert_eq!((server.resource_version(), server.count(RequestKind::Write)), (13, 7));
-    assert!(is(api.patch("x", &PatchParams::apply("me"), &Patch::Apply(&wanted)).await.unwrap_err(), 415));
+    assert!(is(api.patch("x", &PatchParams::apply("me"), &Patch::Apply(&declared)).await.unwrap_err(), 415));
     let bad = http::Request::post("/api/v1/namespaces/a/configmaps").body(Full::<bytes::Bytes>::from("[]")).unwrap();
     assert_eq!(server.respond(bad).await.unwrap().status(), 400);
 }
@@ -342,8 +342,8 @@ async fn requests_are_logged_by_kind_and_time() {
         ask(&server, uri).await;
     }
     use RequestKind::{Get, List, Page, Stream, Watch};
-    let asked: Vec<_> = server.requests().iter().map(|seen| seen.kind).collect();
-    assert_eq!(asked, [List, Page, Stream, Stream, Watch, Get, Get]);
+    let kinds: Vec<_> = server.requests().iter().map(|seen| seen.kind).collect();
+    assert_eq!(kinds, [List, Page, Stream, Stream, Watch, Get, Get]);
     assert_eq!(server.initial_reads(), 3);
     assert_eq!(server.requests()[0].to_string(), "60.000s GET /api/v1/configmaps");
 }

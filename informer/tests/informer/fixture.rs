@@ -274,7 +274,7 @@ const fn mark(is_skipped: bool) -> &'static str {
     if is_skipped { "!" } else { "" }
 }
 
-pub(crate) fn told(event: &Event<Pod>) -> String {
+pub(crate) fn describe(event: &Event<Pod>) -> String {
     match event {
         Event::Added(pod) => format!("+{}@{}{}", pod.key(), pod.resource_version(), mark(pod.is_skipped())),
         Event::Updated { old, new } => {
@@ -295,7 +295,7 @@ pub(crate) async fn next(subscription: &mut (impl Stream<Item = Event<Pod>> + Un
     let mut seen = Vec::new();
     while seen.len() < count {
         let event = tokio::time::timeout(SOON, subscription.next()).await.expect("an event soon");
-        seen.push(event.as_ref().map_or_else(|| "end".into(), told));
+        seen.push(event.as_ref().map_or_else(|| "end".into(), describe));
     }
     seen
 }

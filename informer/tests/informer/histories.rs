@@ -68,10 +68,10 @@ async fn a_restored_server_that_has_passed_the_saved_position_is_recognised() {
     until("the server's own state", || contents(&pods) == expected).await;
     assert_eq!(resets(&pods), (1, 1));
     pods.stop().await;
-    let asked = server.initial_reads();
+    let earlier = server.initial_reads();
     let pods = start();
     pods.ready(SOON).await.unwrap();
-    assert_eq!((contents(&pods).as_str(), server.initial_reads()), (expected, asked));
+    assert_eq!((contents(&pods).as_str(), server.initial_reads()), (expected, earlier));
 }
 
 #[tokio::test]
@@ -200,10 +200,10 @@ async fn a_position_that_the_server_refuses_is_given_up_within_a_minute() {
             sleep(MINUTE).await;
             assert_eq!(contents(&pods), "a/a@8", "{:?}", log.uris());
             assert_eq!(pods.stats().reflector.relists(RelistCause::Refused), 1, "{position} {initial:?}");
-            let asked = log.count(&format!("resourceVersion={sent}"));
-            assert!(asked <= 8 && log.count("resourceVersion=0") == 1, "{:?}", log.uris());
+            let earlier = log.count(&format!("resourceVersion={sent}"));
+            assert!(earlier <= 8 && log.count("resourceVersion=0") == 1, "{:?}", log.uris());
             sleep(5 * MINUTE).await;
-            assert_eq!(log.count(&format!("resourceVersion={sent}")), asked);
+            assert_eq!(log.count(&format!("resourceVersion={sent}")), earlier);
         }
     }
 }

@@ -64,9 +64,9 @@ async fn shutdown_by_reference_ends_the_informer_and_may_be_called_by_several() 
     let both = tokio::join!(pods.shutdown(second), clone.shutdown(second));
     assert_eq!(both, (Ok(EndReason::ShutDown), Ok(EndReason::ShutDown)));
     has_ended(&pods, EndReason::ShutDown, "a/x@42").await;
-    let asked = server.requests().len();
+    let earlier = server.requests().len();
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(server.requests().len(), asked, "nothing is asked any more");
+    assert_eq!(server.requests().len(), earlier, "nothing is asked any more");
 }
 
 /// Goal: a liveness probe on `ready` detects a dead informer. Method: an index function that panics on the second

@@ -35,7 +35,7 @@ use crate::fixture::{
 
 /// Records every log line, at every level.
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<String>>>);
+struct RecordedLog(Arc<Mutex<Vec<String>>>);
 
 struct Line(String);
 
@@ -45,7 +45,7 @@ impl Visit for Line {
     }
 }
 
-impl Said {
+impl RecordedLog {
     fn add(&self, head: &str, level: Level, record: impl FnOnce(&mut Line)) {
         let mut line = Line(format!("{head} {level}"));
         record(&mut line);
@@ -57,7 +57,7 @@ impl Said {
     }
 }
 
-impl Subscriber for Said {
+impl Subscriber for RecordedLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("informer")
     }
@@ -86,11 +86,11 @@ impl Subscriber for Said {
 /// when one does not decode.
 #[tokio::test(start_paused = true)]
 async fn each_request_is_logged_once_and_no_body_ever() {
-    let said = Said::default();
-    let guard = tracing::subscriber::set_default(said.clone());
+    let recorded = RecordedLog::default();
+    let guard = tracing::subscriber::set_default(recorded.clone());
     // With a single dispatcher, tracing caches the interest of whichever thread reaches a line first, and other tests'
     // threads have no subscriber.
-    let second = Dispatch::new(said.clone());
+    let second = Dispatch::new(recorded.clone());
     let secret = |key: &str| item(key, 3).replace("\"node-1\"", "[\"hunter2\"]");
     let (cluster, log) = in_memory(move |number, uri| match number {
         1 => ok([Step::Send(list(&[secret("a/a"), secret("a/b"), r#"{"metadata":"hunter2"}"#.into()], 9, "next"))]),
@@ -107,15 +107,15 @@ async fn each_request_is_logged_once_and_no_body_ever() {
     for entry in &secrets.store().snapshot() {
         entry.decode().unwrap_err();
     }
-    let requests: Vec<String> = said.lines("request started");
+    let requests: Vec<String> = recorded.lines("request started");
     assert_eq!(requests.len(), log.uris().len(), "{requests:#?}");
     for (line, uri) in requests.iter().zip(log.uris()) {
         assert!(line.starts_with("event DEBUG") && line.ends_with(&format!("request=GET {uri}")), "{line}");
     }
-    let sessions = said.lines("session ");
+    let sessions = recorded.lines("session ");
     assert_eq!(sessions.len(), requests.len());
     assert!(sessions[0].starts_with("session INFO resource=\"secrets\" request=GET /api/v1/secrets?"), "{sessions:?}");
-    assert!(said.lines("hunter2").is_empty(), "{:#?}", said.lines("hunter2"));
+    assert!(recorded.lines("hunter2").is_empty(), "{:#?}", recorded.lines("hunter2"));
     drop((guard, second));
 }
 
@@ -123,9 +123,9 @@ async fn each_request_is_logged_once_and_no_body_ever() {
 /// and one without a readable name.
 #[tokio::test(start_paused = true)]
 async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body() {
-    let said = Said::default();
-    let guard = tracing::subscriber::set_default(said.clone());
-    let second = Dispatch::new(said.clone());
+    let recorded = RecordedLog::default();
+    let guard = tracing::subscriber::set_default(recorded.clone());
+    let second = Dispatch::new(recorded.clone());
     let large = |version| item("a/large", version).replace("node-1", &"hunter2".repeat(1_000));
     let (cluster, _log) = in_memory(move |number, _| match number {
         1 => ok([Step::Send(list(&[item("a/a", 3), large(4), "[\"hunter2\"]".into()], 9, ""))]),
@@ -134,12 +134,12 @@ async fn a_skipped_object_is_logged_once_by_its_key_and_place_and_never_its_body
     let declared = cluster.informer::<Secret>().initial_list(InitialList::Unpaged).object_bytes_max(1_000);
     let secrets = declared.start().unwrap();
     secrets.wait_for("11", SOON).await.unwrap();
-    let lines = said.lines("object skipped");
+    let lines = recorded.lines("object skipped");
     assert_eq!((lines.len(), secrets.stats().skipped), (2, 4), "each is told once, and counted: {lines:#?}");
     let expected = ["key=\"a/large\" offset=", "reason=larger than 1000 bytes", "reason=no JSON object"];
     assert!(lines[0].contains(expected[0]) && lines[0].contains(expected[1]), "{lines:#?}");
     assert!(lines[1].contains("key=\"\" offset=") && lines[1].contains(expected[2]), "{lines:#?}");
-    assert!(said.lines("hunter2").is_empty(), "{:#?}", said.lines("hunter2"));
+    assert!(recorded.lines("hunter2").is_empty(), "{:#?}", recorded.lines("hunter2"));
     drop((guard, second));
 }
 
@@ -167,7 +167,7 @@ impl Counted {
         let subscriber =
             Registry::default().with(EnvFilter::new("informer=info")).with(Spans(self.clone())).with(format);
         // A second dispatcher, as above.
-        (tracing::subscriber::set_default(subscriber), Dispatch::new(Said::default()))
+        (tracing::subscriber::set_default(subscriber), Dispatch::new(RecordedLog::default()))
     }
 }
 

@@ -41,8 +41,8 @@ async fn p2_refusals_of_ten_minutes_are_few_requests() {
         for initial in EVERY_WAY {
             let server = two_pods().fail_next(usize::MAX, code);
             let not_ready = start(&server, initial).ready(10 * MINUTE).await.unwrap_err();
-            let is_told = matches!(&not_ready.cause, Cause::Failed(error) if error.code() == Some(code));
-            assert!(is_told, "{code} {initial:?}: {not_ready}");
+            let is_reported = matches!(&not_ready.cause, Cause::Failed(error) if error.code() == Some(code));
+            assert!(is_reported, "{code} {initial:?}: {not_ready}");
             let requests = server.requests().len();
             assert_eq!(usize::try_from(not_ready.attempts), Ok(requests), "{code} {initial:?}");
             // One more than with lists alone: the stream that was refused first.
@@ -300,7 +300,7 @@ async fn p6_a_vanished_object_is_reported_deleted_and_the_relist_is_not_older_th
         server.freeze().delete(pod("y")).recover().expire_at(43).close_watches();
         assert_eq!(next(&mut changes, 2).await, ["-a/y@43?", "=44"], "{initial:?}");
         let requests = server.requests();
-        let is_initial = |asked| matches!(asked, RequestKind::List | RequestKind::Stream);
+        let is_initial = |requested| matches!(requested, RequestKind::List | RequestKind::Stream);
         let relist = requests.iter().rfind(|seen| is_initial(seen.kind)).unwrap();
         let [not_older, at_43] = ["resourceVersionMatch=NotOlderThan", "resourceVersion=43"];
         assert!(relist.request.contains(not_older) && relist.request.contains(at_43), "{relist}");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    fixture::{SOON, cluster_at, contents, told},
+    fixture::{SOON, cluster_at, contents, describe},
     serving::Listening,
 };
 
@@ -54,7 +54,7 @@ async fn until_synced(subscription: &mut Subscription<Pod>) -> Vec<String> {
     loop {
         let event = next(subscription).await;
         let is_last = matches!(event, Event::Synced(_));
-        all.push(told(&event));
+        all.push(describe(&event));
         if is_last {
             return all;
         }
@@ -66,10 +66,10 @@ async fn a_restart_resumes_after_one_proof_and_lists_nothing() {
     let (server, directory) = (server(), tempfile::tempdir().unwrap());
     start(&server, &directory).await.stop().await;
     server.put(pod("x", "m"));
-    let asked = server.requests().len();
+    let earlier = server.requests().len();
     let pods = start(&server, &directory).await;
     eventually("the change", || contents(&pods) == "a/x@44 a/y@43").await;
-    let requests: Vec<String> = server.requests().into_iter().skip(asked).map(|seen| seen.request).collect();
+    let requests: Vec<String> = server.requests().into_iter().skip(earlier).map(|seen| seen.request).collect();
     assert_eq!(requests[0], "GET /api/v1/namespaces/a/pods/y?resourceVersion=43");
     assert!(requests[1].starts_with("GET /api/v1/pods?watch=true&resourceVersion=43&"), "{requests:?}");
     assert_eq!((requests.len(), server.initial_reads()), (2, 1));
@@ -188,7 +188,7 @@ async fn too_old_a_checkpoint_still_tells_what_was_deleted_meanwhile() {
     let mut events = pods.subscribe();
     let mut all = Vec::new();
     while !all.contains(&"+a/z@45".to_owned()) {
-        all.push(told(&next(&mut events).await));
+        all.push(describe(&next(&mut events).await));
     }
     all.retain(|event| !event.starts_with('='));
     assert_eq!(all, ["+a/x@42", "+a/y@43", "-a/x@42?", "+a/z@45"]);

@@ -16,7 +16,7 @@ fn pods() -> ApiResource {
     ApiResource::erase::<Pod>(&())
 }
 
-fn told(event: &Result<raw::Event, Error>) -> String {
+fn describe(event: &Result<raw::Event, Error>) -> String {
     match event {
         Ok(raw::Event::Init) => "init".into(),
         Ok(raw::Event::InitApply(pod)) => format!("({}@{})", pod.key(), pod.resource_version()),
@@ -34,7 +34,7 @@ async fn next(events: &mut raw::Events, count: usize) -> String {
     let mut all = Vec::new();
     for _ in 0..count {
         let event = tokio::time::timeout(SOON, events.next()).await.expect("an event soon");
-        all.push(event.as_ref().map_or_else(|| "end".into(), told));
+        all.push(event.as_ref().map_or_else(|| "end".into(), describe));
     }
     all.join(" ")
 }

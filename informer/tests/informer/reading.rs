@@ -101,9 +101,9 @@ async fn a_snapshot_is_iterated_without_copies_and_knows_how_many_come() {
         names.push(pod.name());
     }
     assert_eq!(names, ["x", "y", "x"]);
-    let kept = now.iter().next().unwrap().to_object();
+    let owned = now.iter().next().unwrap().to_object();
     drop(now);
-    assert_eq!((kept.view().key(), kept.view().to_object() == kept), ("a/x", true));
+    assert_eq!((owned.view().key(), owned.view().to_object() == owned), ("a/x", true));
 }
 
 /// Goal: reads of decoded objects have no error to handle. Method: one object among others does not decode.

@@ -85,13 +85,13 @@ async fn an_object_that_does_not_decode_is_kept_delivered_and_counted() {
         // Typed: once for each version on arrival, and once for the call above.
         let expected = if representation == Representation::Typed { 3 } else { 1 };
         assert_eq!(pods.stats().undecodable, expected, "{representation:?}");
-        let mut told = Vec::new();
-        while told.len() < 3 {
+        let mut delivered = Vec::new();
+        while delivered.len() < 3 {
             if let Some(Event::Added(pod)) = changes.next().await {
-                told.push(pod.key().to_owned());
+                delivered.push(pod.key().to_owned());
             }
         }
-        assert_eq!(told, ["a/a", "a/poison", "a/z"], "{representation:?}");
+        assert_eq!(delivered, ["a/a", "a/poison", "a/z"], "{representation:?}");
     }
 }
 
@@ -196,7 +196,7 @@ async fn only_metadata_is_asked_for_and_kept() {
     let understood = format!("{}{}", &whole[..spec_at], &whole[spec_end..])
         .replace("PodList", "PartialObjectMetadataList")
         .replacen(r#"[{"metadata""#, &format!(r#"[{partial}"metadata""#), 1);
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     for body in [whole, understood] {
         let server = MockServer::start().await;
         Mock::given(any()).respond_with(ResponseTemplate::new(200).set_body_string(body)).mount(&server).await;
@@ -205,7 +205,7 @@ async fn only_metadata_is_asked_for_and_kept() {
         let pod = pods.store().snapshot().get("a/a").unwrap();
         assert_eq!(pod.decode().unwrap().metadata.uid.as_deref(), Some("uid-a"));
         assert_eq!((pod.label("app").as_deref(), pod.field("spec.nodeName")), (Some("a"), None));
-        kept.push(String::from_utf8(pod.json().into_owned()).unwrap());
+        stored.push(String::from_utf8(pod.json().into_owned()).unwrap());
         let requests = server.received_requests().await.unwrap();
         assert_eq!(
             requests[0].headers["accept"],
@@ -213,7 +213,7 @@ async fn only_metadata_is_asked_for_and_kept() {
              application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
         );
     }
-    assert!(kept[0].starts_with(partial) && kept[0] == kept[1], "{kept:?}");
+    assert!(stored[0].starts_with(partial) && stored[0] == stored[1], "{stored:?}");
 }
 
 #[cfg(feature = "packed")]

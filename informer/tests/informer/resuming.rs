@@ -55,8 +55,8 @@ async fn changes_meanwhile_come_behind_the_state_that_was_begun() {
     let server = server().mark_initial_events(10).break_streams_after(60);
     let at = server.resource_version();
     let mut events = Cluster::new(server.client()).raw(&ApiResource::erase::<ConfigMap>(&())).start().unwrap();
-    let mut told = Vec::new();
-    while told.last().is_none_or(|last: &String| !last.starts_with('-')) {
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|last: &String| !last.starts_with('-')) {
         let event = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
         if event.is_err() {
             // The connection broke: change an object already sent and delete one not sent yet, before the stream
@@ -64,7 +64,7 @@ async fn changes_meanwhile_come_behind_the_state_that_was_begun() {
             server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map-000", "namespace": "a"}, "data": {"k": "v"}}));
             server.delete(configmap(99));
         }
-        told.push(match event {
+        lines.push(match event {
             Ok(raw::Event::Init) => "init".to_owned(),
             Ok(raw::Event::InitApply(object)) => format!("({}@{})", object.key(), object.resource_version()),
             Ok(raw::Event::InitDone(version)) => format!("={version}"),
@@ -74,33 +74,33 @@ async fn changes_meanwhile_come_behind_the_state_that_was_begun() {
             Err(_) => "broke".to_owned(),
         });
     }
-    assert_eq!(told[61], "broke");
-    assert_eq!(told.iter().filter(|told| *told == "init").count(), 1, "the same initial state goes on: {told:?}");
-    assert_eq!(told.iter().filter(|told| told.starts_with("(a/map-000@")).count(), 1);
-    assert_eq!(told[told.len() - 3..], [format!("={at}"), "a/map-000".to_owned(), "-a/map-099".to_owned()]);
+    assert_eq!(lines[61], "broke");
+    assert_eq!(lines.iter().filter(|line| *line == "init").count(), 1, "the same initial state goes on: {lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("(a/map-000@")).count(), 1);
+    assert_eq!(lines[lines.len() - 3..], [format!("={at}"), "a/map-000".to_owned(), "-a/map-099".to_owned()]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_forgot_its_marks_begins_anew_and_the_stage_goes() {
     let server = server().mark_initial_events(10).break_streams_after(60);
     let mut events = Cluster::new(server.client()).raw(&ApiResource::erase::<ConfigMap>(&())).start().unwrap();
-    let mut told = String::new();
+    let mut steps = String::new();
     let mut objects = 0;
-    while !told.ends_with("done ") {
+    while !steps.ends_with("done ") {
         let event = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
         match event {
-            Ok(raw::Event::Init) => told.push_str("init "),
+            Ok(raw::Event::Init) => steps.push_str("init "),
             Ok(raw::Event::InitApply(_)) => objects += 1,
-            Ok(raw::Event::InitAbandoned) => told.push_str("abandoned "),
-            Ok(raw::Event::InitDone(_)) => told.push_str("done "),
+            Ok(raw::Event::InitAbandoned) => steps.push_str("abandoned "),
+            Ok(raw::Event::InitDone(_)) => steps.push_str("done "),
             Err(_) => {
-                told.push_str("broke ");
+                steps.push_str("broke ");
                 server.delete(configmap(0)).forget_marks().break_streams_after(usize::MAX);
             }
             Ok(event) => panic!("{event:?}"),
         }
     }
-    assert_eq!((told.as_str(), objects), ("init broke abandoned init done ", 60 + OBJECTS - 1));
+    assert_eq!((steps.as_str(), objects), ("init broke abandoned init done ", 60 + OBJECTS - 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ use crate::fixture::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn told<K: ResourceExt>(item: &watcher::Result<Event<K>>) -> String {
+fn describe<K: ResourceExt>(item: &watcher::Result<Event<K>>) -> String {
     let at = |object: &K| format!("{}@{}", object.name_any(), object.resource_version().unwrap_or_default());
     match item {
         Ok(Event::Init) => "init".into(),
@@ -47,7 +47,7 @@ async fn next<K: ResourceExt>(
     let mut all = Vec::new();
     for _ in 0..count {
         let item = tokio::time::timeout(10 * SOON, events.next()).await.expect("an event soon");
-        all.push(item.as_ref().map_or_else(|| "end".into(), told));
+        all.push(item.as_ref().map_or_else(|| "end".into(), describe));
     }
     all.join(" ")
 }
@@ -127,8 +127,8 @@ async fn a_timeout_that_is_set_is_asked_for_and_zero_is_drawn() {
         });
         let _ = read_for(SOON, informer::watcher(api, Config { timeout, ..Config::default() })).await;
         let uris = log.uris();
-        let (_, asked) = uris[1].split_once("timeoutSeconds=").unwrap();
-        assert!(expected.contains(&asked.parse().unwrap()), "{timeout:?}: {asked}");
+        let (_, seconds) = uris[1].split_once("timeoutSeconds=").unwrap();
+        assert!(expected.contains(&seconds.parse().unwrap()), "{timeout:?}: {seconds}");
     }
 }
 
@@ -235,7 +235,7 @@ async fn p2_ten_minutes_of_refusal_are_few_requests() {
                 };
                 let requests = log.uris().len();
                 assert!((5..=21).contains(&requests), "{code} {config:?} {is_backed_off}: {requests} requests");
-                assert!(items.iter().all(|item| told(item) == format!("status {code}")), "{items:?}");
+                assert!(items.iter().all(|item| describe(item) == format!("status {code}")), "{items:?}");
                 assert!(items.len() >= requests - 2, "each is told: {items:?}");
             }
         }
@@ -340,14 +340,14 @@ async fn a_thousand_objects_that_do_not_decode_do_not_stop_a_program_that_backs_
         }
     });
     let items = read_for(2 * MINUTE, informer::watcher(api, Config::default()).default_backoff()).await;
-    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), ["init", "done", "failed", "good@3000"]);
+    assert_eq!(items.iter().map(describe).collect::<Vec<_>>(), ["init", "done", "failed", "good@3000"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_what_the_server_said_and_the_rest_is_ours() {
-    let said = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods is forbidden","reason":"Forbidden","details":{"kind":"pods","retryAfterSeconds":1},"code":403}"#;
+    let refusal = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods is forbidden","reason":"Forbidden","details":{"kind":"pods","retryAfterSeconds":1},"code":403}"#;
     let (api, _log) = pods(move |number, _| match number {
-        1 => refuse(403, said),
+        1 => refuse(403, refusal),
         2 => refuse(502, "<html>bad gateway</html>"),
         3 => ok([Step::Send(list(&[item("a/a", 3)], 9, "")[..100].to_owned())]),
         4 => ok([Step::Send(status(429, "TooManyRequests", "later"))]),

@@ -45,7 +45,7 @@ pub(crate) async fn ready<K>(pods: &Informer<K>) {
 }
 
 /// Streams and watches so far. A stream of initial state is also the watch.
-fn asked(server: &FakeApiServer) -> usize {
+fn requests_to(server: &FakeApiServer) -> usize {
     server.requests().len()
 }
 
@@ -63,7 +63,7 @@ async fn equal_declarations_share_one_watch_and_one_store() {
         assert_eq!(contents(pods), ALL);
     }
     ready(&dynamic).await;
-    assert_eq!(asked(&server), 1);
+    assert_eq!(requests_to(&server), 1);
     assert!(pods[0].explain().ends_with(" (shared by 4)"), "{}", pods[0].explain());
 
     let mut events = pods[1].subscribe();
@@ -75,7 +75,7 @@ async fn equal_declarations_share_one_watch_and_one_store() {
     let (mine, other) = (pods[0].store().snapshot(), pods[2].store().snapshot());
     let decoded = mine.get("a/z").unwrap().decode().unwrap();
     assert!(std::sync::Arc::ptr_eq(&decoded, &other.get("a/z").unwrap().decode().unwrap()), "decoded once");
-    assert_eq!(asked(&server), 1);
+    assert_eq!(requests_to(&server), 1);
 }
 
 /// Goal: declarations that store something else do not share.
@@ -83,7 +83,7 @@ async fn equal_declarations_share_one_watch_and_one_store() {
 async fn other_forms_and_selectors_do_not_share() {
     let server = server();
     let cluster = Cluster::new(server.client());
-    let kept: Vec<Informer<Pod>> = [
+    let separate: Vec<Informer<Pod>> = [
         cluster.informer::<Pod>(),
         cluster.informer::<Pod>().store(Representation::Typed),
         cluster.informer::<Pod>().drop_path("status"),
@@ -97,12 +97,12 @@ async fn other_forms_and_selectors_do_not_share() {
     .collect();
     let metadata = cluster.informer::<Pod>().metadata_only().start_shared().unwrap();
     let own = cluster.informer::<Pod>().start().unwrap();
-    for pods in &kept {
+    for pods in &separate {
         ready(pods).await;
     }
     ready(&metadata).await;
     ready(&own).await;
-    assert_eq!(server.count(RequestKind::Stream), kept.len() + 2);
+    assert_eq!(server.count(RequestKind::Stream), separate.len() + 2);
 }
 
 /// Goal: the copy ends with its last user, after the grace period. Method: clones, drops and time.
@@ -125,14 +125,14 @@ async fn the_copy_ends_a_grace_period_after_its_last_user() {
     sleep(Duration::from_millis(2)).await;
     assert!(!store.is_live(), "the grace period is over");
     assert_eq!(store.snapshot().len(), 4, "its last state stays readable");
-    let before = asked(&server);
+    let before = requests_to(&server);
     server.put(pod("a", "z", "web"));
     sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(asked(&server), before, "it asks for nothing any more");
+    assert_eq!(requests_to(&server), before, "it asks for nothing any more");
 
     let again = cluster.informer::<Pod>().start_shared().unwrap();
     ready(&again).await;
-    assert_eq!((asked(&server), again.store().snapshot().len()), (before + 1, 5));
+    assert_eq!((requests_to(&server), again.store().snapshot().len()), (before + 1, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +149,7 @@ async fn a_user_within_the_grace_period_takes_the_copy_over() {
         assert_eq!(last.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
         assert_eq!(contents(&last), ALL);
     }
-    assert_eq!(asked(&server), 1);
+    assert_eq!(requests_to(&server), 1);
 }
 
 /// Goal: one component's shutdown does not stop the others, and returns.
@@ -207,7 +207,7 @@ async fn a_narrower_question_is_filtered_out_of_a_ready_wider_copy() {
         }
     }
     assert!(web.age().unwrap() < Duration::from_secs(1));
-    assert_eq!(asked(&server), 1);
+    assert_eq!(requests_to(&server), 1);
 }
 
 /// Goal: a filtered copy keeps the wider one running, which ends a grace period after it.
@@ -241,24 +241,24 @@ async fn a_wider_copy_is_not_used_where_it_may_be_wrong() {
     let early = cluster.informer::<Pod>().namespace("a").labels("app=web").start_shared().unwrap();
     ready(&all).await;
     ready(&early).await;
-    assert_eq!(asked(&server), 2, "the wider one was not ready");
+    assert_eq!(requests_to(&server), 2, "the wider one was not ready");
     let own = cluster.informer::<Pod>().namespace("a").from_wider(false).start_shared().unwrap();
     ready(&own).await;
-    assert_eq!(asked(&server), 3);
+    assert_eq!(requests_to(&server), 3);
     let filtered = cluster.informer::<Pod>().namespace("b").start_shared().unwrap();
     ready(&filtered).await;
     let own = cluster.informer::<Pod>().namespace("b").from_wider(false).start_shared().unwrap();
     ready(&own).await;
     assert!(own.explain().ends_with(" (shared by 1)"), "{}", own.explain());
     assert!(filtered.explain().contains("filtered here"), "{}", filtered.explain());
-    assert_eq!(asked(&server), 4, "an equal copy that is filtered is none of its own");
+    assert_eq!(requests_to(&server), 4, "an equal copy that is filtered is none of its own");
     for semantic in
         [ListSemantic::MostRecent, ListSemantic::NotOlderThan(45_u64.into()), ListSemantic::Exact(45_u64.into())]
     {
-        let before = asked(&server);
+        let before = requests_to(&server);
         let fresh = cluster.informer::<Pod>().list_semantic(semantic.clone()).start_shared().unwrap();
         ready(&fresh).await;
-        assert!(asked(&server) > before, "{semantic:?} shares nothing");
+        assert!(requests_to(&server) > before, "{semantic:?} shares nothing");
     }
 
     let polled = FakeApiServer::new().at(41).put(pod("a", "x", "web")).forbid_watch().refuse_stream(422);
@@ -267,10 +267,10 @@ async fn a_wider_copy_is_not_used_where_it_may_be_wrong() {
     all.ready(SOON).await.unwrap();
     sleep(Duration::from_secs(10)).await;
     assert_eq!(all.ready(SOON).await.unwrap(), Ready::Polling);
-    let before = asked(&polled);
+    let before = requests_to(&polled);
     let narrow = cluster.informer::<Pod>().namespace("a").start_shared().unwrap();
     narrow.ready(SOON).await.unwrap();
-    assert!(asked(&polled) > before, "a polled copy is minutes old");
+    assert!(requests_to(&polled) > before, "a polled copy is minutes old");
 }
 
 /// Goal: each user has indexes of its own over the one copy.
@@ -303,7 +303,7 @@ async fn users_index_the_shared_objects_as_they_like() {
     ready(&narrower).await;
     let now = narrower.store().snapshot();
     assert_eq!((now.len(), now.by(&by_node, "node-y").count()), (1, 1));
-    assert_eq!(asked(&server), 1);
+    assert_eq!(requests_to(&server), 1);
 }
 
 /// Goal: several namespaces are one store, one readiness, and one watch each, shared with those who ask for one of them.
@@ -329,7 +329,7 @@ async fn several_namespaces_are_one_informer() {
     assert_eq!(seen, ["+b/z@48", "-a/x@42"]);
     assert_eq!(both.stats().reflector.requests, 2);
     assert_eq!(cluster.informer::<Pod>().namespaces(["a", "b"]).start_shared().unwrap().store().snapshot().len(), 4);
-    assert_eq!(asked(&server), 2);
+    assert_eq!(requests_to(&server), 2);
 }
 
 /// Goal: of several namespaces none is shown before all are complete.
@@ -370,23 +370,23 @@ async fn equal_transforms_share_a_copy() {
     let (first, second) = (relabelled().start_shared().unwrap(), relabelled().start_shared().unwrap());
     ready(&first).await;
     ready(&second).await;
-    assert_eq!(asked(&server), 1);
+    assert_eq!(requests_to(&server), 1);
     for pods in [&first, &second] {
         let now = pods.store().snapshot();
         assert!(now.len() == 4 && now.iter().all(|pod| pod.label("app").as_deref() == Some("changed")));
     }
     let inside = relabelled().namespace("a").start_shared().unwrap();
     ready(&inside).await;
-    assert_eq!((asked(&server), contents(&inside).as_str()), (1, "a/x@42 a/y@43"));
+    assert_eq!((requests_to(&server), contents(&inside).as_str()), (1, "a/x@42 a/y@43"));
 
     let selected = relabelled().labels("app=web").start_shared().unwrap();
     ready(&selected).await;
-    assert_eq!((asked(&server), selected.store().snapshot().len()), (2, 2), "the server knows the labels before");
+    assert_eq!((requests_to(&server), selected.store().snapshot().len()), (2, 2), "the server knows the labels before");
     let otherwise = cluster.informer::<Pod>().transform(|pod| pod.spec = None);
     for other in [otherwise, cluster.informer::<Pod>()] {
-        let (before, other) = (asked(&server), other.start_shared().unwrap());
+        let (before, other) = (requests_to(&server), other.start_shared().unwrap());
         ready(&other).await;
-        assert_eq!(asked(&server), before + 1);
+        assert_eq!(requests_to(&server), before + 1);
     }
 }
 
@@ -425,9 +425,9 @@ async fn transforms_with_captured_values_share_nothing() {
             ["", "", "node-x", "changed"],
         ]
     );
-    assert_eq!(asked(&server), 4);
+    assert_eq!(requests_to(&server), 4);
     assert!(noted("three").namespaces(["a", "b"]).start_shared().unwrap().ready(SOON).await.is_ok());
-    assert_eq!(asked(&server), 6, "nor do their namespaces");
+    assert_eq!(requests_to(&server), 6, "nor do their namespaces");
 }
 
 /// Goal: equal projections share one copy of the few fields, whatever type they come from by their name.
@@ -444,7 +444,7 @@ async fn equal_projections_share_a_copy() {
         assert_eq!(now.get("a/x").unwrap().typed().unwrap().spec.node_name, "node-x");
     }
     ready(&whole).await;
-    assert_eq!(asked(&server), 2, "one for the projections, one for whole pods");
+    assert_eq!(requests_to(&server), 2, "one for the projections, one for whole pods");
 }
 
 /// Goal: one wait for a program, and an error that names each informer that is not ready, and why.
@@ -540,7 +540,7 @@ async fn a_namespace_of_a_cluster_scoped_type_is_an_error() {
     assert_eq!(none, ConfigError::Namespace(String::new()), "none is not all");
     let lingering = cluster.informer::<Pod>().namespaces(["a", "b"]).linger(SOON).start_shared().unwrap_err();
     assert_eq!(lingering, ConfigError::LingerDerived);
-    assert_eq!(asked(&server), 0);
+    assert_eq!(requests_to(&server), 0);
 }
 
 /// Goal: the patience of an informer is the program's choice. Method: the times of requests.
@@ -554,7 +554,11 @@ async fn delays_polls_and_probes_of_streams_are_settings() {
     });
     let quick = quick.start().unwrap();
     sleep(second * 100).await;
-    assert!((50..110).contains(&asked(&server)), "{} requests in 100 s, one to two seconds apart", asked(&server));
+    assert!(
+        (50..110).contains(&requests_to(&server)),
+        "{} requests in 100 s, one to two seconds apart",
+        requests_to(&server)
+    );
     drop(quick);
 
     let polled = FakeApiServer::new().at(41).put(pod("a", "x", "web")).forbid_watch().refuse_stream(422);
@@ -607,7 +611,7 @@ async fn an_unshared_informer_merges_several_namespaces() {
     assert!(pods.stats().undecodable > 0);
     let shared = cluster.informer::<Pod>().namespaces(["a", "b"]).start_shared().unwrap();
     ready(&shared).await;
-    assert_eq!(asked(&server), 4, "nothing of it is shared");
+    assert_eq!(requests_to(&server), 4, "nothing of it is shared");
     let failed = cluster.informer::<Pod>().namespaces(["a", "b"]).linger(SOON).start().unwrap_err();
     assert_eq!(failed, ConfigError::LingerDerived);
     let delays = informer::delays::from_fn(|| std::iter::repeat(SOON));

@@ -112,8 +112,8 @@ async fn a_slow_subscription_ends_with_the_state_at_the_shutdown() {
 async fn a_signal_to_come_is_dropped_with_the_use() {
     let server = server();
     let cluster = Cluster::new(server.client());
-    let kept = cluster.informer::<Pod>().start_shared().unwrap();
-    ready(&kept).await;
+    let remaining = cluster.informer::<Pod>().start_shared().unwrap();
+    ready(&remaining).await;
     let signal = Arc::new(());
     for is_shut_down in [true, false] {
         let brief = cluster.informer::<Pod>().start_shared().unwrap();
@@ -128,7 +128,7 @@ async fn a_signal_to_come_is_dropped_with_the_use() {
         drop(brief);
         until("the end of the signal's task", || Arc::strong_count(&signal) == 1).await;
     }
-    assert!(kept.is_running());
+    assert!(remaining.is_running());
 }
 
 /// Goal: a copy that ended with its runtime is not handed out. kube's client does not outlive the runtime either, so a

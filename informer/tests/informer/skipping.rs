@@ -100,8 +100,8 @@ async fn a_stored_object_whose_newest_version_is_skipped_exists_by_name_until_it
     live.send(deleted("a/a", 16));
     reached(16).await;
     assert_eq!(contents(&pods), "");
-    let told = ["a/a@3>10!", "a/a@10>11", "a/a@11>12!", "+a/c@13!", "-a/c@13", "-a/b@4", "-a/a@12"];
-    assert_eq!(next(&mut all, 7).await, told);
+    let expected = ["a/a@3>10!", "a/a@10>11", "a/a@11>12!", "+a/c@13!", "-a/c@13", "-a/b@4", "-a/a@12"];
+    assert_eq!(next(&mut all, 7).await, expected);
     let stats = pods.stats();
     assert_eq!((stats.skipped, stats.unreadable, stats.reflector.unhealthy_ends), (5, 0, 0));
     assert_eq!(log.uris().len(), 2, "one list and one watch: {:?}", log.uris());
@@ -271,10 +271,10 @@ async fn watchers_tell_skipped_objects_once_and_go_on() {
         })
         .collect()
         .await;
-    let told = |at: usize, part: &str| assert!(events[at].contains(part), "{events:#?}");
+    let expected = |at: usize, part: &str| assert!(events[at].contains(part), "{events:#?}");
     assert_eq!(events[..4], ["init", "(a)", "(z)", "done"], "{events:#?}");
-    told(4, "object a/large at byte ");
+    expected(4, "object a/large at byte ");
     assert_eq!((events[5].as_str(), events[7].as_str()), ("-a", "-z"), "{events:#?}");
-    told(6, "object a/a at byte ");
+    expected(6, "object a/a at byte ");
     assert_eq!(log.uris().len(), 1, "one answer: {:?}", log.uris());
 }

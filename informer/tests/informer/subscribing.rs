@@ -13,7 +13,8 @@ use informer::{Cluster, Event, Informer, InitialList, ObjectView, ResourceVersio
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{
-    Live, SOON, Step, added, deleted, in_memory, is_watch, item, list, modified, next, ok, pod, refuse, status, told,
+    Live, SOON, Step, added, deleted, describe, in_memory, is_watch, item, list, modified, next, ok, pod, refuse,
+    status,
 };
 
 /// An informer whose LISTs return `lists` in turn, and whose watches carry the events of `live`.
@@ -157,14 +158,18 @@ async fn a_reader_that_never_catches_up_is_synced_all_the_same() {
     let informer = informer_of(vec![list(&items, 9, "")], &live).await;
     let mut changes = informer.subscribe();
     let (mut version, mut seen) = (10, Vec::new());
-    while !seen.iter().any(|told: &String| told.starts_with('=')) {
+    while !seen.iter().any(|describe: &String| describe.starts_with('=')) {
         assert!(seen.len() < 1_000, "never synced");
         live.send(keys.iter().map(|key| modified(key, version)).collect::<String>());
         at(&informer, version).await;
         version += 1;
         seen.extend(next(&mut changes, 30).await);
     }
-    let added = seen.iter().take_while(|told| !told.starts_with('=')).filter(|told| told.starts_with('+')).count();
+    let added = seen
+        .iter()
+        .take_while(|describe| !describe.starts_with('='))
+        .filter(|describe| describe.starts_with('+'))
+        .count();
     assert_eq!(added, 200, "all of it came first");
 }
 
@@ -178,7 +183,7 @@ async fn no_change_is_lost_between_a_look_and_a_wait() {
         let mut last = String::new();
         while last != "a/a@2009" {
             let event = tokio::time::timeout(SOON, changes.next()).await.expect("woken").expect("running");
-            last = told(&event).split_once('>').map_or(String::new(), |(_, version)| format!("a/a@{version}"));
+            last = describe(&event).split_once('>').map_or(String::new(), |(_, version)| format!("a/a@{version}"));
         }
     });
     for version in 10..2010 {
@@ -276,8 +281,8 @@ async fn subscriptions_are_streams_that_end_when_all_is_told() {
     live.send(modified("a/a", 10));
     at(&informer, 10).await;
     informer.stop().await;
-    let latest: Vec<String> = latest.map(|event| told(&event)).collect().await;
-    let all: Vec<String> = all.map(|event| told(&event)).collect().await;
+    let latest: Vec<String> = latest.map(|event| describe(&event)).collect().await;
+    let all: Vec<String> = all.map(|event| describe(&event)).collect().await;
     assert_eq!(latest, ["+a/a@10", "+a/b@4", "=10"]);
     assert_eq!(all, ["+a/a@3", "+a/b@4", "=9", "a/a@3>10"]);
 }
@@ -292,18 +297,18 @@ async fn a_wait_that_is_given_up_loses_nothing() {
     for version in 10..20 {
         for _ in 0..3 {
             let short = Duration::from_millis(1);
-            seen.0.extend(tokio::time::timeout(short, latest.next()).await.map(|event| told(&event.unwrap())));
-            seen.1.extend(tokio::time::timeout(short, all.next()).await.map(|event| told(&event.unwrap())));
+            seen.0.extend(tokio::time::timeout(short, latest.next()).await.map(|event| describe(&event.unwrap())));
+            seen.1.extend(tokio::time::timeout(short, all.next()).await.map(|event| describe(&event.unwrap())));
         }
         live.send(modified("a/a", version));
     }
     at(&informer, 19).await;
     informer.stop().await;
     while let Some(event) = latest.next().await {
-        seen.0.push(told(&event));
+        seen.0.push(describe(&event));
     }
     while let Some(event) = all.next().await {
-        seen.1.push(told(&event));
+        seen.1.push(describe(&event));
     }
     assert_eq!(seen.0, seen.1);
     assert_eq!(seen.0[..3], ["+a/a@3", "=9", "a/a@3>10"]);

@@ -96,7 +96,7 @@ impl Controller for Follower {
             match self.accept(store, snapshot, &name).await {
                 Ok(written) => wrote = written.or(wrote),
                 Err(error) => {
-                    self.known.judge_again(name);
+                    self.known.recheck(name);
                     stuck = stuck.or(Some(error));
                 }
             }
@@ -178,7 +178,7 @@ impl Follower {
             // Another writer was first, or the cache does not have our own last write yet: both show at a later
             // position.
             None => {
-                self.known.judge_again(name.to_owned());
+                self.known.recheck(name.to_owned());
                 Ok(Some(snapshot.resource_version + 1))
             }
         }

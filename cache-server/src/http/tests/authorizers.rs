@@ -250,9 +250,9 @@ async fn callers_grant_only_what_they_have() {
     assert_eq!(check("writer", RbacKind::Role, None, &role("r", "secrets")).await, Ok(()));
     assert!(check("writer", RbacKind::ClusterRole, None, &role("r", "pods")).await.is_err());
     let stored = role("r", "secrets");
-    let mut kept = stored.clone();
-    kept["metadata"]["namespace"] = json!("a");
-    assert_eq!(check("limited", RbacKind::Role, Some(&kept), &stored).await, Ok(()), "no right is granted");
+    let mut namespaced = stored.clone();
+    namespaced["metadata"]["namespace"] = json!("a");
+    assert_eq!(check("limited", RbacKind::Role, Some(&namespaced), &stored).await, Ok(()), "no right is granted");
     assert!(check("limited", RbacKind::RoleBinding, None, &binding("b", "writer", "x")).await.is_err());
     assert_eq!(check("writer", RbacKind::RoleBinding, None, &binding("b", "limited", "x")).await, Ok(()));
     assert_eq!(write(&server, "POST", "namespaces/a/roles", &role("pods", "pods")).await.0, 201);

@@ -174,8 +174,8 @@ impl Server {
 async fn a_dropped_request_gives_everything_back() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(&folder.path().join("tokens.csv")).await;
-    let kept = &("POST", MAPS.to_owned(), "", r#"{"metadata":{"name":"kept"}}"#.to_owned());
-    assert_eq!(handle(Arc::clone(&server.app), request("t-bob", kept)).await.status(), 201);
+    let stored = &("POST", MAPS.to_owned(), "", r#"{"metadata":{"name":"kept"}}"#.to_owned());
+    assert_eq!(handle(Arc::clone(&server.app), request("t-bob", stored)).await.status(), 201);
     let free = server.free("alice");
     server.drop_all("t-alice").await;
     server.until_idle(free, "with a free seat").await;

@@ -206,7 +206,7 @@ async fn changes_of_stored_objects_take_effect() {
     crate::workload::flow_objects::begin(&server.app).await.expect("the built-in objects are stored");
     let schemas = server.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas").await;
     assert_eq!(schemas.keys().len(), 11);
-    let schema_of = async |wanted: &str| {
+    let schema_of = async |expected: &str| {
         for _ in 0..1_000 {
             let schemas = server.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas").await.json();
             let answer = server.get("/version").await;
@@ -214,12 +214,12 @@ async fn changes_of_stored_objects_take_effect() {
             let items = schemas["items"].as_array().expect("items").iter();
             let mut names =
                 items.filter(|item| uid.is_some_and(|uid| item["metadata"]["uid"] == *uid.to_str().expect("text")));
-            if names.any(|item| item["metadata"]["name"] == wanted) {
+            if names.any(|item| item["metadata"]["name"] == expected) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("requests do not belong to {wanted}");
+        panic!("requests do not belong to {expected}");
     };
     schema_of("global-default").await;
     let path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";

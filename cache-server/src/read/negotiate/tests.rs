@@ -18,7 +18,7 @@ fn plain(headers: &HeaderMap, query: &Query) -> PlainFormat {
 }
 
 /// Describes the result of an Accept header.
-fn wanted(accept: &str) -> String {
+fn negotiated(accept: &str) -> String {
     match AnswerFormat::read(&headers("probe/1.0", accept), &Query::parse(None)) {
         Err(status) => format!("{} {}", status.code, status.message.split(':').next().unwrap_or_default()),
         Ok(answer) => {
@@ -88,7 +88,7 @@ fn the_first_clause_that_can_be_served_wins() {
         ("text/html", "406 406"),
         ("nonsense", "406 406"),
     ] {
-        assert_eq!(wanted(accept), expected, "{accept}");
+        assert_eq!(negotiated(accept), expected, "{accept}");
     }
 }
 

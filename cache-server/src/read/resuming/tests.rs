@@ -59,8 +59,8 @@ async fn open(server: &Server, marks: &str) -> (String, Lines) {
 
 async fn open_at(server: &Server, path: &str, marks: &str) -> (String, Lines) {
     let response = server.open(request(path, marks)).await;
-    let said = response.headers()[HEADER].to_str().expect("text").to_owned();
-    (said, Lines { body: response.into_body(), text: String::new() })
+    let reply = response.headers()[HEADER].to_str().expect("text").to_owned();
+    (reply, Lines { body: response.into_body(), text: String::new() })
 }
 
 struct Lines {
@@ -123,15 +123,15 @@ async fn a_position_is_held_for_a_while_after_its_stream_was_left() {
     drop(first);
     tokio::time::advance(MARKED_WAIT - Duration::from_secs(1)).await;
     write_much(&server).await;
-    let (said, mut rest) = open(&server, &mark).await;
-    assert_eq!(said, "resumed");
+    let (reply, mut rest) = open(&server, &mark).await;
+    assert_eq!(reply, "resumed");
     let objects = rest.objects().await.expect("an end");
     assert!(0 < objects && objects < OBJECTS, "{objects}");
     drop(rest);
     tokio::time::advance(MARKED_WAIT + Duration::from_secs(1)).await;
     write_much(&server).await;
-    let (said, mut whole) = open(&server, &mark).await;
-    assert_eq!((said.as_str(), whole.objects().await), ("restarted", Some(OBJECTS)));
+    let (reply, mut whole) = open(&server, &mark).await;
+    assert_eq!((reply.as_str(), whole.objects().await), ("restarted", Some(OBJECTS)));
 }
 
 /// Goal: the memory bound takes precedence over held positions, and a state that was cut gets no end bookmark.
@@ -142,8 +142,8 @@ async fn a_position_that_costs_too_much_is_given_up() {
     let mark = first.mark().await.expect("a mark");
     write_much(&server).await;
     assert_eq!(first.objects().await, None, "cut, without an end");
-    let (said, mut again) = open(&server, &mark).await;
-    assert_eq!((said.as_str(), again.objects().await), ("restarted", Some(OBJECTS)));
+    let (reply, mut again) = open(&server, &mark).await;
+    assert_eq!((reply.as_str(), again.objects().await), ("restarted", Some(OBJECTS)));
     let (_, mut left) = open(&server, "new").await;
     let mark = left.mark().await.expect("a mark");
     drop(left);
@@ -179,13 +179,13 @@ async fn the_mark_of_one_object_is_worth_nothing_for_all_of_them() {
     let server = server(Limits::default()).await;
     write_large(&server, "map-00a", 2 * MARK_BYTES).await;
     let one = "/api/v1/watch/namespaces/ns/configmaps/map-00a";
-    let (said, mut alone) = open_at(&server, one, "new").await;
+    let (reply, mut alone) = open_at(&server, one, "new").await;
     let mark = alone.mark().await.expect("a mark");
-    assert_eq!(said, "accepted");
-    let (said, mut rest) = open_at(&server, one, &mark).await;
-    assert_eq!((said.as_str(), rest.objects().await), ("resumed", Some(0)));
+    assert_eq!(reply, "accepted");
+    let (reply, mut rest) = open_at(&server, one, &mark).await;
+    assert_eq!((reply.as_str(), rest.objects().await), ("resumed", Some(0)));
     for path in ["/api/v1/namespaces/ns/configmaps", "/api/v1/configmaps"] {
-        let (said, mut all) = open_at(&server, path, &mark).await;
-        assert_eq!((said.as_str(), all.objects().await), ("restarted", Some(OBJECTS + 1)), "{path}");
+        let (reply, mut all) = open_at(&server, path, &mark).await;
+        assert_eq!((reply.as_str(), all.objects().await), ("restarted", Some(OBJECTS + 1)), "{path}");
     }
 }

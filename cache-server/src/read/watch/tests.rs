@@ -245,8 +245,8 @@ async fn watches_that_do_not_say_last_half_an_hour_or_more() {
         assert!(stream.rest().await.is_empty());
         assert!((1_800..3_600).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     }
-    for (asked, expected) in [(Some(-1), 0), (Some(7), 7), (Some(i64::MAX), SECONDS_MAX)] {
-        assert_eq!(lifetime(asked), Duration::from_secs(expected));
+    for (requested, expected) in [(Some(-1), 0), (Some(7), 7), (Some(i64::MAX), SECONDS_MAX)] {
+        assert_eq!(lifetime(requested), Duration::from_secs(expected));
     }
 }
 

@@ -268,9 +268,9 @@ async fn what_is_cut_ends_in_a_reset() {
         create(&app, &format!("a{index}"), 100_000).await;
     }
     let old = "GET /api/v1/configmaps HTTP/1.0\r\n\r\n".to_owned();
-    for (round, asked) in [request(INITIAL, ""), request("/api/v1/configmaps", ""), old].iter().enumerate() {
+    for (round, sent) in [request(INITIAL, ""), request("/api/v1/configmaps", ""), old].iter().enumerate() {
         let mut reader = client.another().await;
-        reader.send(asked).await;
+        reader.send(sent).await;
         reader.head().await;
         for index in 0..500 {
             create(&app, &format!("b{round}-{index}"), 0).await;
@@ -278,7 +278,7 @@ async fn what_is_cut_ends_in_a_reset() {
         let ty = app.registry.now().by_id("configmaps").expect("a built-in type");
         app.caches.fresh(&ty).await.expect("taken in");
         let (answer, ended) = reader.rest().await;
-        assert!(ended.is_err(), "{asked}: ends like a whole one after {} bytes", answer.len());
-        assert!(answer.len() < 12_000_000, "{asked}: {} bytes are all of it", answer.len());
+        assert!(ended.is_err(), "{sent}: ends like a whole one after {} bytes", answer.len());
+        assert!(answer.len() < 12_000_000, "{sent}: {} bytes are all of it", answer.len());
     }
 }

@@ -76,7 +76,7 @@ async fn stream_frame(client: &mut DuplexStream) -> Option<(u8, u8, u8, Vec<u8>)
 }
 
 /// Returns the payload of the next ping; `None` if the server closes the connection first.
-async fn asked(client: &mut DuplexStream) -> Option<Vec<u8>> {
+async fn next_ping(client: &mut DuplexStream) -> Option<Vec<u8>> {
     loop {
         let (kind, flags, payload) = frame(client).await?;
         if kind == PING && flags & ACK == 0 {
@@ -92,33 +92,33 @@ async fn who_does_not_answer_is_gone() {
     let (mut client, _closing) = connect();
     client.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
     for _ in 0..60 {
-        let payload = timeout(HTTP2_PING_EVERY + Duration::from_secs(1), asked(&mut client)).await;
+        let payload = timeout(HTTP2_PING_EVERY + Duration::from_secs(1), next_ping(&mut client)).await;
         let payload = payload.expect("it is time to ask").expect("who answers stays");
         client.write_all(&[b"\0\0\x08\x06\x01\0\0\0\0", &payload[..]].concat()).await.unwrap();
     }
-    assert!(asked(&mut client).await.is_some());
-    let asked_at = Instant::now();
-    assert_eq!(asked(&mut client).await, None, "asked twice");
-    assert_eq!(asked_at.elapsed().as_secs(), HTTP2_PONG_WAIT.as_secs());
+    assert!(next_ping(&mut client).await.is_some());
+    let pinged_at = Instant::now();
+    assert_eq!(next_ping(&mut client).await, None, "asked twice");
+    assert_eq!(pinged_at.elapsed().as_secs(), HTTP2_PONG_WAIT.as_secs());
 }
 
 /// Goal: a client that does not begin cannot hold a connection slot. Method: only a part of the preface; one
 /// connection ends by timeout, another by the server's shutdown.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_begin_is_gone() {
-    for said in [4, PREFACE.len() - 1] {
+    for sent in [4, PREFACE.len() - 1] {
         let (mut client, closing) = connect();
-        client.write_all(&PREFACE[..said]).await.unwrap();
+        client.write_all(&PREFACE[..sent]).await.unwrap();
         let begun = Instant::now();
-        let ended = timeout(HEAD_TIMEOUT * 2, asked(&mut client)).await;
-        assert_eq!((ended, begun.elapsed().as_secs()), (Ok(None), HEAD_TIMEOUT.as_secs()), "after {said} bytes");
+        let ended = timeout(HEAD_TIMEOUT * 2, next_ping(&mut client)).await;
+        assert_eq!((ended, begun.elapsed().as_secs()), (Ok(None), HEAD_TIMEOUT.as_secs()), "after {sent} bytes");
         drop(closing);
 
         let (mut client, closing) = connect();
-        client.write_all(&PREFACE[..said]).await.unwrap();
+        client.write_all(&PREFACE[..sent]).await.unwrap();
         drop(closing);
-        let ended = timeout(Duration::from_secs(1), asked(&mut client)).await;
-        assert_eq!(ended, Ok(None), "after {said} bytes");
+        let ended = timeout(Duration::from_secs(1), next_ping(&mut client)).await;
+        assert_eq!(ended, Ok(None), "after {sent} bytes");
     }
 }
 

@@ -122,9 +122,9 @@ async fn a_tunnel_that_breaks_is_reset() {
     let (mut from, mut to) = TcpStream::connect(address).await.unwrap().into_split();
     to.write_all(EXEC.as_bytes()).await.unwrap();
     head_of(&mut from).await;
-    let mut said = [0; 5];
-    from.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"hello");
+    let mut greeting = [0; 5];
+    from.read_exact(&mut greeting).await.unwrap();
+    assert_eq!(&greeting, b"hello");
     to.write_all(b"x").await.unwrap();
     let error = from.read_u8().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

@@ -130,8 +130,8 @@ fn what_is_not_this_informers_state_is_ignored_with_a_reason() {
     ] {
         fs::write(log_of(dir.path()), bytes).unwrap();
         let OpenedCheckpoint { saved, ignored, writer } = open(dir.path(), &identity());
-        let told = ignored.unwrap().to_string();
-        assert!(saved.is_none() && told.starts_with(reason), "{told}");
+        let message = ignored.unwrap().to_string();
+        assert!(saved.is_none() && message.starts_with(reason), "{message}");
         let mut source = Source::new();
         source.put("a", 3);
         assert!(source.save(&mut writer.unwrap()).rewritten, "{reason}: replaced");

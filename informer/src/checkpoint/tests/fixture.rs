@@ -38,7 +38,7 @@ pub(in crate::checkpoint) fn identity_of(plural: &str) -> Identity {
         ca: "1f".into(),
         resource: format!("/api/v1/{plural}?labelSelector=&fieldSelector=spec.nodeName=node-1"),
         trimming: "metadata.managedFields".into(),
-        kept_as: "objects".into(),
+        object_changes: "objects".into(),
         program: String::new(),
     }
 }

@@ -118,12 +118,12 @@ impl KnownDefinitions {
         Some(known)
     }
 
-    /// Takes the definitions whose status must be checked; [`Self::judge_again`] puts one back.
+    /// Takes the definitions whose status must be checked; [`Self::recheck`] puts one back.
     pub(super) fn take_unjudged(&mut self) -> BTreeSet<String> {
         mem::take(&mut self.unjudged)
     }
 
-    pub(super) fn judge_again(&mut self, name: String) {
+    pub(super) fn recheck(&mut self, name: String) {
         self.unjudged.insert(name);
     }
 
