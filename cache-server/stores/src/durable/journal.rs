@@ -90,7 +90,7 @@ pub(super) struct Journal {
     disk: Arc<dyn DataDisk>,
     /// True once removals have used the reserved room, until it is reserved again.
     is_short: bool,
-    /// Bytes that batches on a full disk have freed in the file since it was compacted.
+    /// Bytes freed in the file since it was compacted; those of earlier processes are unknown, so it begins at its length.
     freed: u64,
     clock: JournalClock,
     ledger: HistoryLedger,
@@ -104,7 +104,6 @@ pub(super) struct Journal {
 /// The effect of a batch on the ledger.
 struct AppendPlan {
     newest: u64,
-    frees_room: bool,
     trim: HistoryTrim,
     added: Vec<RetainedChange>,
 }
@@ -136,8 +135,8 @@ impl Journal {
         }
         let newest = meta.revision;
         let content = JournalContent::new(meta, changes);
-        let database = Some(database);
-        Ok((Self { database, disk, is_short, freed: 0, clock, ledger, bounds, newest, undecided: None }, content))
+        let (database, freed) = (Some(database), disk.len()?);
+        Ok((Self { database, disk, is_short, freed, clock, ledger, bounds, newest, undecided: None }, content))
     }
 
     /// Reads the file whole, and leaves it as it is.
@@ -192,7 +191,7 @@ impl Journal {
             records.push((revision, bytes));
         }
         let bounds = if frees_room { HistoryBounds::on_full_disk(batch.len()) } else { self.bounds };
-        let plan = AppendPlan { newest, frees_room, trim: self.ledger.plan(unix_ms, bounds), added };
+        let plan = AppendPlan { newest, trim: self.ledger.plan(unix_ms, bounds), added };
         if batch.is_empty() && plan.trim.is_empty() {
             return Ok(());
         }
@@ -304,7 +303,7 @@ impl Journal {
 
     fn keep(&mut self, plan: AppendPlan) {
         self.newest = plan.newest;
-        self.freed += if plan.frees_room { plan.trim.bytes } else { 0 };
+        self.freed += plan.trim.bytes;
         self.ledger.trimmed(&plan.trim);
         plan.added.into_iter().for_each(|change| self.ledger.push(change));
     }
