@@ -28,6 +28,6 @@ pub use serve::{Server, StartError, TlsError};
 pub use workload::{manifests::LoadError, populate};
 
 use cache_server_admission as access;
-use cache_server_caches::{budget, clock, ids, route, supervised, watched};
+use cache_server_caches::{budget, clock, ids, route, shares, supervised, term, watched};
 use cache_server_stores::stored;
 use cache_server_upstream as upstream;

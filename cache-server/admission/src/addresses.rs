@@ -14,8 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::shares::may_take;
-use crate::budget::Crowd;
+use crate::{budget::Crowd, shares::may_take};
 
 /// Connections of each address.
 #[derive(Default)]

@@ -6,8 +6,8 @@ use super::{
     audit::AuditRecord,
     flow::{FlowRefusal, SeatHold},
     lease::WatchLease,
-    shares::UserPlace,
 };
+use cache_server_caches::shares::UserPlace;
 
 /// Belongs to a response body, and is dropped with it.
 #[derive(Default)]

@@ -9,10 +9,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak},
     task::{Context, Poll},
 };
 
@@ -23,13 +20,14 @@ use informer_serving::status::Status;
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use super::authenticate::{Caller, CallerProof};
 use crate::{
-    limits::{RECHECK_EVERY, RECHECK_PAUSE, RECHECKS_MAX, WITHDRAWN_END_WAIT},
+    limits::{RECHECK_EVERY, RECHECK_PAUSE, RECHECKS_MAX},
+    term::Withdrawal,
     upstream::key::QuestionKey,
 };
 
@@ -56,8 +54,7 @@ pub struct HeldRight {
     pub is_forwarded: bool,
     /// Time at which it was last checked, or opened.
     checked: Mutex<Instant>,
-    is_withdrawn: AtomicBool,
-    withdrawn: Notify,
+    withdrawal: Arc<Withdrawal>,
     bodies: Mutex<Slab<Arc<AtomicWaker>>>,
 }
 
@@ -132,38 +129,34 @@ impl WatchLeases {
 
 impl HeldRight {
     fn new(caller: Arc<Caller>, info: Arc<RequestInfo>, credentials: Option<HeaderMap>, is_forwarded: bool) -> Self {
-        let (is_withdrawn, withdrawn, bodies) = Default::default();
+        let (withdrawal, bodies) = Default::default();
         let checked = Mutex::new(Instant::now());
-        Self { caller, info, credentials, is_forwarded, checked, is_withdrawn, withdrawn, bodies }
+        Self { caller, info, credentials, is_forwarded, checked, withdrawal, bodies }
     }
 
     /// Ends all watches of this right.
     fn withdraw(&self) {
-        self.is_withdrawn.store(true, Ordering::Release);
-        self.withdrawn.notify_waiters();
+        self.withdrawal.withdraw();
         // Woken outside of the lock: a body that ends removes itself.
         let bodies: Vec<_> = self.bodies.lock().iter().map(|(_, waker)| Arc::clone(waker)).collect();
         bodies.iter().for_each(|waker| waker.wake());
     }
-
-    async fn withdrawn(&self) {
-        let withdrawal = self.withdrawn.notified();
-        if !self.is_withdrawn.load(Ordering::Acquire) {
-            withdrawal.await;
-        }
-    }
 }
 
 impl WatchLease {
+    /// The signal that the right is withdrawn.
+    pub fn withdrawal(&self) -> Arc<Withdrawal> {
+        Arc::clone(&self.right.withdrawal)
+    }
+
     /// Ready once the right is withdrawn. Registers the waker.
     pub fn poll_withdrawn(&self, cx: &Context<'_>) -> Poll<()> {
-        let is_withdrawn = || self.right.is_withdrawn.load(Ordering::Acquire);
-        if is_withdrawn() {
+        if self.right.withdrawal.is_withdrawn() {
             return Poll::Ready(());
         }
         self.waker.register(cx.waker());
         // It may have been withdrawn before the waker was there.
-        if is_withdrawn() { Poll::Ready(()) } else { Poll::Pending }
+        if self.right.withdrawal.is_withdrawn() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -174,49 +167,6 @@ impl Drop for WatchLease {
         bodies.remove(self.place);
         if bodies.is_empty() {
             rights.remove(&self.key);
-        }
-    }
-}
-
-/// Time until which a watch may stay on its connection, whatever its client reads.
-#[derive(Clone)]
-pub struct WatchTerm {
-    /// `None` for a watch that another server answers, and ends.
-    overdue: Option<Instant>,
-    right: Option<Arc<HeldRight>>,
-}
-
-impl WatchTerm {
-    /// A term until `overdue`, or until the right of `lease` is withdrawn and its watch should have ended.
-    pub fn new(overdue: Instant, lease: Option<&WatchLease>) -> Self {
-        Self { overdue: Some(overdue), right: lease.map(|lease| Arc::clone(&lease.right)) }
-    }
-
-    /// A term until the right of `lease` is withdrawn and its watch should have ended.
-    pub fn of_right(lease: &WatchLease) -> Self {
-        Self { overdue: None, right: Some(Arc::clone(&lease.right)) }
-    }
-
-    /// True if the term ends at some time, whatever happens to the right.
-    pub const fn is_limited(&self) -> bool {
-        self.overdue.is_some()
-    }
-
-    /// Resolves at the end of the term.
-    pub async fn over(self) {
-        let overdue = async {
-            match self.overdue {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        let Some(right) = self.right else { return overdue.await };
-        tokio::select! {
-            () = overdue => {}
-            () = async {
-                right.withdrawn().await;
-                sleep(WITHDRAWN_END_WAIT).await;
-            } => {}
         }
     }
 }

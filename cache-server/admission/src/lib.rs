@@ -18,7 +18,6 @@ pub mod guard;
 pub mod lease;
 pub mod metrics;
 pub mod peer;
-pub mod shares;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -49,10 +48,11 @@ use self::{
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::WatchLeases,
     peer::Peer,
-    shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
 };
 use cache_server_caches::{
-    budget, cacher, clock, config, ids, limits, passes, registry, settled, storage, supervised, watched,
+    budget, cacher, clock, config, ids, limits, passes, registry, settled,
+    shares::{self, PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
+    storage, supervised, term, watched,
 };
 use cache_server_stores::stored;
 use cache_server_upstream::{self as upstream, own_requests::QuestionOrigin};

@@ -21,8 +21,9 @@ pub use watch_cache::Slices;
 
 use super::{list::ListBody, watch::Watch};
 use crate::{
-    access::{guard::ResponseGuard, lease::WatchTerm},
+    access::{guard::ResponseGuard, lease::WatchLease},
     limits,
+    term::WatchTerm,
     upstream::forward::{BrokenAnswer, ForwardedBody, UpstreamTunnel},
 };
 
@@ -89,8 +90,8 @@ impl Body {
     pub(crate) fn term(&self) -> Option<WatchTerm> {
         let lease = self.guard.as_ref().and_then(|guard| guard.lease());
         match &self.kind {
-            BodyKind::Watch(watch) => Some(WatchTerm::new(watch.overdue(), lease)),
-            BodyKind::Forwarded(_) => lease.map(WatchTerm::of_right),
+            BodyKind::Watch(watch) => Some(WatchTerm::new(watch.overdue(), lease.map(WatchLease::withdrawal))),
+            BodyKind::Forwarded(_) => lease.map(|lease| WatchTerm::of_right(lease.withdrawal())),
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => None,
         }
     }

@@ -45,9 +45,9 @@ use super::{
     websocket,
 };
 use crate::{
-    access::lease::WatchTerm,
     http::body::{Body, BodyError},
     limits,
+    term::WatchTerm,
 };
 
 /// Lets hyper serve `stream`, after the bytes `buffered` that were read before, until it ends or the first watch is

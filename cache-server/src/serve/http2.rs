@@ -25,13 +25,13 @@ use super::{
     tap::TappedStream,
 };
 use crate::{
-    access::shares::{StreamOwner, UnreadStreams},
     budget::Room,
     http::body::Body,
     limits::{
         HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
         UPSTREAM_HTTP2_WINDOW_BYTES,
     },
+    shares::{StreamOwner, UnreadStreams},
 };
 use cache_server_wire::http2::{
     flood::FloodTap,

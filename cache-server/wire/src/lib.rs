@@ -24,4 +24,4 @@ pub mod watch_sink;
 pub mod websocket;
 
 use cache_server_admission as access;
-use cache_server_caches::{config, limits, watched};
+use cache_server_caches::{config, limits, shares, term, watched};

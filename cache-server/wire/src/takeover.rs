@@ -26,7 +26,7 @@ use super::{
     socket::Socket,
     watch_sink::{WatchFraming, WatchSink},
 };
-use crate::{access::lease::WatchTerm, body::BodyError, limits::PIPELINED_BYTES_MAX};
+use crate::{body::BodyError, limits::PIPELINED_BYTES_MAX, term::WatchTerm};
 
 /// A connection on which a watch is sent in chunks.
 pub type Takeover<S, B> = WatchSink<S, B, ChunkFraming>;

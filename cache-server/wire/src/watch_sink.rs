@@ -19,7 +19,7 @@ use tokio::io::{AsyncWrite, ReadBuf};
 use watch_cache::Slices;
 
 use super::socket::Socket;
-use crate::{access::lease::WatchTerm, body::BodyError};
+use crate::{body::BodyError, term::WatchTerm};
 
 /// The bytes of a protocol around the batches of a watch, and its use for the client's bytes.
 pub trait WatchFraming: Unpin {

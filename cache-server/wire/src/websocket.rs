@@ -31,9 +31,9 @@ use super::{
     watch_sink::{WatchEnd, WatchFraming, WatchSink},
 };
 use crate::{
-    access::lease::WatchTerm,
     body::BodyError,
     limits::{SLICES_MAX, WEBSOCKET_CLOSE_WAIT},
+    term::WatchTerm,
 };
 
 /// Close code of a WebSocket.

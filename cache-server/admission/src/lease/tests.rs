@@ -1,7 +1,7 @@
 //! Rights of open watches: one for equal callers and reads, and their withdrawal.
 
 use std::{
-    sync::atomic::AtomicUsize,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     task::{Context, Wake, Waker},
     time::Duration,
 };
@@ -12,6 +12,7 @@ use informer_serving::{
 };
 
 use super::*;
+use crate::term::WatchTerm;
 
 fn right(user: &str, path: &str) -> (Arc<Caller>, Arc<RequestInfo>) {
     let caller = Caller::without_credentials(User::authenticated(user, []));
@@ -76,7 +77,7 @@ async fn only_refusals_withdraw_a_right() {
         let leases = Arc::new(WatchLeases::default());
         let (caller, info) = right("a", "/api/v1/pods");
         let lease = leases.open(&caller, &info, None, false);
-        let term = WatchTerm::new(Instant::now() + Duration::from_secs(3_600), Some(&lease));
+        let term = WatchTerm::new(Instant::now() + Duration::from_secs(3_600), Some(lease.withdrawal()));
         let given = answer.clone();
         let checking = keep_checking(Arc::downgrade(&leases), None, move |_| std::future::ready(given.clone()));
         let checking = tokio::spawn(checking);
@@ -113,7 +114,7 @@ async fn a_user_with_many_rights_delays_no_other_user() {
     sleep(RECHECK_EVERY + Duration::from_secs(1)).await;
     is_refused.store(true, Ordering::Relaxed);
     let began = Instant::now();
-    modest.right.withdrawn().await;
+    modest.right.withdrawal.withdrawn().await;
     let took = began.elapsed();
     assert!(took <= RECHECK_EVERY + Duration::from_millis(500), "{took:?}");
     sleep(Duration::from_secs(60)).await;
@@ -134,7 +135,7 @@ async fn a_change_of_the_policies_is_acted_upon_at_once() {
     tokio::task::yield_now().await;
     let began = Instant::now();
     policies.send_replace(1);
-    lease.right.withdrawn().await;
+    lease.right.withdrawal.withdrawn().await;
     assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
     drop(leases);
     drop(lease);

@@ -19,11 +19,9 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
-    access::{
-        lease::WatchTerm,
-        shares::{StreamOwner, UnreadBytes, UnreadStream, UnreadStreams},
-    },
     limits::{HTTP2_STREAM_BYTES, HTTP2_STREAM_STUCK, HTTP2_STREAM_STUCK_SHORT},
+    shares::{StreamOwner, UnreadBytes, UnreadStream, UnreadStreams},
+    term::WatchTerm,
 };
 
 tokio::task_local! {

@@ -17,9 +17,9 @@ use watch_cache::Slices;
 
 use super::{gather::Outbox, overdue};
 use crate::{
-    access::shares::UnreadStream,
     body::BodyError,
     limits::{BATCH_BYTES, HTTP2_SMALL_PAGE_BYTES, HTTP2_UNSENT_BYTES},
+    shares::UnreadStream,
 };
 
 /// Bytes of a full page, while few are unsent: a batch. Each page costs two polls of tasks.

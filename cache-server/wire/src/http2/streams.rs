@@ -27,8 +27,8 @@ use super::{
     overdue::{self, StreamCut},
 };
 use crate::{
-    access::shares::{ProofWatcher, StreamOwner, UnreadStreams},
     limits::{HTTP2_READ_SHORT, HTTP2_STREAMS_MAX, HTTP2_STREAMS_STARTED},
+    shares::{ProofWatcher, StreamOwner, UnreadStreams},
 };
 
 /// Executor for the streams of a connection, and their messages to it. Clones share them.
@@ -124,7 +124,7 @@ impl Streams {
     /// Streams of a connection whose caller has proved who it is.
     #[cfg(test)]
     pub fn of_tests() -> Self {
-        let owner = StreamOwner::new(Arc::default(), crate::access::shares::StreamCaller::Refused);
+        let owner = StreamOwner::new(Arc::default(), crate::shares::StreamCaller::Refused);
         let streams = Self::new(UnreadStreams::new(&owner));
         streams.0.open.lock().is_proved = true;
         streams

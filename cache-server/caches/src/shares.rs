@@ -25,7 +25,7 @@ use crate::{
 
 /// A user may hold this many times as much as is free, and so four fifths of everything if it is alone. Of two users that
 /// want as much as they get, each has four ninths.
-pub(super) const FREE_FACTOR: usize = 4;
+const FREE_FACTOR: usize = 4;
 
 /// Names of users without requests that may stay in the table. Memory: some 100 bytes each.
 const UNUSED_MAX: usize = 1_024;
@@ -129,7 +129,7 @@ impl UserShares {
 
     /// Places that are taken.
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn taken(&self) -> usize {
+    pub fn taken(&self) -> usize {
         [&self.taken.watches, &self.taken.forwarded].map(|taken| taken.load(Ordering::Relaxed)).iter().sum()
     }
 
@@ -227,6 +227,8 @@ impl Drop for UnreadStream {
 }
 
 impl StreamOwner {
+    /// The owner of a response to `caller`, as one of the users of `shares`.
+    #[must_use]
     pub const fn new(shares: Arc<UserShares>, caller: StreamCaller) -> Self {
         Self { shares, caller }
     }
@@ -272,7 +274,7 @@ impl Drop for UnreadBytes {
 }
 
 /// Returns true if a user who holds `own` may take one of `free`.
-pub(super) const fn may_take(own: usize, free: usize) -> bool {
+pub const fn may_take(own: usize, free: usize) -> bool {
     own < free.saturating_mul(FREE_FACTOR)
 }
 
