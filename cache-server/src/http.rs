@@ -15,6 +15,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use access_rules::{request_info::RequestInfo, user::User};
 use bytes::Bytes;
+use cache_server_wire::handler::Refusal;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, request::Parts};
 use http_body_util::BodyExt as _;
@@ -254,17 +255,6 @@ fn finished(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-/// Reason to refuse a request before routing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// No Host header, which HTTP/1.1 requires.
-    NoHost,
-    /// The Host header names another server: possibly DNS rebinding by a web page.
-    ForeignHost,
-    /// A page of another site may have sent the request.
-    ForeignOrigin,
 }
 
 /// Answers a request that is refused before routing.

@@ -1,18 +1,13 @@
-//! The listening socket: accepts connections, hands each request to `http`, and shuts down cleanly.
+//! The start of a server, and its shutdown. `cache-server-wire` serves the connections in between.
 //!
 //! INVARIANT: the address is bound before anything is loaded, and no connection is accepted before everything is
 //! loaded.
 
-mod connection;
 mod handler;
-mod http1;
-mod http2;
-mod tunnel;
 
-use std::{fmt, io, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
+use std::{convert::Infallible, fmt, future, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use tokio::{
-    sync::{Semaphore, watch},
     task::{JoinError, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
@@ -21,21 +16,19 @@ pub use cache_server_wire::tls::TlsError;
 
 use access_rules::authentication::certificate::ServerNames;
 use cache_server_wire::{
-    flood, host, listeners, origin, own_wakes, phase, socket, takeover, tap, tls, watch_sink, websocket,
+    accept,
+    handler::{ConnectionSettings, ConnectionShared},
+    listeners::{Listeners, UnixSocketFile, bind_tcp},
+    tls::{Acceptor, ClientVerifiers},
 };
 
-use self::{
-    connection::AcceptedConnection,
-    listeners::{Listeners, UnixSocketFile, bind_tcp},
-    tls::Acceptor,
-};
+use self::handler::AppHandler;
 #[cfg(feature = "etcd")]
 use crate::storage::etcd::EtcdOpenError;
 use crate::{
     access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::{App, StartPart},
-    budget::Crowd,
     config::{AuthorizationConfigError, Config},
     limits,
     storage::{backup::ExistingObjects, durable::DataFolderError, folder::FolderError},
@@ -132,8 +125,6 @@ pub struct Server {
     address: SocketAddr,
     app: Arc<App>,
     tls: Option<Arc<Acceptor>>,
-    /// Names of the settings by which clients may call the server.
-    names: Arc<ServerNames>,
     /// The rest of the start, if the API server behind this server has not answered yet.
     starting: JoinSet<StartOutcome>,
 }
@@ -229,6 +220,14 @@ fn note_start(app: &Arc<App>, started: Result<StartOutcome, JoinError>, starting
     }
 }
 
+/// Notes the outcomes of a start behind a server that listens already, for as long as it is polled.
+async fn follow_start(app: &Arc<App>, starting: &mut JoinSet<StartOutcome>) -> Infallible {
+    while let Some(started) = starting.join_next().await {
+        note_start(app, started, starting);
+    }
+    future::pending().await
+}
+
 impl Server {
     /// Binds the address, then loads and populates. Connections wait in the listen queue until [`Self::serve`].
     ///
@@ -256,11 +255,11 @@ impl Server {
         let tls = match &app.config.tls {
             Some(files) => {
                 let authorities = app.access.client_authorities().cloned();
-                Some(Arc::new(Acceptor::load(files.clone(), authorities, &app.files).await?))
+                let verifiers = authorities.map(|all| -> ClientVerifiers { Box::new(move || all.verifier()) });
+                Some(Arc::new(Acceptor::load(files.clone(), verifiers, &app.files).await?))
             }
             None => None,
         };
-        let names = Arc::new(ServerNames::listed(&app.config.authentication.hosts));
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
         let app = Arc::new(app);
         app.keep_checking_rights();
@@ -269,7 +268,7 @@ impl Server {
         allocator::trim();
         let tcp = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        Ok(Self { listeners: Listeners { tcp, unix }, address, app, tls, names, starting })
+        Ok(Self { listeners: Listeners { tcp, unix }, address, app, tls, starting })
     }
 
     /// Returns the bound address, with the real port.
@@ -293,46 +292,26 @@ impl Server {
     /// Serves until `shutdown` resolves. Then it stops accepting, ends watches cleanly, lets requests finish for at
     /// most [`Config::grace`], and drops the remaining connections.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { listeners, app, tls, names, mut starting, .. } = self;
-        let (closing, closed) = watch::channel(());
-        let mut connections = JoinSet::new();
+        let Self { listeners, app, tls, mut starting, .. } = self;
         let trimming = tokio::spawn({
             let app = Arc::clone(&app);
             async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
-        let slots = Arc::new(Semaphore::new(app.config.connections_max));
-        let mut shutdown = pin!(shutdown);
-        loop {
+        let shutdown = async {
             tokio::select! {
                 biased;
-                () = &mut shutdown => break,
-                Some(started) = starting.join_next() => note_start(&app, started, &mut starting),
-                Some(ended) = connections.join_next() => {
-                    report(ended);
-                    note_crowd(&app, &slots);
-                }
-                (stream, peer, slot) = listeners.accept(&slots) => {
-                    note_crowd(&app, &slots);
-                    // With the slot of this connection.
-                    let free = slots.available_permits() + 1;
-                    // Without a place, the connection is closed at once.
-                    let Some(place) = app.access.addresses.enter(peer.address, free) else { continue };
-                    let slot = (slot, place);
-                    let (app, tls, names, closed) = (Arc::clone(&app), tls.clone(), Arc::clone(&names), closed.clone());
-                    let connection = AcceptedConnection { app, tls, names, peer, closed, slot };
-                    connections.spawn(connection.run(stream));
-                }
+                () = shutdown => {}
+                never = follow_start(&app, &mut starting) => match never {},
             }
-        }
-        drop(listeners);
-        tracing::info!(connections = connections.len(), "drain started");
-        // Ends the watches cleanly; dropping `closing` then ends each connection after its open requests.
+        };
+        let shared = ConnectionShared { handler: AppHandler(Arc::clone(&app)), tls, settings: settings(&app) };
+        let mut connections = accept::serve(listeners, shared, shutdown).await;
+        tracing::info!(connections = connections.count(), "drain started");
+        // Before the connections close: each of them ends after its open requests, and so after its watch.
         app.caches.shut_down();
-        drop(closing);
         let deadline = Instant::now() + app.config.grace;
-        let drained = async { while connections.join_next().await.is_some() {} };
-        if timeout_at(deadline, drained).await.is_err() {
-            tracing::warn!(connections = connections.len(), grace = ?app.config.grace, "drain timed out");
+        if !connections.drained(deadline).await {
+            tracing::warn!(connections = connections.count(), grace = ?app.config.grace, "drain timed out");
         }
         // The caches ended when the drain started. A disk that needs longer keeps an older state.
         let _ = timeout_at(deadline, app.caches.saved()).await;
@@ -343,9 +322,15 @@ impl Server {
     }
 }
 
-/// Notes whether idle connections have to make room.
-fn note_crowd(app: &App, slots: &Semaphore) {
-    app.access.addresses.note_crowded(Crowd::is_near(slots, app.config.connections_max));
+/// The settings of connections.
+fn settings(app: &App) -> ConnectionSettings {
+    let config = &app.config;
+    ConnectionSettings {
+        connections_max: config.connections_max,
+        socket_stuck: config.socket_stuck,
+        forwards_bodies: app.upstream().is_some(),
+        listed: ServerNames::listed(&config.authentication.hosts),
+    }
 }
 
 /// Refuses to serve unknown callers, or to receive tokens in the clear, beyond this machine.
@@ -359,12 +344,6 @@ fn check_exposure(config: &Config) -> Result<(), StartError> {
         (_, false) if authentication.insecure_anonymous => Ok(()),
         (_, false) => Err(StartError::NotAuthenticated(address)),
         (false, true) => Err(StartError::NotEncrypted(address)),
-    }
-}
-
-fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "connection task failed");
     }
 }
 

@@ -57,7 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "watch-cache",
         ],
     ),
-    ("cache-server-wire", &["access-rules", "cache-server-admission", "cache-server-caches", "watch-cache"]),
+    ("cache-server-wire", &["access-rules", "cache-server-caches", "watch-cache"]),
     ("cache-server-workload", &["api-rules", "cache-server-caches", "informer-core", "informer-serving"]),
     (
         "cache-server",

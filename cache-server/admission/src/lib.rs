@@ -9,7 +9,6 @@
 #![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
 
-pub mod addresses;
 pub mod audit;
 pub mod authenticate;
 pub mod authorize;
@@ -41,7 +40,6 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    addresses::AddressShares,
     audit::{AuditLog, AuditRecord},
     authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
@@ -50,8 +48,8 @@ use self::{
     peer::Peer,
 };
 use cache_server_caches::{
-    budget, cacher, clock, config, ids, limits, passes, registry, settled,
-    shares::{self, PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
+    cacher, clock, config, ids, limits, passes, registry, settled,
+    shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
     storage, supervised, term, watched,
 };
 use cache_server_stores::stored;
@@ -78,8 +76,6 @@ pub struct Access {
     pub leases: Arc<WatchLeases>,
     /// The part of each user in what all users share.
     shares: Arc<UserShares>,
-    /// The part of each address in the connections.
-    pub addresses: Arc<AddressShares>,
     /// Decides which requests wait.
     pub flow: Arc<FlowControl>,
     /// `None`: requests are not recorded.
@@ -137,8 +133,8 @@ impl RequestContext {
 impl Access {
     /// `authenticator` and `authorizer` decide about every request, and `flow` when its turn comes.
     pub fn new(authenticator: Authenticator, authorizer: Authorizer, flow: FlowControl) -> Self {
-        let (leases, shares, addresses) = Default::default();
-        Self { authenticator, authorizer, leases, shares, addresses, flow: Arc::new(flow), audit: None }
+        let (leases, shares) = Default::default();
+        Self { authenticator, authorizer, leases, shares, flow: Arc::new(flow), audit: None }
     }
 
     /// Lets every caller be `user`.

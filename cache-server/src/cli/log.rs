@@ -10,7 +10,7 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-/// Silences the HTTP/2 library's warning about each client that resets too many streams; `serve::flood` counts them.
+/// Silences the HTTP/2 library's warning about each client that resets too many streams; `cache_server_wire::flood` counts them.
 const QUIET: &str = "h2=error";
 
 /// RUST_LOG if it is a valid filter, else `warn`: the variable may be set for another program in a syntax unknown here.

@@ -1,57 +1,58 @@
-//! Answers the requests of a connection.
+//! The server as its connections know it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
-use access_rules::authentication::certificate::ServerNames;
-use http::{Method, Request, Response, Version, header};
-use hyper::body::{Body as _, Incoming};
-
-use super::{
-    host::{self, OwnNames},
-    origin,
+use cache_server_wire::{
+    handler::{Handler, Refusal},
+    listeners::RemoteEnd,
+    tls::ClientCertificate,
 };
+use http::{Method, Request, Response, header};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
 use crate::{
-    access::peer::Peer,
+    access::{authenticate::certificates, peer::Peer},
     app::App,
-    budget::{self, Crowd},
-    http::{Refusal, body::Body},
+    budget,
+    http::body::Body,
     read::encode::{self, RequestedEncoding},
+    shares::StreamOwner,
+    term::WatchTerm,
 };
 
-/// Answers the requests of one connection.
-pub(super) struct Handler {
-    pub(super) app: Arc<App>,
-    /// Signals that other connections need the slots of idle ones.
-    pub(super) crowd: Arc<Crowd>,
-    /// The address at which the client has reached the server; `None` for a Unix socket.
-    pub(super) bound: Option<IpAddr>,
-    /// Names of the settings by which clients may call the server.
-    pub(super) listed: Arc<ServerNames>,
-    /// Names of its certificate.
-    pub(super) certified: Arc<ServerNames>,
-    pub(super) peer: Arc<Peer>,
-}
+/// Answers the requests of all connections.
+pub(super) struct AppHandler(pub(super) Arc<App>);
 
-impl Handler {
-    /// A handler for a client on loopback.
-    #[cfg(test)]
-    pub(super) fn of_tests(app: Arc<App>) -> Self {
-        let bound = Some(std::net::Ipv4Addr::LOCALHOST.into());
-        Self {
-            app,
-            crowd: Arc::default(),
-            bound,
-            listed: Arc::default(),
-            certified: Arc::default(),
-            peer: Arc::default(),
-        }
+impl Handler for AppHandler {
+    type Peer = Peer;
+    type Body = Body;
+
+    fn peer(&self, end: RemoteEnd, certificate: Option<ClientCertificate>) -> Peer {
+        let mut peer = match end {
+            RemoteEnd::Tcp(address) => Peer::tcp(address),
+            RemoteEnd::Unix { uid, gid } => Peer::unix(uid, gid),
+        };
+        peer.certificate = certificate.and_then(|ClientCertificate { chain, of_authorities }| {
+            certificates::caller(chain, of_authorities).transpose()
+        });
+        peer
     }
 
-    /// Returns the response to one request.
-    pub(super) fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send + use<> {
-        let (refusal, head_only) = (self.refusal(&request), request.method() == Method::HEAD);
-        request.extensions_mut().insert(Arc::clone(&self.peer));
-        let app = Arc::clone(&self.app);
+    fn count_connection(&self) -> impl Send + 'static + use<> {
+        self.0.metrics.connection()
+    }
+
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        peer: &Arc<Peer>,
+        refusal: Option<Refusal>,
+    ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
+        let (app, head_only) = (Arc::clone(&self.0), request.method() == Method::HEAD);
+        request.extensions_mut().insert(Arc::clone(peer));
         async move {
             let response = match refusal {
                 Some(refusal) => crate::http::refuse(&app, request, refusal).await,
@@ -61,23 +62,31 @@ impl Handler {
         }
     }
 
-    /// Returns the reason to refuse a request for its Host or Origin, whatever resource it asks for.
-    fn refusal(&self, request: &Request<Incoming>) -> Option<Refusal> {
-        if request.version() == Version::HTTP_11 && !request.headers().contains_key(header::HOST) {
-            return Some(Refusal::NoHost);
-        }
-        let own = OwnNames { bound: self.bound, certified: &self.certified, listed: &self.listed };
-        if !host::is_ours(request, own) {
-            return Some(Refusal::ForeignHost);
-        }
-        origin::is_foreign(request).then_some(Refusal::ForeignOrigin)
+    fn refuse_crowded(&self, method: &Method) -> Response<Body> {
+        let response = encode::error(&budget::no_room(), RequestedEncoding::Indented);
+        self.0.metrics.request("OTHER", "", response.status().as_u16());
+        if method == Method::HEAD { without_body(response) } else { response }
     }
-}
 
-/// Returns the response to a request that is refused until others have been answered.
-pub(super) fn no_room(method: &Method) -> Response<Body> {
-    let response = encode::error(&budget::no_room(), RequestedEncoding::Indented);
-    if method == Method::HEAD { without_body(response) } else { response }
+    fn refused_owner(&self) -> StreamOwner {
+        self.0.access.refused_stream()
+    }
+
+    fn is_watch(body: &Body) -> bool {
+        body.is_watch()
+    }
+
+    fn term(body: &Body) -> Option<WatchTerm> {
+        body.term()
+    }
+
+    fn is_tunnel(body: &Body) -> bool {
+        body.is_forwarded()
+    }
+
+    fn into_tunnel(body: Body) -> Option<(impl AsyncRead + AsyncWrite + Unpin + Send + 'static, impl Send + 'static)> {
+        body.into_tunnel().map(|(tunnel, guard)| (TokioIo::new(tunnel.stream), (tunnel.permit, guard)))
+    }
 }
 
 /// Removes the body of a response to HEAD. hyper omits it only for HTTP/1, and HTTP/2 clients treat a body as a stream
@@ -89,4 +98,37 @@ fn without_body(response: Response<Body>) -> Response<Body> {
         head.headers.insert(header::CONTENT_LENGTH, length.into());
     }
     Response::from_parts(head, body.without_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Duration, Instant};
+
+    use super::*;
+    use crate::{config::Config, limits::WATCH_END_WAIT};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_term_of_a_watch_is_over_soon_after_its_timeout() {
+        let app = Arc::new(App::new(Config::default()));
+        let request = Request::get("/api/v1/configmaps?watch=1&timeoutSeconds=5").body(String::new()).unwrap();
+        let response = crate::http::handle(app, request).await;
+        let began = Instant::now();
+        AppHandler::term(response.body()).expect("a watch").over().await;
+        let late = began.elapsed().saturating_sub(Duration::from_secs(5) + WATCH_END_WAIT);
+        assert!(late < Duration::from_millis(20), "{late:?}");
+        assert!(began.elapsed() >= Duration::from_secs(5));
+    }
+
+    #[test]
+    fn requests_on_crowded_connections_are_refused_and_counted() {
+        let handler = AppHandler(Arc::new(App::new(Config::default())));
+        for (method, has_bytes) in [(Method::GET, true), (Method::HEAD, false)] {
+            let response = handler.refuse_crowded(&method);
+            assert_eq!(response.status(), 429);
+            assert_eq!(response.body().is_end_stream(), !has_bytes);
+        }
+        let text = handler.0.metrics.text(&handler.0.caches);
+        let counted = r#"apiserver_request_total{verb="OTHER",resource="",code="429"} 2"#;
+        assert!(text.lines().any(|line| line == counted), "{text}");
+    }
 }

@@ -1,6 +1,8 @@
 //! The server as an embedder sees it: start, requests, refusals, shutdown.
 
-use std::{future, net::Ipv4Addr, time::Duration};
+mod forwarding;
+
+use std::{net::Ipv4Addr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -98,10 +100,15 @@ async fn an_open_watch_ends_cleanly_at_shutdown() {
     assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
 }
 
-/// Goal: a list that was cut never looks complete. Method: a list larger than the sockets' buffers, a tiny bound on
-/// snapshots, a reader that stops, and writes until the bound is reached.
+/// A watch that begins with the initial state.
+const INITIAL: &str = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                       &allowWatchBookmarks=true";
+
+/// Goal: a state that was cut never looks complete. Method: a state larger than the sockets' buffers, a tiny bound on
+/// snapshots, a reader that stops, and writes until the bound is reached. A list of HTTP/1.0 ends only with its
+/// connection.
 #[tokio::test]
-async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
+async fn a_state_that_is_cut_never_ends_like_a_whole_one() {
     let limits = watch_cache::Limits { window_bytes_max: 64 << 10, snapshot_bytes_max: 64 << 10, ..Default::default() };
     let server = Server::bind(Config { limits, ..config() }).await.unwrap();
     let (address, app) = (server.local_addr(), Arc::clone(server.app()));
@@ -122,54 +129,21 @@ async fn a_list_that_is_cut_never_ends_like_a_whole_one() {
     for index in 0..200 {
         create(format!("a{index}"), 100_000).await;
     }
-    let list = get("/api/v1/configmaps", "localhost");
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(list.as_bytes()).await.unwrap();
-    let mut answer = vec![0; 12];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(answer, b"HTTP/1.1 200");
-    for index in 0..500 {
-        create(format!("b{index}"), 0).await;
+    let (list, old) = (get("/api/v1/configmaps", "localhost"), "GET /api/v1/configmaps HTTP/1.0\r\n\r\n".to_owned());
+    for (round, request) in [&list, &get(INITIAL, "localhost"), &old].into_iter().enumerate() {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer[8..], *b" 200");
+        for index in 0..500 {
+            create(format!("b{round}-{index}"), 0).await;
+        }
+        app.caches.fresh(&ty).await.expect("taken in");
+        let ended = stream.read_to_end(&mut answer).await;
+        assert!(ended.is_err(), "{request}: ends like a whole one after {} bytes", answer.len());
+        assert!(answer.len() < 20_000_000, "{request}: {} bytes are all of it", answer.len());
     }
-    app.caches.fresh(&ty).await.expect("taken in");
-    // A reset discards unread bytes; either way the end of the chunked body does not arrive.
-    let ended = stream.read_to_end(&mut answer).await;
-    assert!(!answer.ends_with(b"\r\n0\r\n\r\n"), "{ended:?} after {} bytes", answer.len());
-    assert!(answer.len() < 20_000_000, "{} bytes are the whole list", answer.len());
     let whole = exchange(address, &list).await;
     assert!(whole.ends_with("\r\n0\r\n\r\n"), "a reader that reads gets all of it");
-}
-
-#[tokio::test]
-async fn connections_above_the_limit_wait() {
-    let server = Server::bind(Config { connections_max: 1, ..config() }).await.unwrap();
-    let address = server.local_addr();
-    tokio::spawn(server.serve(future::pending()));
-    let first = TcpStream::connect(address).await.unwrap();
-    let mut second = TcpStream::connect(address).await.unwrap();
-    second.write_all(get("/livez", "localhost").as_bytes()).await.unwrap();
-    let mut answer = [0; 12];
-    let waited = timeout(Duration::from_millis(200), second.read_exact(&mut answer)).await;
-    assert!(waited.is_err(), "answered beside the first");
-    drop(first);
-    second.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200");
-}
-
-#[tokio::test]
-async fn http2_is_known_by_its_preface_even_in_pieces() {
-    let server = Server::bind(config()).await.unwrap();
-    let address = server.local_addr();
-    tokio::spawn(server.serve(future::pending()));
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.set_nodelay(true).unwrap();
-    // The preface, then an empty SETTINGS frame.
-    for piece in [&b"P"[..], b"RI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\x04\0\0\0\0\0"] {
-        stream.write_all(piece).await.unwrap();
-        stream.flush().await.unwrap();
-        tokio::task::yield_now().await;
-    }
-    let mut frame = [0; 9];
-    stream.read_exact(&mut frame).await.unwrap();
-    assert_eq!(frame[3], 4, "the server's SETTINGS");
 }

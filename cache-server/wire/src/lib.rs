@@ -1,4 +1,5 @@
-//! Sockets of `cache-server`: TLS, WebSockets, watches written without hyper, and parts of HTTP/2.
+//! Connections of `cache-server`: accepts them, performs TLS, speaks HTTP/1.1, HTTP/2 and WebSockets, copies tunnels. The server
+//! is a [`handler::Handler`].
 //!
 //! Internal to `cache-server`: no stable API.
 //!
@@ -8,9 +9,14 @@
 #![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
 
+pub mod accept;
+pub mod addresses;
 pub mod body;
+pub mod connection;
 pub mod flood;
+pub mod handler;
 pub mod host;
+pub mod http1;
 pub mod http2;
 pub mod listeners;
 pub mod origin;
@@ -20,8 +26,8 @@ pub mod socket;
 pub mod takeover;
 pub mod tap;
 pub mod tls;
+pub mod tunnel;
 pub mod watch_sink;
 pub mod websocket;
 
-use cache_server_admission as access;
-use cache_server_caches::{config, limits, shares, term, watched};
+use cache_server_caches::{budget, config, limits, shares, term, watched};

@@ -18,7 +18,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::{access::peer::Peer, limits};
+use crate::limits;
 
 /// The sockets of a server.
 pub struct Listeners {
@@ -34,6 +34,25 @@ pub enum AcceptedStream {
     Unix(UnixStream),
 }
 
+/// The other end of a connection, as the kernel names it.
+#[derive(Clone, Copy, Debug)]
+pub enum RemoteEnd {
+    /// A client of the network.
+    Tcp(SocketAddr),
+    /// A process of this machine.
+    Unix { uid: u32, gid: u32 },
+}
+
+impl RemoteEnd {
+    /// Address of the client; `None` for a Unix socket.
+    pub const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(address),
+            Self::Unix { .. } => None,
+        }
+    }
+}
+
 /// A Unix socket with its file, which is removed with it.
 pub struct UnixSocketFile {
     listener: UnixListener,
@@ -44,17 +63,17 @@ pub struct UnixSocketFile {
 
 impl Listeners {
     /// Accepts the next connection once a slot is free.
-    pub async fn accept(&self, slots: &Arc<Semaphore>) -> (AcceptedStream, Peer, OwnedSemaphorePermit) {
+    pub async fn accept(&self, slots: &Arc<Semaphore>) -> (AcceptedStream, RemoteEnd, OwnedSemaphorePermit) {
         let slot = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
         loop {
             let accepted = tokio::select! {
                 accepted = self.tcp.accept() => {
-                    accepted.map(|(stream, address)| (AcceptedStream::Tcp(stream), Peer::tcp(address)))
+                    accepted.map(|(stream, address)| (AcceptedStream::Tcp(stream), RemoteEnd::Tcp(address)))
                 }
                 accepted = accept_local(self.unix.as_ref()) => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => return (stream, peer, slot),
+                Ok((stream, end)) => return (stream, end, slot),
                 Err(error) => {
                     // Usually the process is out of file descriptors, and other connections must end first.
                     tracing::warn!(%error, delay = ?ACCEPT_PAUSE, "connection accept failed");
@@ -69,11 +88,11 @@ impl Listeners {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts the next connection of the Unix socket; never resolves without one.
-async fn accept_local(unix: Option<&UnixSocketFile>) -> io::Result<(AcceptedStream, Peer)> {
+async fn accept_local(unix: Option<&UnixSocketFile>) -> io::Result<(AcceptedStream, RemoteEnd)> {
     let Some(UnixSocketFile { listener, .. }) = unix else { return std::future::pending().await };
     let (stream, _) = listener.accept().await?;
     let credentials = stream.peer_cred()?;
-    Ok((AcceptedStream::Unix(stream), Peer::unix(credentials.uid(), credentials.gid())))
+    Ok((AcceptedStream::Unix(stream), RemoteEnd::Unix { uid: credentials.uid(), gid: credentials.gid() }))
 }
 
 /// Creates a bound socket that does not listen yet. Accepted connections inherit its options.

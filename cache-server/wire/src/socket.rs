@@ -201,7 +201,7 @@ impl<S> Tap<S> for StallGuard<S> {
     }
 }
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 impl Socket for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 

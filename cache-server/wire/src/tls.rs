@@ -37,10 +37,6 @@ use tokio_rustls::LazyConfigAcceptor;
 use self::suites::SuiteOrders;
 
 use crate::{
-    access::{
-        authenticate::certificates::{self, ClientAuthorities},
-        peer::CertifiedCaller,
-    },
     config::TlsFiles,
     limits::{TLS_HANDSHAKE_WAIT, TLS_UNSENT_BYTES_MAX},
     socket::TlsStream,
@@ -88,11 +84,14 @@ pub enum TlsError {
     },
 }
 
+/// Returns the present verifier of client certificates, and its generation, which changes with the authorities.
+pub type ClientVerifiers = Box<dyn Fn() -> (Arc<dyn ClientCertVerifier>, u64) + Send + Sync>;
+
 /// Makes TLS streams of accepted connections.
 pub struct Acceptor {
     files: TlsFiles,
-    /// Authorities of client certificates; `None`: clients are not asked for one.
-    authorities: Option<Arc<ClientAuthorities>>,
+    /// Verifiers of client certificates; `None`: the server requests none.
+    verifiers: Option<ClientVerifiers>,
     /// The contents of the files, which were parsed once.
     pem: WatchedFile<Pem, TlsError>,
     current: Mutex<CertificatePair>,
@@ -118,8 +117,16 @@ pub struct TlsConnection<S> {
     pub protocol: Protocol,
     /// Names of the server's certificate.
     pub names: Arc<ServerNames>,
-    /// The caller that the client's certificate names.
-    pub certified: Option<CertifiedCaller>,
+    /// The client's certificate; `None` if it sent none.
+    pub certificate: Option<ClientCertificate>,
+}
+
+/// A certificate of a client that TLS has verified.
+pub struct ClientCertificate {
+    /// The certificate, then those that sign it. Not empty.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Generation of the authorities that verified it.
+    pub of_authorities: u64,
 }
 
 /// Contents of both files.
@@ -129,13 +136,13 @@ struct Pem {
 }
 
 impl Acceptor {
-    /// Reads and checks the files, which `watcher` checks from now on. Clients may show certificates of the `authorities`.
+    /// Reads and checks the files, which `watcher` checks from now on. `verifiers` check the certificates of clients.
     ///
     /// # Errors
     /// [`TlsError`] names the unusable file and the problem.
     pub async fn load(
         files: TlsFiles,
-        authorities: Option<Arc<ClientAuthorities>>,
+        verifiers: Option<ClientVerifiers>,
         watcher: &FileWatcher,
     ) -> Result<Self, TlsError> {
         let unreadable = |path: &Path, source| TlsError::Read { path: path.to_owned(), source };
@@ -149,9 +156,9 @@ impl Acceptor {
         let pem =
             WatchedFile::load_all(watcher, vec![files.cert.clone(), files.key.clone()], unreadable, parse).await?;
         let (content, of_files) = pem.current();
-        let (verifier, of_authorities) = verifier(authorities.as_deref());
+        let (verifier, of_authorities) = verifier(verifiers.as_ref());
         let current = pair(&content, &files, new_tickets(&files)?, verifier, [of_files, of_authorities])?;
-        Ok(Self { files, authorities, pem, current: Mutex::new(current) })
+        Ok(Self { files, verifiers, pem, current: Mutex::new(current) })
     }
 
     /// Performs the handshake. `wrap` is applied to the TCP stream first; TLS reads from and writes to its result.
@@ -181,15 +188,16 @@ impl Acceptor {
             Some(name) if name == HTTP2 => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        let chain = session.peer_certificates().unwrap_or_default();
-        let certified = certificates::caller(chain, current.of_authorities).transpose();
-        Ok(TlsConnection { stream: TlsStream::new(stream), protocol, names: current.names, certified })
+        let chain = session.peer_certificates().filter(|chain| !chain.is_empty());
+        let certificate =
+            chain.map(|chain| ClientCertificate { chain: chain.to_vec(), of_authorities: current.of_authorities });
+        Ok(TlsConnection { stream: TlsStream::new(stream), protocol, names: current.names, certificate })
     }
 
     /// The files in use, and the authorities of clients.
     fn current(&self) -> CertificatePair {
         let (pem, of_files) = self.pem.current();
-        let (verifier, of_authorities) = verifier(self.authorities.as_deref());
+        let (verifier, of_authorities) = verifier(self.verifiers.as_ref());
         let mut current = self.current.lock();
         if (current.of_files, current.of_authorities) == (of_files, of_authorities) {
             return current.clone();
@@ -209,11 +217,8 @@ impl Acceptor {
 }
 
 /// Returns the verifier of client certificates, and its generation. Without authorities, clients are not asked for one.
-fn verifier(authorities: Option<&ClientAuthorities>) -> (Arc<dyn ClientCertVerifier>, u64) {
-    match authorities {
-        Some(authorities) => authorities.verifier(),
-        None => (Arc::new(NoClientAuth), 0),
-    }
+fn verifier(verifiers: Option<&ClientVerifiers>) -> (Arc<dyn ClientCertVerifier>, u64) {
+    verifiers.map_or_else(|| (Arc::new(NoClientAuth) as _, 0), |current| current())
 }
 
 fn new_tickets(files: &TlsFiles) -> Result<Arc<dyn ProducesTickets>, TlsError> {

@@ -76,14 +76,13 @@ impl ClientAuthorities {
 ///
 /// # Errors
 /// [`CertificateError`] if its names are unreadable.
-pub fn caller(chain: &[CertificateDer<'_>], generation: u64) -> Result<Option<Arc<Caller>>, CertificateError> {
+pub fn caller(chain: Vec<CertificateDer<'static>>, generation: u64) -> Result<Option<Arc<Caller>>, CertificateError> {
     let Some(own) = chain.first() else { return Ok(None) };
     let read = match certificate::user(own) {
         Ok(read) => read,
         Err(CertificateError::NoName) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let credential = CallerCredential::Certificate(PeerCertificate { chain, verified: AtomicU64::new(generation) });
     Ok(Some(Arc::new(Caller { user: read.user, expires: Some(instant_of(read.expires)), credential })))
 }

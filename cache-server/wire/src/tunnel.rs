@@ -10,24 +10,22 @@ use std::io;
 
 use bytes::Bytes;
 use http::Response;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional_with_sizes};
 
-use super::{phase::ConnectionPhase, socket::Socket, takeover::head};
-use crate::{http::body::Body, limits::TUNNEL_BYTES};
+use crate::{handler::Handler, limits::TUNNEL_BYTES, phase::ConnectionPhase, socket::Socket, takeover::head};
 
 /// Sends the head of `response` on `stream`, of which `read` was already read, and copies until both sides have ended.
 /// The connection ends with it.
-pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<Body>) -> ConnectionPhase {
+pub fn copying<S: Socket, H: Handler>(mut stream: S, read: Bytes, response: Response<H::Body>) -> ConnectionPhase {
     let (parts, body) = response.into_parts();
-    let term = body.term();
+    let term = H::term(&body);
     ConnectionPhase::new(async move {
-        let Some((tunnel, guard)) = body.into_tunnel() else { return Ok(None) };
+        let Some((mut upstream, held)) = H::into_tunnel(body) else { return Ok(None) };
         stream.lift_stall_limit();
-        let mut upstream = TokioIo::new(tunnel.stream);
         let copying = async {
             stream.write_all(&head::switching(&parts)).await?;
             stream.flush().await?;
+            // Clients may send data of the new protocol along with their request.
             upstream.write_all(&read).await?;
             drop((parts, read));
             copy_bidirectional_with_sizes(&mut stream, &mut upstream, TUNNEL_BYTES, TUNNEL_BYTES).await
@@ -49,7 +47,7 @@ pub(super) fn copying<S: Socket>(mut stream: S, read: Bytes, response: Response<
                 stream.reset_on_close();
             }
         }
-        drop((tunnel.permit, guard));
+        drop(held);
         Ok(None)
     })
 }

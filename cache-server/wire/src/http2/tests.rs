@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use http::{StatusCode, header};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     time::{Duration, Instant, sleep, timeout},
@@ -9,13 +11,16 @@ use tokio::{
 
 use super::*;
 use crate::{
-    access::authenticate::Authenticator,
-    app::App,
-    config::{AuthenticationConfig, Config},
-    limits::{
-        HEAD_TIMEOUT, HTTP2_CONTROL_FRAMES_BURST, HTTP2_STREAM_STUCK, HTTP2_STREAMS_SHORT, HTTP2_UNREAD_STREAMS_MANY,
-        WATCH_END_WAIT,
+    handler::{
+        ConnectionShared,
+        tests::{TestBody, TestHandler, answer, context, shared, slices},
     },
+    limits::{
+        HEAD_TIMEOUT, HEAD_TIMEOUT_CROWDED, HTTP2_CONTROL_FRAMES_BURST, HTTP2_STREAM_STUCK, HTTP2_STREAMS_SHORT,
+        HTTP2_UNREAD_STREAMS_MANY, WATCH_END_WAIT,
+    },
+    shares::{ProofWatcher, StreamCaller},
+    term::WatchTerm,
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -29,19 +34,19 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
+fn healthy() -> Arc<ConnectionShared<TestHandler>> {
+    Arc::new(shared(|_| answer(StatusCode::OK, TestBody::text("ok"))))
+}
+
 /// Returns the client's end of a connection, and the handle whose drop shuts the server down.
 fn connect() -> (DuplexStream, watch::Sender<()>) {
-    connect_to(Arc::new(App::new(Config::default())))
+    connect_by(context(&healthy()))
 }
 
-fn connect_to(app: Arc<App>) -> (DuplexStream, watch::Sender<()>) {
-    connect_by(Handler::of_tests(app))
-}
-
-fn connect_by(handler: Handler) -> (DuplexStream, watch::Sender<()>) {
+fn connect_by(context: ConnectionContext<TestHandler>) -> (DuplexStream, watch::Sender<()>) {
     let (ours, client) = duplex(64 << 10);
     let (closing, closed) = watch::channel(());
-    tokio::spawn(serve(ours, handler, closed));
+    tokio::spawn(serve(ours, context, closed));
     (client, closing)
 }
 
@@ -98,7 +103,7 @@ async fn who_does_not_answer_is_gone() {
     }
     assert!(next_ping(&mut client).await.is_some());
     let pinged_at = Instant::now();
-    assert_eq!(next_ping(&mut client).await, None, "asked twice");
+    assert_eq!(next_ping(&mut client).await, None, "a second ping");
     assert_eq!(pinged_at.elapsed().as_secs(), HTTP2_PONG_WAIT.as_secs());
 }
 
@@ -127,30 +132,33 @@ async fn who_does_not_begin_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_whose_window_is_shut_ends_at_its_timeout() {
     for window in [0, 10] {
-        let app = Arc::new(App::new(Config::default()));
-        let request = Request::post("/api/v1/namespaces/ns/configmaps").header("content-type", "application/json");
-        let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#;
-        let created = crate::http::handle(Arc::clone(&app), request.body(object.to_owned()).unwrap()).await;
-        assert_eq!(created.status(), 201);
-        let open = || {
-            let text = app.metrics.text(&app.caches);
-            text.contains("apiserver_longrunning_requests{verb=\"WATCH\",resource=\"configmaps\"} 1")
-        };
-        let (mut client, _closing) = connect_to(Arc::clone(&app));
+        let feeds = Arc::new(Mutex::new(Vec::new()));
+        let fed = Arc::clone(&feeds);
+        let shared = Arc::new(shared(move |request| match request.uri().path() {
+            "/watch" => {
+                let (feed, body) = TestBody::fed();
+                feed.send(Ok(slices("a state that is longer than the window"))).expect("the body is there");
+                fed.lock().push(feed);
+                let deadline = Instant::now() + Duration::from_secs(5);
+                answer(StatusCode::OK, body.watch().until(WatchTerm::new(deadline + WATCH_END_WAIT, None)))
+            }
+            _ => answer(StatusCode::OK, TestBody::text("ok")),
+        }));
+        let (mut client, _closing) = connect_by(context(&shared));
         let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, window];
-        let watch = get(1, "/api/v1/configmaps?watch=1&timeoutSeconds=5");
-        client.write_all(&[PREFACE, &settings, &watch].concat()).await.unwrap();
+        client.write_all(&[PREFACE, &settings, &get(1, "/watch")].concat()).await.unwrap();
         while frame(&mut client).await.expect("the connection stays").0 != HEADERS {}
+        let feed = feeds.lock().pop().expect("the watch has begun");
         sleep(Duration::from_millis(4_990)).await;
-        assert!(open(), "it is counted while it is open");
+        assert!(!feed.is_closed(), "it is there while it is open");
         sleep(Duration::from_millis(20) + WATCH_END_WAIT).await;
-        assert!(!open(), "its cursor is gone, {window} bytes");
+        assert!(feed.is_closed(), "its body is gone, {window} bytes");
         client.write_all(&get(3, "/livez")).await.unwrap();
         let mut kinds = Vec::new();
         while kinds.last() != Some(&HEADERS) {
             kinds.push(frame(&mut client).await.expect("the connection stays").0);
         }
-        assert!(window > 0 || kinds.contains(&RST_STREAM), "{kinds:?}");
+        assert!(kinds.contains(&RST_STREAM), "{window}: {kinds:?}");
     }
 }
 
@@ -201,7 +209,7 @@ async fn a_client_that_floods_the_connection_is_told_to_calm_down() {
 async fn a_list_that_is_not_read_is_reset() {
     let (mut client, _closing) = connect();
     let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
-    client.write_all(&[PREFACE, &settings, &get(1, "/openapi/v2")].concat()).await.unwrap();
+    client.write_all(&[PREFACE, &settings, &get(1, "/list")].concat()).await.unwrap();
     let begun = Instant::now();
     loop {
         let (kind, flags, payload) = frame(&mut client).await.expect("the connection stays");
@@ -222,10 +230,9 @@ async fn a_list_that_is_not_read_is_reset() {
 /// server that becomes full.
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_ends_while_few_slots_are_free() {
-    let app = Arc::new(App::new(Config::default()));
-    let handler = Handler::of_tests(app);
-    let crowd = Arc::clone(&handler.crowd);
-    let (mut client, _closing) = connect_by(handler);
+    let context = context(&healthy());
+    let crowd = Arc::clone(&context.crowd);
+    let (mut client, _closing) = connect_by(context);
     client.write_all(&[PREFACE, EMPTY_SETTINGS, &get(1, "/livez")].concat()).await.unwrap();
     while frame(&mut client).await.expect("is answered").0 != HEADERS {}
     crowd.set(true);
@@ -237,7 +244,7 @@ async fn an_idle_connection_ends_while_few_slots_are_free() {
         }
         false
     };
-    let within = crate::limits::HEAD_TIMEOUT_CROWDED + Duration::from_secs(1);
+    let within = HEAD_TIMEOUT_CROWDED + Duration::from_secs(1);
     assert_eq!(timeout(within, ended).await, Ok(true));
     let ended = async { while frame(&mut client).await.is_some() {} };
     assert_eq!(timeout(2 * GOODBYE_WAIT, ended).await, Ok(()), "it ends although the client says nothing");
@@ -270,8 +277,8 @@ struct PatchConnection {
 
 impl PatchConnection {
     /// Opens a connection and sends the head of the PATCH, after a request with a valid token if the caller `is_proved`.
-    async fn open(app: &Arc<App>, is_proved: bool) -> (Self, watch::Sender<()>) {
-        let (mut client, closing) = connect_to(Arc::clone(app));
+    async fn open(is_proved: bool) -> (Self, watch::Sender<()>) {
+        let (mut client, closing) = connect_by(context(&with_tokens()));
         let request = |method: &[u8], path: &str, token: &str| {
             let authorization = format!("Bearer {token}");
             // Index 23 of the static table.
@@ -285,7 +292,7 @@ impl PatchConnection {
             client.write_all(&raw_frame(HEADERS, END_STREAM | END_HEADERS, 1, &head)).await.unwrap();
             while stream_frame(&mut client).await.expect("is answered").1 != HEADERS {}
         }
-        let head = request(&literal(2, "PATCH"), "/api/v1/namespaces/a/configmaps/one?fieldManager=a", "wrong");
+        let head = request(&literal(2, "PATCH"), "/one", "wrong");
         client.write_all(&raw_frame(HEADERS, END_HEADERS, 3, &head)).await.unwrap();
         (Self { client, pings: Vec::new(), frames: Vec::new(), goodbyes: Vec::new() }, closing)
     }
@@ -335,7 +342,6 @@ impl PatchConnection {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_answered_whenever_the_body_arrives() {
     use RefusedStep::{Answer, Data, Goodbye, Pause, Pong};
-    let app = app_with_tokens().await;
     for script in [
         &[Data(true)][..],
         &[Pause, Data(true)],
@@ -349,7 +355,7 @@ async fn a_refusal_is_answered_whenever_the_body_arrives() {
         &[Answer],
     ] {
         for is_proved in [false, true] {
-            let (mut connection, _closing) = PatchConnection::open(&app, is_proved).await;
+            let (mut connection, _closing) = PatchConnection::open(is_proved).await;
             for &step in script.iter().filter(|step| !is_proved || !matches!(step, Goodbye | Pong)) {
                 connection.step(step).await;
             }
@@ -378,17 +384,22 @@ async fn a_refusal_is_answered_whenever_the_body_arrives() {
     }
 }
 
-/// A server whose users come from a file of tokens.
-async fn app_with_tokens() -> Arc<App> {
-    let folder = tempfile::tempdir().unwrap();
-    let tokens = folder.path().join("tokens");
-    std::fs::write(&tokens, "t-alice,alice,1\n").unwrap();
-    let authentication = AuthenticationConfig { token_auth_file: Some(tokens), ..AuthenticationConfig::default() };
-    let mut app = App::new(Config { authentication, ..Config::default() });
-    let (config, metrics) = (app.config.authentication.clone(), app.metrics.authentication.clone());
-    let authenticator = Authenticator::load(&config, None, metrics, true, &app.files).await.expect("usable settings");
-    app.access.authenticate_by(authenticator);
-    Arc::new(app)
+/// A server that knows one token.
+fn with_tokens() -> Arc<ConnectionShared<TestHandler>> {
+    let shares = Arc::default();
+    Arc::new(shared(move |request| {
+        let is_proved = request.headers().get(header::AUTHORIZATION).is_some_and(|value| value == "Bearer t-alice");
+        if is_proved && let Some(watcher) = request.extensions().get::<Arc<dyn ProofWatcher>>() {
+            watcher.note_proved();
+        }
+        let (code, caller) = match is_proved {
+            true => (StatusCode::OK, StreamCaller::Unlimited),
+            false => (StatusCode::UNAUTHORIZED, StreamCaller::Refused),
+        };
+        let mut response = answer(code, TestBody::text(format!("{{\"code\":{}}}", code.as_u16())));
+        response.extensions_mut().insert(StreamOwner::new(Arc::clone(&shares), caller));
+        response
+    }))
 }
 
 /// Goal: while the unread streams of all connections are many, a connection has few of them, and its further requests are
@@ -396,27 +407,25 @@ async fn app_with_tokens() -> Arc<App> {
 #[tokio::test(start_paused = true)]
 async fn a_connection_has_few_unread_streams_while_there_are_many() {
     const SHUT: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
-    let app = Arc::new(App::new(Config::default()));
+    let shared = healthy();
     let mut others = Vec::new();
     while others.len() * 100 < HTTP2_UNREAD_STREAMS_MANY + 1 {
         let count = (HTTP2_UNREAD_STREAMS_MANY + 1 - others.len() * 100).min(100);
-        let (mut client, closing) = connect_to(Arc::clone(&app));
+        let (mut client, closing) = connect_by(context(&shared));
         let gets: Vec<u8> = (0..count).flat_map(|index| get(u8::try_from(2 * index + 1).unwrap(), "/livez")).collect();
         client.write_all(&[PREFACE, SHUT, &gets].concat()).await.unwrap();
         let codes = codes(&mut client, count).await;
         assert!(codes.iter().all(|code| *code == 200), "{codes:?}");
         others.push((client, closing));
     }
-    let (mut client, _closing) = connect_to(Arc::clone(&app));
+    let (mut client, _closing) = connect_by(context(&shared));
     let gets: Vec<u8> = (0..12).flat_map(|index| get(2 * index + 1, "/livez")).collect();
     client.write_all(&[PREFACE, SHUT, &gets].concat()).await.unwrap();
     let refused = 12 - HTTP2_STREAMS_SHORT;
     let mut expected = vec![200; HTTP2_STREAMS_SHORT];
     expected.resize(12, 429);
     assert_eq!(codes(&mut client, 12).await, expected);
-    let counted = r#"apiserver_request_total{verb="OTHER",resource="",code="429"}"#;
-    let text = app.metrics.text(&app.caches);
-    assert!(text.contains(&format!("{counted} {refused}\n")), "{text}");
+    assert_eq!(shared.handler.crowded(), refused);
 }
 
 /// Returns the codes of the next `count` answers, in their order.

@@ -6,62 +6,54 @@
 
 use std::{sync::Arc, time::Duration};
 
-use access_rules::authentication::certificate::ServerNames;
 use bytes::Bytes;
 use tokio::{
     net::TcpStream,
     sync::{OwnedSemaphorePermit, watch},
 };
 
-use super::{
+use crate::{
+    addresses::AddressPlace,
     flood,
-    handler::Handler,
-    http1, http2,
-    listeners::AcceptedStream,
+    handler::{ConnectionContext, ConnectionShared, Handler},
+    http1, http2, limits,
+    listeners::{AcceptedStream, RemoteEnd},
     phase::ConnectionPhase,
     socket::{Socket, StallGuard},
     tls::{Acceptor, Protocol, TlsConnection},
 };
-use crate::{
-    access::{addresses::AddressPlace, peer::Peer},
-    app::App,
-    limits,
-};
 
 /// One accepted connection.
-pub(super) struct AcceptedConnection {
-    pub(super) app: Arc<App>,
-    pub(super) tls: Option<Arc<Acceptor>>,
-    /// Names of the settings by which clients may call the server.
-    pub(super) names: Arc<ServerNames>,
-    pub(super) peer: Peer,
+pub struct AcceptedConnection<H: Handler> {
+    pub shared: Arc<ConnectionShared<H>>,
+    pub end: RemoteEnd,
     /// Changes when the server shuts down.
-    pub(super) closed: watch::Receiver<()>,
+    pub closed: watch::Receiver<()>,
     /// Connection slot and the address' place, held while the connection lives.
-    pub(super) slot: (OwnedSemaphorePermit, AddressPlace),
+    pub slot: (OwnedSemaphorePermit, AddressPlace),
 }
 
-impl AcceptedConnection {
+impl<H: Handler> AcceptedConnection<H> {
     /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
-    pub(super) fn run(self, stream: AcceptedStream) -> impl Future<Output = ()> + Send {
-        let Self { app, tls, names, peer, closed, slot } = self;
-        let (crowd, certified) = (Arc::clone(slot.1.crowd()), Arc::default());
-        let held = (app.metrics.connection(), slot);
-        let mut handler = Handler { app, crowd, bound: None, listed: names, certified, peer: Arc::new(peer) };
+    pub fn run(self, stream: AcceptedStream) -> impl Future<Output = ()> + Send {
+        let Self { shared, end, closed, slot } = self;
+        let crowd = Arc::clone(slot.1.crowd());
+        let held = (shared.handler.count_connection(), slot);
+        let mut context = ConnectionContext::new(shared, crowd, end);
         let mut phase = match stream {
             AcceptedStream::Tcp(stream) => {
                 // Disable Nagle's algorithm: events are small and must be sent at once.
                 let _ = stream.set_nodelay(true);
-                handler.bound = stream.local_addr().ok().map(|address| address.ip().to_canonical());
-                match tls {
-                    Some(tls) => ConnectionPhase::new(over_tls(stream, tls, handler, closed)),
-                    None => ConnectionPhase::new(in_the_clear(stream, handler, closed)),
+                context.bound = stream.local_addr().ok().map(|address| address.ip().to_canonical());
+                match context.shared.tls.clone() {
+                    Some(tls) => ConnectionPhase::new(over_tls(stream, tls, context, end, closed)),
+                    None => ConnectionPhase::new(in_the_clear(stream, context, closed)),
                 }
             }
             // Clients of Unix sockets speak HTTP/1.1; the socket cannot be peeked at for the preface of HTTP/2.
             AcceptedStream::Unix(stream) => {
-                let stream = StallGuard::unix(stream, handler.app.config.socket_stuck);
-                speak(stream, Protocol::Http1, handler, closed)
+                let stream = StallGuard::unix(stream, context.shared.settings.socket_stuck);
+                speak(stream, Protocol::Http1, context, closed)
             }
         };
         async move {
@@ -82,38 +74,39 @@ impl AcceptedConnection {
     }
 }
 
-async fn in_the_clear(
+async fn in_the_clear<H: Handler>(
     stream: TcpStream,
-    handler: Handler,
+    context: ConnectionContext<H>,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<Option<ConnectionPhase>> {
     let protocol = tokio::select! {
         protocol = detect(&stream, &mut closed) => protocol,
-        () = handler.crowd.outlasts() => None,
+        () = context.crowd.outlasts() => None,
     };
-    let patience = handler.app.config.socket_stuck;
-    Ok(protocol.map(|protocol| speak(StallGuard::tcp(stream, patience), protocol, handler, closed)))
+    let patience = context.shared.settings.socket_stuck;
+    Ok(protocol.map(|protocol| speak(StallGuard::tcp(stream, patience), protocol, context, closed)))
 }
 
-async fn over_tls(
+async fn over_tls<H: Handler>(
     stream: TcpStream,
     tls: Arc<Acceptor>,
-    mut handler: Handler,
+    mut context: ConnectionContext<H>,
+    end: RemoteEnd,
     mut closed: watch::Receiver<()>,
 ) -> hyper::Result<Option<ConnectionPhase>> {
-    let patience = handler.app.config.socket_stuck;
+    let patience = context.shared.settings.socket_stuck;
     let accepted = tokio::select! {
         accepted = tls.accept(stream, |stream| StallGuard::tcp(stream, patience)) => accepted,
         _ = closed.changed() => return Ok(None),
-        () = handler.crowd.outlasts() => return Ok(None),
+        () = context.crowd.outlasts() => return Ok(None),
     };
     match accepted {
-        Ok(TlsConnection { stream, protocol, names, certified }) => {
-            handler.certified = names;
-            if let Some(peer) = Arc::get_mut(&mut handler.peer) {
-                peer.certificate = certified;
+        Ok(TlsConnection { stream, protocol, names, certificate }) => {
+            context.certified = names;
+            if certificate.is_some() {
+                context.peer = Arc::new(context.shared.handler.peer(end, certificate));
             }
-            Ok(Some(speak(stream, protocol, handler, closed)))
+            Ok(Some(speak(stream, protocol, context, closed)))
         }
         Err(error) => {
             tracing::debug!(%error, "TLS handshake failed");
@@ -122,10 +115,15 @@ async fn over_tls(
     }
 }
 
-fn speak<S: Socket>(stream: S, protocol: Protocol, handler: Handler, closed: watch::Receiver<()>) -> ConnectionPhase {
+fn speak<S: Socket, H: Handler>(
+    stream: S,
+    protocol: Protocol,
+    context: ConnectionContext<H>,
+    closed: watch::Receiver<()>,
+) -> ConnectionPhase {
     match protocol {
-        Protocol::Http1 => http1::requests(stream, Bytes::new(), handler, closed),
-        Protocol::Http2 => ConnectionPhase::new(async { http2::serve(stream, handler, closed).await.map(|()| None) }),
+        Protocol::Http1 => http1::requests(stream, Bytes::new(), context, closed),
+        Protocol::Http2 => ConnectionPhase::new(async { http2::serve(stream, context, closed).await.map(|()| None) }),
     }
 }
 

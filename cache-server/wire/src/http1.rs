@@ -22,7 +22,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use futures::FutureExt as _;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -33,35 +33,33 @@ use tokio::{
 };
 use watch_cache::Slices;
 
-use super::{
-    handler::Handler,
+use crate::{
+    body::BodyError,
+    handler::{ConnectionContext, Handler},
+    limits,
     own_wakes::OwnWakes,
     phase::ConnectionPhase,
     socket::Socket,
     takeover::Takeover,
     tap::{Tap, TappedStream},
+    term::WatchTerm,
     tunnel,
     watch_sink::WatchEnd,
     websocket,
 };
-use crate::{
-    http::body::{Body, BodyError},
-    limits,
-    term::WatchTerm,
-};
 
 /// Lets hyper serve `stream`, after the bytes `buffered` that were read before, until it ends or the first watch is
 /// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
-pub(super) fn requests<S: Socket>(
+pub fn requests<S: Socket, H: Handler>(
     stream: S,
     buffered: Bytes,
-    handler: Handler,
+    context: ConnectionContext<H>,
     mut closed: watch::Receiver<()>,
 ) -> ConnectionPhase {
-    let (slot, app, crowd) = (Arc::new(HandoverState::new()), Arc::clone(&handler.app), Arc::clone(&handler.crowd));
-    let service = WatchHandover { handler, slot: Arc::clone(&slot) };
+    let (slot, crowd) = (Arc::new(HandoverState::new()), Arc::clone(&context.crowd));
     // hyper reads as much as it finds, up to the longest head.
-    let piece = app.upstream().map(|_| limits::UPSTREAM_READ_BYTES);
+    let piece = context.shared.settings.forwards_bodies.then_some(limits::UPSTREAM_READ_BYTES);
+    let service = WatchHandover { context, slot: Arc::clone(&slot) };
     let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { buffered, piece, slot: Arc::clone(&slot) } });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
@@ -84,22 +82,22 @@ pub(super) fn requests<S: Socket>(
         };
         let parts = connection.into_parts();
         let TappedStream { mut stream, tap: HandoverTap { buffered, .. } } = parts.io.into_inner();
-        let handler = parts.service.handler;
+        let context = parts.service.context;
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
                 let last = last || is_closing(&closed);
+                // hyper's buffer was filled from `buffered`, so its bytes come first.
                 let read = joined(parts.read_buf, buffered);
+                let term = H::term(response.body());
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    return Ok(Some(if response.body().is_forwarded() {
-                        tunnel::copying(stream, read, response)
+                    return Ok(Some(if H::is_tunnel(response.body()) {
+                        tunnel::copying::<_, H>(stream, read, response)
                     } else {
-                        let term = response.body().term();
                         websocket::watching(stream, &read, response, term)
                     }));
                 }
                 stream.limit_unconfirmed(true);
-                let term = response.body().term();
-                Ok(Some(watching(Takeover::new(stream, read, response, last, term), handler, closed)))
+                Ok(Some(watching(Takeover::new(stream, read, response, last, term), context, closed)))
             }
             Ok(None) => Ok(None),
             Err(error) => {
@@ -114,9 +112,9 @@ pub(super) fn requests<S: Socket>(
 }
 
 /// Sends a watch. Pipelined requests after it are served once it has ended cleanly.
-fn watching<S: Socket>(
-    mut takeover: Takeover<S, Body>,
-    handler: Handler,
+fn watching<S: Socket, H: Handler>(
+    mut takeover: Takeover<S, H::Body>,
+    context: ConnectionContext<H>,
     closed: watch::Receiver<()>,
 ) -> ConnectionPhase {
     ConnectionPhase::new(async move {
@@ -124,7 +122,7 @@ fn watching<S: Socket>(
             WatchEnd::Clean if !takeover.is_last() && !is_closing(&closed) => {
                 let (mut stream, read) = takeover.into_parts();
                 stream.limit_unconfirmed(false);
-                Ok(Some(requests(stream, read, handler, closed)))
+                Ok(Some(requests(stream, read, context, closed)))
             }
             WatchEnd::Clean => {
                 let _ = takeover.stream.shutdown().await;
@@ -153,12 +151,16 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     }
 }
 
+/// hyper's part of a connection.
+type HyperConnection<S, H> =
+    http1::Connection<TokioIo<TappedStream<S, HandoverTap<<H as Handler>::Body>>>, WatchHandover<H>>;
+
 /// Serves requests until the connection is closed, or a watch is accepted and all earlier responses were sent.
-fn poll_serve<S: Socket>(
-    connection: &mut http1::Connection<TokioIo<TappedStream<S, HandoverTap>>, WatchHandover>,
-    slot: &HandoverState,
+fn poll_serve<S: Socket, H: Handler>(
+    connection: &mut HyperConnection<S, H>,
+    slot: &HandoverState<H::Body>,
     cx: &mut Context<'_>,
-) -> Poll<hyper::Result<Option<AcceptedWatch>>> {
+) -> Poll<hyper::Result<Option<AcceptedWatch<H::Body>>>> {
     // `poll_without_shutdown` would be ready before the last bytes of a response are written.
     if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         return Poll::Ready(ended.map(|()| None));
@@ -177,9 +179,9 @@ fn poll_serve<S: Socket>(
 }
 
 /// State shared between this file and the parts of a connection that hyper owns.
-struct HandoverState {
+struct HandoverState<B> {
     /// The accepted watch.
-    watch: Mutex<Option<AcceptedWatch>>,
+    watch: Mutex<Option<AcceptedWatch<B>>>,
     /// True if hyper has written and flushed all its bytes.
     flushed: AtomicBool,
     /// True while the socket accepts no more bytes of a response.
@@ -191,7 +193,7 @@ struct HandoverState {
     idle_since: Mutex<Option<Instant>>,
 }
 
-impl HandoverState {
+impl<B> HandoverState<B> {
     fn new() -> Self {
         let (flushed, is_stuck) = (AtomicBool::new(false), AtomicBool::new(false));
         let idle_since = Mutex::new(Some(Instant::now()));
@@ -218,28 +220,28 @@ impl HandoverState {
 }
 
 /// Guard of a response in progress. Dropped with its body.
-struct BusyGuard(Arc<HandoverState>);
+struct BusyGuard<B>(Arc<HandoverState<B>>);
 
-impl BusyGuard {
-    fn new(slot: &Arc<HandoverState>) -> Self {
+impl<B> BusyGuard<B> {
+    fn new(slot: &Arc<HandoverState<B>>) -> Self {
         *slot.idle_since.lock() = None;
         Self(Arc::clone(slot))
     }
 }
 
-impl Drop for BusyGuard {
+impl<B> Drop for BusyGuard<B> {
     fn drop(&mut self) {
         *self.0.idle_since.lock() = Some(Instant::now());
     }
 }
 
 /// A body that marks its connection as busy.
-struct BusyBody {
-    body: Body,
-    _working: BusyGuard,
+struct BusyBody<B> {
+    body: B,
+    _working: BusyGuard<B>,
 }
 
-impl http_body::Body for BusyBody {
+impl<B: Body<Data = Slices, Error = BodyError> + Unpin> Body for BusyBody<B> {
     type Data = Slices;
     type Error = BodyError;
 
@@ -257,40 +259,40 @@ impl http_body::Body for BusyBody {
 }
 
 /// An accepted watch whose response has not begun.
-struct AcceptedWatch {
-    response: Response<Body>,
+struct AcceptedWatch<B> {
+    response: Response<B>,
     /// True if the client asked to close the connection after it.
     last: bool,
 }
 
 /// Serves every request except watches, which are handed to `takeover`.
-struct WatchHandover {
-    handler: Handler,
-    slot: Arc<HandoverState>,
+struct WatchHandover<H: Handler> {
+    context: ConnectionContext<H>,
+    slot: Arc<HandoverState<H::Body>>,
 }
 
-impl Service<Request<Incoming>> for WatchHandover {
-    type Response = Response<BusyBody>;
+impl<H: Handler> Service<Request<Incoming>> for WatchHandover<H> {
+    type Response = Response<BusyBody<H::Body>>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<BusyBody>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<BusyBody<H::Body>>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
         let slot = Arc::clone(&self.slot);
         let working = BusyGuard::new(&slot);
         // An async block would have room for the answer twice: captured, and while it waits.
-        Box::pin(self.handler.answer(request).then(move |response| {
+        Box::pin(self.context.answer(request).then(move |response| {
             let taken_over = match response.status() {
                 // An accepted WebSocket watch, or an upgrade by the upstream. hyper would wait for an upgrade handler.
                 StatusCode::SWITCHING_PROTOCOLS => true,
-                _ => plain && response.body().is_watch(),
+                _ => plain && H::is_watch(response.body()),
             };
             if taken_over {
                 *slot.watch.lock() = Some(AcceptedWatch { response, last });
                 // The connection is busy until it changes hands.
                 return pending().map(move |never: Infallible| match (never, working) {}).left_future();
             }
-            *slot.term.lock() = Some(response.body().term());
+            *slot.term.lock() = Some(H::term(response.body()));
             ready(Ok(response.map(|body| BusyBody { body, _working: working }))).right_future()
         }))
     }
@@ -312,14 +314,15 @@ fn asks_to_close(headers: &HeaderMap) -> bool {
 }
 
 /// Returns bytes that were read from the stream before, and notes what hyper writes.
-struct HandoverTap {
+struct HandoverTap<B> {
+    /// Bytes that were read before hyper got the stream.
     buffered: Bytes,
     /// Bytes of one read, if bodies are passed to an upstream.
     piece: Option<u64>,
-    slot: Arc<HandoverState>,
+    slot: Arc<HandoverState<B>>,
 }
 
-impl<S> Tap<S> for HandoverTap {
+impl<S, B> Tap<S> for HandoverTap<B> {
     fn poll_read(&mut self, stream: Pin<&mut S>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncRead,
