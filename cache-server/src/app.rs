@@ -1,7 +1,16 @@
 //! The shared parts of a running server. Used as `Arc<App>`; after the start the parts change only behind their own
 //! locks.
 
+// The storages that are built in: each has the constructor of an app over it.
+#[cfg(feature = "durable")]
+mod durable;
+#[cfg(feature = "embedded")]
+mod embedded;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod progress;
+#[cfg(feature = "upstream")]
+mod upstream;
 
 use std::{
     io,
@@ -25,33 +34,20 @@ use crate::{
         lease::{self, HeldRight},
     },
     budget::{Room, Work},
-    cacher::{Caches, StateFolder, StateOrigin},
-    config::{Config, FlowSource, UpstreamConfig},
+    cacher::Caches,
+    config::{Config, FlowSource},
     controllers::{definitions::DefinitionsHandle, leftovers, namespaces::Namespaces},
     limits,
     metrics::Metrics,
     registry::{Live, Registry, ResourceType},
-    storage::{
-        Store,
-        durable::{DataFolderError, DurableStorage},
-        embedded::EmbeddedStorage,
-        folder::FolderError,
-    },
+    storage::Store,
     supervised::SupervisedTasks,
     upstream::{
-        connect::{NO_SUCH_TYPE, UpstreamAddresses, UpstreamError},
+        connect::{NO_SUCH_TYPE, UpstreamError},
         gateway::Upstream,
         identity::{self, ClusterName},
     },
     watched::FileWatcher,
-};
-#[cfg(feature = "etcd")]
-use crate::{
-    config::EtcdConfig,
-    storage::{
-        coalesced::CoalescedSource,
-        etcd::{EtcdAccess, EtcdOpenError, EtcdStorage},
-    },
 };
 
 /// The parts of a running server.
@@ -140,93 +136,6 @@ impl Deref for LocalApp<'_> {
 }
 
 impl App {
-    /// Builds the parts: built-in types over the embedded store. Starts no task: each type's cache starts with its
-    /// first reader, and the follower of definitions with [`Self::start`] or the first definition.
-    ///
-    /// # Panics
-    /// Like [`Self::with_storage`].
-    #[must_use]
-    pub fn new(config: Config) -> Self {
-        let storage = Arc::new(EmbeddedStorage::new(config.first_revision));
-        Self::with_storage(config, storage)
-    }
-
-    /// Like [`Self::new`], over another storage.
-    ///
-    /// # Panics
-    /// If any crate enables the `preserve_order` feature of `serde_json`: then members are not in the order in which
-    /// objects are compared, and no-op updates would be written.
-    #[must_use]
-    pub fn with_storage(config: Config, store: Arc<dyn Store>) -> Self {
-        Self::local_on(config, store, Vec::new())
-    }
-
-    /// Builds the parts of a server whose objects are in the file of a folder.
-    ///
-    /// # Errors
-    /// [`DataFolderError`] if the folder cannot be used.
-    pub(crate) async fn durable(config: Config, folder: PathBuf) -> Result<Self, DataFolderError> {
-        let first = config.first_revision;
-        let opened = tokio::task::spawn_blocking(move || DurableStorage::open(&folder, first)).await;
-        let store = opened.expect("opening catches panics")?;
-        let terminating = store.terminating().to_vec();
-        Ok(Self::local_on(config, Arc::new(store), terminating))
-    }
-
-    /// Builds the parts of a server whose objects are in etcd. Other servers may share them.
-    ///
-    /// # Errors
-    /// [`EtcdOpenError`] if etcd cannot be used.
-    #[cfg(feature = "etcd")]
-    pub(crate) async fn with_etcd(config: Config, etcd: &EtcdConfig) -> Result<Self, EtcdOpenError> {
-        let store = Arc::new(EtcdStorage::open(etcd).await?);
-        let duty = match store.access() {
-            EtcdAccess::Owner => ControllerDuty::Shared,
-            EtcdAccess::Guest | EtcdAccess::ReadOnly => ControllerDuty::None,
-        };
-        let caches = Caches::new(CoalescedSource::new(Arc::clone(&store)), config.limits.clone());
-        Ok(Self::local_with(config, store, caches, duty))
-    }
-
-    fn local_on(config: Config, store: Arc<dyn Store>, terminating: Vec<String>) -> Self {
-        let caches = Caches::new(store.clone(), config.limits.clone());
-        Self::local_with(config, store, caches, ControllerDuty::Alone { terminating })
-    }
-
-    fn local_with(config: Config, store: Arc<dyn Store>, caches: Caches, duty: ControllerDuty) -> Self {
-        Self::assemble(config, caches, |caches, registry, tasks| {
-            let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry), Arc::clone(tasks));
-            let namespaces = match duty {
-                ControllerDuty::None => namespaces.idle(),
-                ControllerDuty::Alone { .. } | ControllerDuty::Shared => namespaces,
-            };
-            Writes::Local(LocalWrites { store, namespaces, duty })
-        })
-    }
-
-    /// Builds the parts of a server in front of an API server, which answers whatever the caches do not.
-    ///
-    /// # Errors
-    /// [`FolderError`] if the caches cannot be saved in the folder.
-    pub(crate) fn with_upstream(
-        config: Config,
-        addresses: UpstreamAddresses,
-        upstream: &UpstreamConfig,
-    ) -> Result<Self, FolderError> {
-        let scopes = upstream.scopes.iter().cloned().collect();
-        let origin = StateOrigin { server: addresses.origin(), scopes, cluster: None };
-        let folder = upstream.state_dir.as_ref();
-        let folder = folder.map(|path| StateFolder::open(path, origin, upstream.saves_secrets)).transpose()?;
-        let max_staleness = upstream.max_staleness;
-        let upstream = Upstream::new(addresses, upstream);
-        let caches = Caches::new(upstream.shared_source(), config.limits.clone()).at_most_stale(max_staleness);
-        let caches = match folder {
-            Some(folder) => caches.saved_in(folder.awaiting_cluster()),
-            None => caches,
-        };
-        Ok(Self::assemble(config, caches, |_, _, _| Writes::Forward(Arc::new(upstream))))
-    }
-
     fn assemble(
         config: Config,
         caches: Caches,
@@ -258,21 +167,22 @@ impl App {
         Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files, progress }
     }
 
-    /// Returns the app with its store; `None` if writes are not local.
+    /// Returns the app with its store; `None` if writes are not local. Without own objects in the build, the optimizer
+    /// drops what needs them.
     pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
-            Writes::Local(LocalWrites { store, namespaces, .. }) => {
+            Writes::Local(LocalWrites { store, namespaces, .. }) if cfg!(feature = "embedded") => {
                 Some(LocalApp { app: self, store, namespaces, caller: None, audit: None })
             }
-            Writes::Forward(_) => None,
+            Writes::Local(_) | Writes::Forward(_) => None,
         }
     }
 
-    /// Returns the API server behind this server; `None` if writes are local.
+    /// Returns the API server behind this server; `None` if writes are local. See [`Self::local`].
     pub(crate) fn upstream(&self) -> Option<&Upstream> {
         match &self.writes {
-            Writes::Local(_) => None,
-            Writes::Forward(upstream) => Some(upstream),
+            Writes::Forward(upstream) if cfg!(feature = "upstream") => Some(upstream),
+            Writes::Local(_) | Writes::Forward(_) => None,
         }
     }
 

@@ -3,6 +3,7 @@
 //! INVARIANT: bad arguments, and bad files or addresses they name, are one line on stderr and exit code 2, before
 //! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
 
+mod absent;
 mod audit;
 mod authentication;
 mod authorization;
@@ -14,10 +15,15 @@ mod files;
 mod flow;
 mod log;
 mod manual;
+#[cfg(feature = "embedded")]
+mod objects;
 mod serve;
+#[cfg(feature = "upstream")]
 mod state;
+#[cfg(feature = "durable")]
 mod storage;
 mod units;
+#[cfg(feature = "upstream")]
 mod upstream;
 
 use std::{
@@ -54,8 +60,10 @@ enum Command {
     #[cfg(feature = "workload")]
     Churn(client::Churn),
     /// Check, compact, export or import the folder of serve --data-dir.
+    #[cfg(feature = "durable")]
     Storage(storage::Storage),
     /// Drop states that serve --upstream saved in its --state-dir.
+    #[cfg(feature = "upstream")]
     State(state::StateArgs),
     /// Print the completions of a shell, such as bash.
     Completions(manual::Completions),
@@ -65,6 +73,9 @@ enum Command {
 
 /// Heading of the flags that most people need: the first one of `--help`, which is clap's own.
 const COMMON: Option<&str> = None;
+
+/// The flags that choose where objects come from: at most one of them is given.
+const STORAGE: &str = "storage";
 
 /// Heading of the flags about sockets.
 const CONNECTIONS: &str = "Connections";
@@ -102,7 +113,9 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> 
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         #[cfg(feature = "workload")]
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
+        #[cfg(feature = "durable")]
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
+        #[cfg(feature = "upstream")]
         Command::State(state) => state::run(&state),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::manual(&options),
@@ -120,11 +133,10 @@ fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
-        let clients = if cfg!(feature = "workload") { ", populate or churn" } else { "" };
-        return fail_input(&format!("say what to do: serve{clients}, storage or state; --help has them all"));
+        return fail_input("say what to do, such as serve; --help has all commands");
     }
-    if let Some(replacement) = authorization::replacement(error) {
-        return fail_input(replacement);
+    if let Some(reason) = absent::reason(error) {
+        return fail_input(reason);
     }
     // clap puts the error first, then an empty line, a hint and the usage.
     let first = text.split("\n\n").next().unwrap_or(&text);

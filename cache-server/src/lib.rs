@@ -3,6 +3,15 @@
 //! INVARIANT: this is the only crate that serves HTTP. Status codes and response bytes are decided in `status`, `read`,
 //! `write`, `discovery`, `openapi` and `http`.
 
+// Code that only missing parts use is compiled all the same: the optimizer drops it, and fewer lines name features.
+#![cfg_attr(
+    not(all(feature = "durable", feature = "etcd", feature = "upstream", feature = "workload")),
+    allow(dead_code, reason = "only parts that are not built in use it")
+)]
+
+#[cfg(not(any(feature = "embedded", feature = "upstream")))]
+compile_error!("choose where objects come from: at least one of the features embedded, durable, etcd and upstream");
+
 pub mod app;
 pub mod cli;
 pub mod http;
@@ -25,9 +34,10 @@ pub use cache_server_admission::authenticate::assemble::AuthenticationError;
 pub use cache_server_caches::{cacher, config, limits, registry, watched::AccessFileError};
 pub use cache_server_upstream::{connect::UpstreamError, source::UpstreamSource};
 pub use serve::{Server, StartError, TlsError};
-pub use workload::{manifests::LoadError, populate};
+pub use workload::manifests::LoadError;
+#[cfg(feature = "workload")]
+pub use workload::populate;
 
 use cache_server_admission as access;
-use cache_server_caches::{budget, clock, ids, route, shares, supervised, term, watched};
-use cache_server_stores::stored;
+use cache_server_caches::{budget, clock, ids, route, shares, stored, supervised, term, watched};
 use cache_server_upstream as upstream;

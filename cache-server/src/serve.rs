@@ -23,23 +23,24 @@ use cache_server_wire::{
 };
 
 use self::handler::AppHandler;
+#[cfg(feature = "durable")]
+use crate::storage::durable::DataFolderError;
 #[cfg(feature = "etcd")]
 use crate::storage::etcd::EtcdOpenError;
+#[cfg(feature = "workload")]
+use crate::workload::populate::{self, PopulateError};
 use crate::{
     access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::{App, StartPart},
     config::{AuthorizationConfigError, Config},
     limits,
-    storage::{backup::ExistingObjects, durable::DataFolderError, folder::FolderError},
-    upstream::{
-        connect::{UpstreamAddresses, UpstreamError},
-        gateway::Upstream,
-    },
+    storage::folder::FolderError,
+    stored::ExistingObjects,
+    upstream::{connect::UpstreamError, gateway::Upstream},
     workload::{
         flow_objects,
         manifests::{self, LoadError},
-        populate::{self, PopulateError},
     },
 };
 
@@ -98,6 +99,7 @@ pub enum StartError {
     #[error("cannot use the state folder: {0}")]
     State(#[from] FolderError),
     /// The folder of the objects cannot be used.
+    #[cfg(feature = "durable")]
     #[error("cannot use the data folder: {0}")]
     Data(#[from] DataFolderError),
     /// The etcd of the objects cannot be used.
@@ -108,8 +110,17 @@ pub enum StartError {
     #[error("cannot load {0}")]
     Load(#[from] LoadError),
     /// The generated objects cannot be stored.
+    #[cfg(feature = "workload")]
     #[error("cannot populate: {0}")]
     Populate(#[from] PopulateError),
+    /// The settings need a feature of this crate that is not built in.
+    #[error("{use_case} needs a build with the feature {feature}")]
+    NotBuilt {
+        /// The flag of the settings, or the lack of one.
+        use_case: &'static str,
+        /// The feature.
+        feature: &'static str,
+    },
 }
 
 fn reason(error: &io::Error) -> String {
@@ -137,16 +148,37 @@ impl fmt::Debug for Server {
 
 /// Builds the app over the storage that the settings name.
 async fn assemble(config: Config) -> Result<App, StartError> {
+    #[cfg(feature = "upstream")]
     if let Some(upstream) = config.upstream.clone() {
-        return Ok(App::with_upstream(config, UpstreamAddresses::load(&upstream).await?, &upstream)?);
+        let addresses = crate::upstream::connect::UpstreamAddresses::load(&upstream).await?;
+        return Ok(App::with_upstream(config, addresses, &upstream)?);
     }
     #[cfg(feature = "etcd")]
     if let Some(etcd) = config.etcd.clone() {
         return Ok(App::with_etcd(config, &etcd).await?);
     }
-    match config.data_dir.clone() {
-        Some(folder) => Ok(App::durable(config, folder).await?),
-        None => Ok(App::new(config)),
+    #[cfg(feature = "durable")]
+    if let Some(folder) = config.data_dir.clone() {
+        return Ok(App::durable(config, folder).await?);
+    }
+    #[cfg(feature = "embedded")]
+    return Ok(App::new(config));
+    #[cfg(not(feature = "embedded"))]
+    unreachable!("check_features")
+}
+
+/// Refuses settings whose feature is not built in.
+fn check_features(config: &Config) -> Result<(), StartError> {
+    let needed = [
+        (config.upstream.is_some(), "--upstream", "upstream", cfg!(feature = "upstream")),
+        (config.etcd.is_some(), "--etcd-endpoints", "etcd", cfg!(feature = "etcd")),
+        (config.data_dir.is_some(), "--data-dir", "durable", cfg!(feature = "durable")),
+        (config.populate.is_some(), "--populate", "workload", cfg!(feature = "workload")),
+        (config.upstream.is_none(), "a server without --upstream", "embedded", cfg!(feature = "embedded")),
+    ];
+    match needed.into_iter().find(|(is_needed, .., is_built)| *is_needed && !is_built) {
+        Some((_, use_case, feature, _)) => Err(StartError::NotBuilt { use_case, feature }),
+        None => Ok(()),
     }
 }
 
@@ -187,6 +219,7 @@ async fn finish_again(app: Arc<App>) -> Result<(), StartError> {
 async fn finish(app: &Arc<App>) -> Result<(), StartError> {
     app.check_scopes()?;
     // Read before anything is loaded, which may be what it looks for.
+    #[cfg(feature = "workload")]
     let populate = match &app.config.populate {
         Some(spec) if populate::is_done(app, spec).await? => {
             tracing::warn!(reason = "the storage is in use already", "populate skipped");
@@ -196,6 +229,7 @@ async fn finish(app: &Arc<App>) -> Result<(), StartError> {
     };
     let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
     manifests::into_storage(app, &app.config.load, existing, &mut 0).await?;
+    #[cfg(feature = "workload")]
     if let Some(spec) = populate {
         populate::into_storage(app, spec).await?;
     }
@@ -235,6 +269,7 @@ impl Server {
     /// [`StartError`]; no request was served, and the address is released.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let address = config.listen;
+        check_features(&config)?;
         check_exposure(&config)?;
         let failed = |source| StartError::Listen { address, source };
         let socket = bind_tcp(address, config.unsent_bytes).map_err(failed)?;

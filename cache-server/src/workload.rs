@@ -2,4 +2,5 @@
 
 pub(crate) mod flow_objects;
 pub(crate) mod manifests;
+#[cfg(feature = "workload")]
 pub mod populate;

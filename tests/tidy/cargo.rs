@@ -1,6 +1,7 @@
 //! The workspace's crates as cargo resolves them: for this platform only, with the locked versions.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -28,6 +29,17 @@ pub(crate) fn metadata(more: &[&str]) -> Value {
 /// downloads.
 pub(crate) fn packages_of(folder: &str) -> Value {
     read(&root().join(folder), &["--no-deps"])
+}
+
+/// Names of the crates that a package needs with these features and without its default ones.
+pub(crate) fn crates_of(package: &str, features: &str) -> BTreeSet<String> {
+    let mut command = Command::new(program());
+    command.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--package", package]);
+    command.args(["--no-default-features", "--features", features]).current_dir(root());
+    let output = command.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8_lossy(&output.stdout);
+    names.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 fn read(folder: &Path, arguments: &[&str]) -> Value {

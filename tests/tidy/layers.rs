@@ -20,7 +20,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "registry",
             "route",
             "storage",
+            "coalesced",
             "cacher",
+            "stored",
             "settled",
             "passes",
             "budget",
@@ -28,7 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "status",
         ],
     ),
-    ("cache-server/stores", &["embedded", "durable", "coalesced", "etcd", "hooked", "faulty", "backup", "stored"]),
+    ("cache-server/stores", &["embedded", "durable", "etcd", "hooked", "faulty", "backup"]),
     ("cache-server/workload", &["populate", "client", "churn"]),
     (
         "cache-server/upstream",

@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api-rules", &["informer-core", "informer-serving", "watch-cache"]),
     ("access-rules", &["informer-core", "informer-serving"]),
     ("cache-server-caches", &["access-rules", "api-rules", "informer-core", "informer-serving", "watch-cache"]),
-    ("cache-server-stores", &["api-rules", "cache-server-caches", "informer-core", "informer-serving", "watch-cache"]),
+    ("cache-server-stores", &["api-rules", "cache-server-caches", "informer-core", "watch-cache"]),
     (
         "cache-server-upstream",
         &[
@@ -50,7 +50,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "access-rules",
             "api-rules",
             "cache-server-caches",
-            "cache-server-stores",
             "cache-server-upstream",
             "informer-core",
             "informer-serving",
@@ -149,6 +148,19 @@ fn a_client_carries_no_server() {
     let mut needs = informer["dependencies"].as_array().expect("dependencies").iter();
     let testing = needs.find(|dep| dep["name"] == "informer-testing").expect("the feature `testing` needs it");
     assert_eq!(testing["optional"], true, "only the feature `testing` brings the fake API server");
+}
+
+/// Goal: a cache in front of a cluster carries no storage. Method: the crates of a build with `upstream` alone.
+#[test]
+fn a_cache_in_front_of_a_cluster_carries_no_storage() {
+    let crates = cargo::crates_of("cache-server", "upstream");
+    assert!(crates.contains("cache-server-upstream"), "{crates:?}");
+    for absent in ["cache-server-stores", "cache-server-workload", "redb", "tonic", "prost"] {
+        assert!(
+            !crates.contains(absent),
+            "{absent} is needed by `cargo build --no-default-features --features upstream`"
+        );
+    }
 }
 
 #[test]

@@ -50,9 +50,8 @@ use self::{
 use cache_server_caches::{
     cacher, clock, config, ids, limits, passes, registry, settled,
     shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
-    storage, supervised, term, watched,
+    storage, stored, supervised, term, watched,
 };
-use cache_server_stores::stored;
 use cache_server_upstream::{self as upstream, own_requests::QuestionOrigin};
 
 /// Header with the identifier of a request, in requests and in responses.

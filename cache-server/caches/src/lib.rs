@@ -9,6 +9,7 @@
 pub mod budget;
 pub mod cacher;
 pub mod clock;
+pub mod coalesced;
 pub mod config;
 pub mod ids;
 pub mod limits;
@@ -19,6 +20,7 @@ pub mod settled;
 pub mod shares;
 pub mod status;
 pub mod storage;
+pub mod stored;
 pub mod supervised;
 pub mod term;
 pub mod watched;

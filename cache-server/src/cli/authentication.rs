@@ -79,7 +79,9 @@ pub(super) struct AuthenticationFlags {
 
     /// Ask the upstream's TokenReview, with this server's own identity, about tokens that no other flag decides. Left out:
     /// such tokens are not valid.
-    #[arg(long, env = "CACHE_SERVER_TOKEN_REVIEW", requires = "upstream")]
+    #[arg(long, env = "CACHE_SERVER_TOKEN_REVIEW")]
+    #[cfg_attr(feature = "upstream", arg(requires = "upstream"))]
+    #[cfg_attr(not(feature = "upstream"), arg(hide = true))]
     token_review: bool,
 
     /// Serve callers without credentials on every address, as system:anonymous, and without TLS. Left out: on loopback only,

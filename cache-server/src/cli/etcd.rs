@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{COMMON, units};
+use super::{COMMON, STORAGE, units};
 use crate::config::EtcdConfig;
 
 /// Flags that store the objects in etcd.
@@ -14,8 +14,8 @@ pub(super) struct EtcdFlags {
     /// Store the objects in the etcd at these addresses, the members of one cluster, laid out as Kubernetes does it.
     /// Servers of one etcd share resourceVersions, so that clients move between them. Left out: the objects are in memory.
     #[arg(
-        long, env = "CACHE_SERVER_ETCD_ENDPOINTS", value_name = "URL,…", value_delimiter = ',', help_heading = COMMON,
-        display_order = 3
+        long, env = "CACHE_SERVER_ETCD_ENDPOINTS", value_name = "URL,…", value_delimiter = ',', group = STORAGE,
+        help_heading = COMMON, display_order = 3
     )]
     etcd_endpoints: Vec<String>,
 

@@ -20,18 +20,15 @@ use tokio::{
 
 use super::{
     CONNECTIONS, FAILED, StopSignals, audit::AuditFlags, authentication::AuthenticationFlags,
-    authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, units, upstream::UpstreamFlags,
+    authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, units,
 };
 use crate::{
-    Server, StartError,
-    config::{Config, ListEncoding, PopulateSpec, TlsFiles},
+    Server,
+    config::{Config, ListEncoding, TlsFiles},
 };
 
 /// Heading of the flags about the watch caches and their answers.
 const WATCH_CACHE: &str = "Watch cache";
-
-/// Heading of the flags about the objects of a server without another one behind it.
-const OWN_OBJECTS: &str = "Objects in this server";
 
 /// Each flag also reads the environment variable shown with it.
 ///
@@ -50,38 +47,9 @@ pub(super) struct Serve {
     )]
     listen: SocketAddr,
 
-    /// Folder in which the objects are stored, so that they outlive the process and clients resume. Created if it is
-    /// missing. Only one server may use it. Left out: the objects are in memory only.
-    #[arg(long, env = "CACHE_SERVER_DATA_DIR", value_name = "FOLDER", conflicts_with = "upstream", display_order = 2)]
-    #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
-    data_dir: Option<PathBuf>,
-
-    /// Manifests (YAML or JSON, a file or a folder) whose objects are created at start, definitions and namespaces first;
-    /// with --data-dir, those that exist already stay as they are. May be repeated. Left out: none.
-    #[arg(long, env = "CACHE_SERVER_LOAD", value_name = "PATH", display_order = 5)]
-    load: Vec<PathBuf>,
-
-    /// Synthetic objects created at start; parts left out default to 7130 pods, 80 nodes, 40 namespaces, seed 1. With
-    /// --data-dir or etcd only once: not if the namespace default exists. Left out: none.
-    #[arg(long, env = "CACHE_SERVER_POPULATE", value_name = "pods=N,nodes=N,namespaces=N,seed=N", display_order = 6)]
-    populate: Option<PopulateSpec>,
-
-    /// Revision to start at, for tests: positions that an earlier run assigned count as this run's. Left out: a number from
-    /// the clock and from chance, so that positions of an earlier run are refused.
-    #[arg(
-        long, env = "CACHE_SERVER_FIRST_REVISION", value_name = "N",
-        value_parser = clap::value_parser!(u64).range(1..1 << 62), help_heading = OWN_OBJECTS
-    )]
-    #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
-    first_revision: Option<u64>,
-
-    /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger
-    /// ones are answered 413. A request body has 3 MiB at most.
-    #[arg(
-        long, env = "CACHE_SERVER_OBJECT_BYTES_MAX", value_name = "SIZE", default_value = "1536KiB",
-        value_parser = positive_size, help_heading = OWN_OBJECTS
-    )]
-    object_bytes_max: usize,
+    #[cfg(feature = "embedded")]
+    #[command(flatten)]
+    objects: super::objects::ObjectFlags,
 
     /// Longest time for open requests to end after SIGTERM: with ms, s, m, h.
     #[arg(
@@ -101,7 +69,7 @@ pub(super) struct Serve {
     /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
     #[arg(
         long, env = "CACHE_SERVER_WINDOW_BYTES", value_name = "SIZE", default_value = "64MiB",
-        value_parser = positive_size, help_heading = WATCH_CACHE
+        value_parser = units::positive_size, help_heading = WATCH_CACHE
     )]
     window_bytes: usize,
 
@@ -155,22 +123,19 @@ pub(super) struct Serve {
     #[command(flatten)]
     audit: AuditFlags,
 
+    #[cfg(feature = "upstream")]
     #[command(flatten)]
-    upstream: UpstreamFlags,
+    upstream: super::upstream::UpstreamFlags,
 
     #[cfg(feature = "etcd")]
     #[command(flatten)]
     etcd: super::etcd::EtcdFlags,
 }
 
-fn positive_size(text: &str) -> Result<usize, String> {
-    units::size(text).and_then(|bytes| if bytes == 0 { Err("must be more than 0".to_owned()) } else { Ok(bytes) })
-}
-
 /// Parses a size that fits `setsockopt`: a positive `int`.
 fn unsent_size(text: &str) -> Result<u32, String> {
     let fits = |bytes| u32::try_from(bytes).ok().filter(|bytes| i32::try_from(*bytes).is_ok());
-    positive_size(text).and_then(|bytes| fits(bytes).ok_or_else(|| "must be less than 2GiB".to_owned()))
+    units::positive_size(text).and_then(|bytes| fits(bytes).ok_or_else(|| "must be less than 2GiB".to_owned()))
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {
@@ -183,16 +148,12 @@ impl From<Serve> for Config {
         let mut config = Self {
             listen: serve.listen,
             list_encoding: serve.list_encoding,
-            first_revision: serve.first_revision,
             bookmark_interval: serve.bookmark_interval,
             unsent_bytes: serve.unsent_bytes,
-            object_bytes_max: serve.object_bytes_max,
             grace: serve.grace,
-            load: serve.load,
-            populate: serve.populate,
-            data_dir: serve.data_dir,
             #[cfg(feature = "etcd")]
             etcd: serve.etcd.config(),
+            #[cfg(feature = "upstream")]
             upstream: serve.upstream.into_config(),
             flow: serve.flow.into_settings(),
             authentication: serve.authentication.into_config(),
@@ -202,6 +163,8 @@ impl From<Serve> for Config {
             authorization: serve.authorization.into_config(),
             ..Self::default()
         };
+        #[cfg(feature = "embedded")]
+        serve.objects.fill(&mut config);
         config.limits.window_bytes_max = serve.window_bytes;
         config.limits.snapshot_bytes_max = config.limits.snapshot_bytes_max.max(2 * serve.window_bytes);
         config.limits.window_bytes_total_max = config.limits.window_bytes_total_max.max(4 * serve.window_bytes);
@@ -268,7 +231,8 @@ async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCod
     let server = match server {
         Ok(server) => server,
         // The arguments are right, but what the folder has is not.
-        Err(error @ StartError::Data(_)) => return fail(FAILED, &error.to_string()),
+        #[cfg(feature = "durable")]
+        Err(error @ crate::StartError::Data(_)) => return fail(FAILED, &error.to_string()),
         Err(error) => return fail_input(&error.to_string()),
     };
     // Serve even if stdout is closed: the parent process may not read the address.
@@ -284,7 +248,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::config::{FlowSettings, FlowSource};
+    use crate::config::{FlowSettings, FlowSource, PopulateSpec};
 
     /// Goal: SIGTERM ends the process whatever its requests do. Method: a runtime with all workers blocked, so that its
     /// timers and tasks make no progress.

@@ -21,10 +21,11 @@ use crate::{
     config::Config,
     storage::{
         Store,
-        backup::{self, ExistingObjects, ExportError, ExportFormat},
+        backup::{self, ExportError, ExportFormat},
         durable::{DataFolderError, DurableStorage, upkeep},
         folder,
     },
+    stored::ExistingObjects,
     workload::manifests::{self, ManifestCount},
 };
 #[cfg(feature = "etcd")]

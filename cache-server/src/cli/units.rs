@@ -23,6 +23,11 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "not a size; write bytes, or a number with KiB, MiB or GiB".to_owned())
 }
 
+/// Like [`size`], and refuses 0.
+pub(super) fn positive_size(text: &str) -> Result<usize, String> {
+    size(text).and_then(|bytes| if bytes == 0 { Err("must be more than 0".to_owned()) } else { Ok(bytes) })
+}
+
 const TIMES: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
 /// Parses a sum of whole numbers with units, such as `90s` or `1h30m`.

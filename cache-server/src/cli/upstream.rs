@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use informer_core::selector::field;
 
-use super::{COMMON, units};
+use super::{COMMON, STORAGE, units};
 use crate::{config::UpstreamConfig, limits::STALENESS_MAX};
 
 /// Flags that put this server in front of an API server.
@@ -17,10 +17,10 @@ pub(super) struct UpstreamFlags {
     /// cluster. Left out: this server keeps the objects itself.
     #[arg(
         long, env = "CACHE_SERVER_UPSTREAM", value_name = "URL", num_args = 0..=1, default_missing_value = "",
-        value_delimiter = ',', conflicts_with_all = ["load", "populate", "first_revision"], help_heading = COMMON,
-        display_order = 4
+        value_delimiter = ',', group = STORAGE, help_heading = COMMON, display_order = 4
     )]
-    #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
+    #[cfg_attr(feature = "embedded", arg(conflicts_with_all = ["load", "first_revision"]))]
+    #[cfg_attr(all(feature = "embedded", feature = "workload"), arg(conflicts_with = "populate"))]
     upstream: Option<Vec<String>>,
 
     /// Kubeconfig with the cluster and with this server's own identity, which fills the caches. Left out:

@@ -18,9 +18,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::manifests::{self, FilesVersion, LoadError};
-use crate::{
-    access::flow::FlowControl, app::App, config::FlowSource, storage::backup::ExistingObjects, watched::WatchedSource,
-};
+use crate::{access::flow::FlowControl, app::App, config::FlowSource, stored::ExistingObjects, watched::WatchedSource};
 
 /// Puts the objects of the files in force and follows the files, or stores the built-in ones where the server follows
 /// stored ones.

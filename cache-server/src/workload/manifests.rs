@@ -17,7 +17,7 @@ use informer_serving::status::{Reason, Status};
 use serde_json::Value;
 
 use self::documents::ManifestDocuments;
-use crate::{app::App, limits::MANIFEST_DEPTH_MAX, registry::ResourceType, storage::backup::ExistingObjects};
+use crate::{app::App, limits::MANIFEST_DEPTH_MAX, registry::ResourceType, stored::ExistingObjects};
 
 /// Reason why manifests cannot be loaded: one line.
 #[derive(Debug, thiserror::Error)]

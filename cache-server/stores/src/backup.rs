@@ -22,17 +22,6 @@ pub use self::{
     import::{ImportError, into_store, verify},
 };
 
-/// Treatment of objects that exist already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExistingObjects {
-    /// They are an error.
-    Refuse,
-    /// They stay as they are.
-    Keep,
-    /// They are replaced.
-    Overwrite,
-}
-
 /// Reason why a snapshot file cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotFileError {

@@ -7,7 +7,6 @@
 #![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 
 pub mod backup;
-pub mod coalesced;
 #[cfg(feature = "durable")]
 pub mod durable;
 #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "the durable storage is built on it"))]
@@ -18,13 +17,15 @@ pub mod etcd;
 pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod hooked;
-pub mod stored;
 
 #[cfg(feature = "etcd")]
 use cache_server_caches::config;
+#[cfg(test)]
+use cache_server_caches::{cacher, coalesced};
 use cache_server_caches::{
-    cacher, clock, limits, registry,
+    limits, registry,
     storage::{self, *},
+    stored,
 };
 
 #[cfg(test)]

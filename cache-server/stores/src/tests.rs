@@ -26,6 +26,7 @@ use super::{
 use crate::{
     cacher::{CacheNotReady, Caches, FreshnessError},
     registry::{Definition, Registry, ResourceType},
+    stored::removal::{DeleteContext, DeleteError, delete_listed},
 };
 
 fn ty(plural: &str) -> Arc<ResourceType> {
@@ -434,4 +435,43 @@ async fn reads_that_may_be_stale_share_a_confirmation() {
     assert_eq!((age, questions.load(Ordering::Relaxed)), (None, 2));
     caches.fresh(&pods).await.expect("listed");
     assert_eq!(questions.load(Ordering::Relaxed), 3, "reads of the server itself are always confirmed");
+}
+
+/// Goal: a failed question is not kept for later readers. Method: a store whose first answer is an error.
+#[tokio::test(start_paused = true)]
+async fn a_failure_serves_no_later_reader() {
+    let storage = Faulty::new(|call, verb, _| match verb {
+        Verb::Current if call == 0 => Fault::Fails,
+        Verb::Current | Verb::List | Verb::Follow | Verb::Write => Fault::None,
+    });
+    let source = CoalescedSource::new(storage);
+    let pods = ty("pods");
+    assert!(source.recently_confirmed(&pods, Duration::from_secs(5)).await.is_err());
+    assert!(source.recently_confirmed(&pods, Duration::from_secs(5)).await.is_ok());
+}
+
+/// A storage in which another write always comes first.
+struct LostWrites;
+
+impl StoreHook for LostWrites {
+    fn write<'a>(&'a self, inner: &'a EmbeddedStorage, txn: Txn) -> BoxFuture<'a, Result<WriteResult, WriteError>> {
+        if matches!(txn.expect, Expect::At(_)) {
+            return async { Err(WriteError::Exists) }.boxed();
+        }
+        inner.write(txn)
+    }
+}
+
+/// Goal: an object that could not be removed does not count as removed, or its namespace would go before it.
+/// Method: a delete that loses every attempt.
+#[tokio::test]
+async fn an_object_that_others_keep_writing_does_not_count_as_removed() {
+    let storage: Arc<dyn Store> = Arc::new(HookedStore::by(LostWrites));
+    let caches = Caches::new(storage.clone(), Limits::default());
+    let maps = ty("configmaps");
+    create(&*storage, &maps, "m").await;
+    let entry = caches.fresh(&maps).await.expect("a cache").get("a/m").expect("the config map");
+    let deleted =
+        delete_listed(DeleteContext { caches: &caches, storage: &*storage, cause: None }, &maps, &entry).await;
+    assert!(matches!(deleted, Err(DeleteError::Modified)), "{deleted:?}");
 }

@@ -9,7 +9,6 @@ use std::{collections::HashMap, sync::Arc};
 
 use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
-use cache_server_stores::coalesced::CoalescedSource;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, header};
 use informer_core::selector::field;
@@ -33,6 +32,7 @@ use super::{
 };
 use crate::{
     cacher::Caches,
+    coalesced::CoalescedSource,
     config::UpstreamConfig,
     limits::UPSTREAM_RETRY_AFTER_SECONDS,
     registry::{Registry, ResourceType},

@@ -23,4 +23,4 @@ pub mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod tests;
 
-use cache_server_caches::{cacher, config, limits, registry, route, storage, watched};
+use cache_server_caches::{cacher, coalesced, config, limits, registry, route, storage, watched};

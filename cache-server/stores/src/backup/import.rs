@@ -12,11 +12,12 @@ use informer_core::KeyedObject as _;
 use serde_json::Value;
 use watch_cache::Draft;
 
-use super::{ExistingObjects, SnapshotFileError, open, snapshot::SnapshotObject, stored_types::StoredTypes};
+use super::{SnapshotFileError, open, snapshot::SnapshotObject, stored_types::StoredTypes};
 use crate::{
     limits::{IMPORT_BATCH_BYTES_MAX, IMPORT_BATCH_MAX},
     registry::ResourceType,
     storage::{Expect, SourceError, Store, Txn, WriteError},
+    stored::ExistingObjects,
 };
 
 /// Reason why snapshots cannot be imported: one line.

@@ -14,6 +14,7 @@ use crate::{
     faulty::{Fault, Faulty, Verb},
     registry::ResourceType,
     storage::{Expect, Store, Txn},
+    stored::ExistingObjects,
 };
 
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";

@@ -7,7 +7,6 @@ mod peers;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cache_server_stores::coalesced::CoalescedSource;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -19,6 +18,7 @@ use watch_cache::{Limits, Reader};
 use super::*;
 use crate::{
     cacher::Caches,
+    coalesced::CoalescedSource,
     config::UpstreamConfig,
     connect::UpstreamAddresses,
     registry::Registry,

@@ -4,10 +4,7 @@ use serde_json::Value;
 use watch_cache::{Budget, Cursor, CursorStart, Filter, Limits, Slices, Step};
 
 use super::*;
-use cache_server_stores::{
-    coalesced::CoalescedSource,
-    faulty::{FaultySource, SourceFault},
-};
+use cache_server_stores::faulty::{FaultySource, SourceFault};
 
 /// Longest wait of the scenario for one of its changes, or for a read that a fault may hold up.
 const STEP_WAIT: Duration = Duration::from_secs(7);

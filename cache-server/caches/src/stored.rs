@@ -11,6 +11,17 @@ use watch_cache::{Draft, Entry};
 
 use crate::storage::{Expect, SourceError, Store, Txn, WriteCause, WriteError, WriteResult};
 
+/// Treatment of objects that exist already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExistingObjects {
+    /// They are an error.
+    Refuse,
+    /// They stay as they are.
+    Keep,
+    /// They are replaced.
+    Overwrite,
+}
+
 /// Outcome of a write at the version that was read.
 pub enum ReplaceOutcome {
     /// Written. The entry is the new object, or the last state of a removed one.

@@ -13,8 +13,10 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Confirmation, FollowFrom, Source, SourceError, StateRead, StoredState, Updates};
-use crate::registry::ResourceType;
+use crate::{
+    registry::ResourceType,
+    storage::{Confirmation, FollowFrom, Source, SourceError, StateRead, StoredState, Updates},
+};
 
 /// A source behind which each [`Source::current`] costs a request. Share it by `Arc`.
 pub struct CoalescedSource<S> {
@@ -179,10 +181,7 @@ mod tests {
     use tokio::{sync::Semaphore, time::advance};
 
     use super::*;
-    use crate::{
-        faulty::{Fault, Faulty, Verb},
-        registry::Registry,
-    };
+    use crate::registry::Registry;
 
     /// Answers with the number of the question, once the test adds a permit.
     struct Counted {
@@ -269,18 +268,5 @@ mod tests {
         advance(ACCEPTED).await;
         let third = source.recently_confirmed(&pods, ACCEPTED).await.expect("an answer");
         assert_eq!((third.revision, third.sent.elapsed()), (3, Duration::ZERO), "the one before is too old");
-    }
-
-    /// Goal: a failed question is not kept for later readers. Method: a store whose first answer is an error.
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_serves_no_later_reader() {
-        let storage = Faulty::new(|call, verb, _| match verb {
-            Verb::Current if call == 0 => Fault::Fails,
-            Verb::Current | Verb::List | Verb::Follow | Verb::Write => Fault::None,
-        });
-        let source = CoalescedSource::new(storage);
-        let pods = Registry::builtin().find("", "v1", "pods").expect("a built-in type");
-        assert!(source.recently_confirmed(&pods, Duration::from_secs(5)).await.is_err());
-        assert!(source.recently_confirmed(&pods, Duration::from_secs(5)).await.is_ok());
     }
 }
