@@ -150,8 +150,9 @@ impl fmt::Debug for Server {
 async fn assemble(config: Config) -> Result<App, StartError> {
     #[cfg(feature = "upstream")]
     if let Some(upstream) = config.upstream.clone() {
-        let addresses = crate::upstream::connect::UpstreamAddresses::load(&upstream).await?;
-        return Ok(App::with_upstream(config, addresses, &upstream)?);
+        let files = crate::watched::FileWatcher::default();
+        let addresses = crate::upstream::connect::UpstreamAddresses::load(&upstream, &files).await?;
+        return Ok(App::with_upstream(config, addresses, &upstream, files)?);
     }
     #[cfg(feature = "etcd")]
     if let Some(etcd) = config.etcd.clone() {

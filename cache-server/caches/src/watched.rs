@@ -188,7 +188,7 @@ impl<T: Send + Sync + 'static, E: fmt::Display + Send + 'static> WatchedFile<T, 
     }
 
     /// Like [`load_all`](Self::load_all). May block. Needs a tokio runtime.
-    pub fn open(
+    fn open(
         watcher: &FileWatcher,
         paths: Vec<PathBuf>,
         unreadable: fn(&Path, io::Error) -> E,

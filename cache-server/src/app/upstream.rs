@@ -8,6 +8,7 @@ use crate::{
     config::{Config, UpstreamConfig},
     storage::folder::FolderError,
     upstream::{connect::UpstreamAddresses, gateway::Upstream},
+    watched::FileWatcher,
 };
 
 impl App {
@@ -19,6 +20,7 @@ impl App {
         config: Config,
         addresses: UpstreamAddresses,
         upstream: &UpstreamConfig,
+        files: FileWatcher,
     ) -> Result<Self, FolderError> {
         let scopes = upstream.scopes.iter().cloned().collect();
         let origin = StateOrigin { server: addresses.origin(), scopes, cluster: None };
@@ -31,6 +33,6 @@ impl App {
             Some(folder) => caches.saved_in(folder.awaiting_cluster()),
             None => caches,
         };
-        Ok(Self::assemble(config, caches, |_, _, _| Writes::Forward(Arc::new(upstream))))
+        Ok(Self { files, ..Self::assemble(config, caches, |_, _, _| Writes::Forward(Arc::new(upstream))) })
     }
 }

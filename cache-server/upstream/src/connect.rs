@@ -35,6 +35,7 @@ use crate::{
     config::UpstreamConfig,
     limits::{PEERS_MAX, UPSTREAM_ADDRESSES_MAX},
     registry::Registry,
+    watched::FileWatcher,
 };
 
 /// Reason why the upstream API server cannot be used, in one line.
@@ -172,50 +173,51 @@ impl UpstreamAddresses {
     }
 
     /// Reads the configuration, the certificates and the identity; runs a kubeconfig's exec plugin. Connects to no
-    /// server. Needs a tokio runtime.
+    /// server. `files` checks the token's file for changes.
     ///
     /// # Errors
     /// [`UpstreamError`] names the file or URL and the problem.
-    pub async fn load(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
+    pub async fn load(config: &UpstreamConfig, files: &FileWatcher) -> Result<Self, UpstreamError> {
         let count = 1 + config.further_urls.len();
         if count > UPSTREAM_ADDRESSES_MAX {
             return Err(UpstreamError::TooManyUrls { count });
         }
         check_scopes(&config.scopes)?;
-        let first = kube_config(config).await?;
+        let mut first = kube_config(config).await?;
+        let token = TokenFile::take(&mut first.auth_info, files).await?;
         let mut configs = vec![first];
         for url in &config.further_urls {
             let mut further = configs[0].clone();
             further.cluster_url = parse_url(url)?;
             configs.push(further);
         }
-        let peers = peers(config, &configs[0])?;
+        let peers = peers(config, &configs[0], token.as_ref())?;
         let callers = configs.iter().map(CallerAddress::without_identity).collect::<Result<_, _>>()?;
-        let own = if config.impersonates { Some(OwnAddresses::new(&configs)?) } else { None };
-        let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;
+        let own = if config.impersonates { Some(OwnAddresses::new(&configs, token.as_ref())?) } else { None };
+        let clients = configs.into_iter().map(|config| client(config, token.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self { clients, callers, own, peers })
     }
 }
 
 impl OwnAddresses {
-    fn new(configs: &[kube::Config]) -> Result<Self, UpstreamError> {
+    fn new(configs: &[kube::Config], token: Option<&TokenFile>) -> Result<Self, UpstreamError> {
         let first = &configs[0];
         let failed = |problem| UpstreamError::Client { server: first.cluster_url.to_string(), problem };
         if first.auth_info.impersonate.is_some() {
             let problem = "the identity of the kubeconfig acts as another user already, and cannot act as callers";
             return Err(failed(problem.to_owned()));
         }
-        let identity = OwnIdentity::new(first.clone())?;
+        let identity = match token {
+            Some(token) => OwnIdentity::File(token.clone()),
+            None => OwnIdentity::of_kube(first)?,
+        };
         let addresses = configs.iter().map(CallerAddress::new).collect::<Result<_, _>>()?;
         Ok(Self { addresses, identity })
     }
 }
 
 impl OwnIdentity {
-    fn new(mut config: kube::Config) -> Result<Self, UpstreamError> {
-        if let Some(file) = TokenFile::take(&mut config.auth_info)? {
-            return Ok(Self::File(file));
-        }
+    fn of_kube(config: &kube::Config) -> Result<Self, UpstreamError> {
         let layer = config.auth_layer().map_err(|error| UpstreamError::Client {
             server: config.cluster_url.to_string(),
             problem: causes(&error),
@@ -298,15 +300,14 @@ impl CallerAddress {
     }
 }
 
-/// Builds the client with our identity.
-pub(super) fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamError> {
+/// Builds the client with our identity: that of `config`, and the token of a file.
+pub(super) fn client(mut config: kube::Config, token: Option<&TokenFile>) -> Result<kube::Client, UpstreamError> {
     let server = config.cluster_url.to_string();
     // The SDK decides about retries.
     config.default_retry = false;
-    let token = TokenFile::take(&mut config.auth_info)?;
     let client =
         ClientBuilder::try_from(config).map_err(|error| UpstreamError::Client { server, problem: causes(&error) })?;
-    let Some(token) = token else { return Ok(client.build()) };
+    let Some(token) = token.cloned() else { return Ok(client.build()) };
     let identified = MapRequestLayer::new(move |mut request: Request<kube::client::Body>| {
         token.set(request.headers_mut());
         request
@@ -315,7 +316,11 @@ pub(super) fn client(mut config: kube::Config) -> Result<kube::Client, UpstreamE
 }
 
 /// Builds the clients of the peers: `upstream` with their addresses and authorities.
-fn peers(config: &UpstreamConfig, upstream: &kube::Config) -> Result<Vec<kube::Client>, UpstreamError> {
+fn peers(
+    config: &UpstreamConfig,
+    upstream: &kube::Config,
+    token: Option<&TokenFile>,
+) -> Result<Vec<kube::Client>, UpstreamError> {
     let count = config.peers.len();
     if count > PEERS_MAX {
         return Err(UpstreamError::TooManyPeers { count });
@@ -339,7 +344,7 @@ fn peers(config: &UpstreamConfig, upstream: &kube::Config) -> Result<Vec<kube::C
         }
         let mut config = common.clone();
         config.cluster_url = cluster_url;
-        client(config)
+        client(config, token)
     };
     config.peers.iter().map(peer).collect()
 }

@@ -98,11 +98,10 @@ mod tests {
     use super::*;
     use crate::{
         config::UpstreamConfig,
-        connect::UpstreamAddresses,
         forward::RequestIdentity,
         gateway::Upstream,
         limits::RIGHT_AGE,
-        tests::{Api, caller, full},
+        tests::{Api, addresses_of, caller, full},
     };
 
     /// An API server that allows its callers to impersonate everything but the group `system:masters`.
@@ -129,7 +128,7 @@ mod tests {
         std::fs::write(&token, "own").unwrap();
         let config =
             UpstreamConfig { url: Some(api.url()), token_file: Some(token), impersonates, ..UpstreamConfig::default() };
-        (Upstream::new(UpstreamAddresses::load(&config).await.unwrap(), &config), folder)
+        (Upstream::new(addresses_of(&config).await.unwrap(), &config), folder)
     }
 
     /// Goal: a request is sent with the account's token and the exact user, after the API server allowed each attribute, and

@@ -24,11 +24,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    connect::UpstreamAddresses,
+    connect::{UpstreamAddresses, UpstreamError},
     forward::{Forwarder, RequestIdentity},
     last_answer::LastAnswer,
 };
-use crate::config::UpstreamConfig;
+use crate::{config::UpstreamConfig, watched::FileWatcher};
 
 pub type ApiBody = UnsyncBoxBody<Bytes, io::Error>;
 pub type ApiAnswer = BoxFuture<'static, Response<ApiBody>>;
@@ -156,11 +156,16 @@ pub async fn forwarder(urls: &[String]) -> Forwarder {
     forwarder_noting(urls, Arc::default()).await
 }
 
+/// The addresses of the settings. The file of a token is not read again.
+pub async fn addresses_of(config: &UpstreamConfig) -> Result<UpstreamAddresses, UpstreamError> {
+    UpstreamAddresses::load(config, &FileWatcher::default()).await
+}
+
 /// Like [`forwarder`], with a record of the time of the last answer.
 pub async fn forwarder_noting(urls: &[String], last_answer: Arc<LastAnswer>) -> Forwarder {
     let config =
         UpstreamConfig { url: Some(urls[0].clone()), further_urls: urls[1..].to_vec(), ..UpstreamConfig::default() };
-    Forwarder::new(UpstreamAddresses::load(&config).await.expect("a configuration").callers, last_answer)
+    Forwarder::new(addresses_of(&config).await.expect("a configuration").callers, last_answer)
 }
 
 /// An address at which no server listens.

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     forward::Forwarder,
     limits::FILE_CHECK_EVERY,
-    tests::{Api, Certificates, caller, full},
+    tests::{Api, Certificates, addresses_of, caller, full},
 };
 
 const NAME: &str = "kubernetes.example";
@@ -43,7 +43,7 @@ async fn callers_get_nothing_of_our_identity() {
     let api = start(&certificates).await;
     let server = format!("https://{}", api.address);
     let user = "    token: ours\n    as: admin\n";
-    let addresses = UpstreamAddresses::load(&from(certificates.kubeconfig(&server, user, ""))).await.unwrap();
+    let addresses = addresses_of(&from(certificates.kubeconfig(&server, user, ""))).await.unwrap();
 
     let _ = addresses.clients[0].apiserver_version().await;
     assert_eq!(api.header("authorization"), "Bearer ours");
@@ -64,12 +64,12 @@ async fn a_server_name_of_the_kubeconfig_is_the_one_that_is_checked() {
     let api = start(&certificates).await;
     let server = format!("https://{}", api.address);
     let named = certificates.kubeconfig(&server, "", &format!("    tls-server-name: {NAME}\n"));
-    assert_eq!(forwarded(&UpstreamAddresses::load(&from(named)).await.unwrap()).await, 200);
+    assert_eq!(forwarded(&addresses_of(&from(named)).await.unwrap()).await, 200);
     let unnamed = certificates.kubeconfig(&server, "", "");
-    assert_eq!(forwarded(&UpstreamAddresses::load(&from(unnamed)).await.unwrap()).await, 503);
+    assert_eq!(forwarded(&addresses_of(&from(unnamed)).await.unwrap()).await, 503);
     let others = Certificates::new(NAME);
     let stranger = others.kubeconfig(&server, "", &format!("    tls-server-name: {NAME}\n"));
-    let stranger = UpstreamAddresses::load(&from(stranger)).await.unwrap();
+    let stranger = addresses_of(&from(stranger)).await.unwrap();
     assert_eq!(forwarded(&stranger).await, 503, "an unknown authority");
 }
 
@@ -86,7 +86,7 @@ async fn a_url_stands_for_itself_with_a_token_and_an_authority() {
         ca_file: Some(certificates.path("ca.crt")),
         ..UpstreamConfig::default()
     };
-    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let addresses = addresses_of(&config).await.unwrap();
     let _ = addresses.clients[0].apiserver_version().await;
     assert_eq!(api.header("authorization"), "Bearer from-a-file");
     assert_eq!(forwarded(&addresses).await, 200);
@@ -102,7 +102,7 @@ async fn a_url_replaces_the_server_of_a_kubeconfig_and_a_token_its_identity() {
     let kubeconfig = certificates.kubeconfig("https://unused.example", "    token: ours\n", "");
     let url = Some(format!("https://{}", api.address));
     let config = UpstreamConfig { url, token_file: Some(token_file), ..from(kubeconfig) };
-    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let addresses = addresses_of(&config).await.unwrap();
     let _ = addresses.clients[0].apiserver_version().await;
     assert_eq!(api.header("authorization"), "Bearer other");
     assert!(!api.seen.lock().last().unwrap().has_certificate, "the token is the whole identity");
@@ -119,7 +119,8 @@ async fn the_token_file_of_a_kubeconfig_is_trimmed_and_read_again() {
     let user = format!("    tokenFile: {}\n", token_file.display());
     let kubeconfig = certificates.kubeconfig(&format!("https://{}", api.address), &user, "");
     let config = UpstreamConfig { impersonates: true, ..from(kubeconfig) };
-    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let files = FileWatcher::default();
+    let addresses = UpstreamAddresses::load(&config, &files).await.unwrap();
     let own = addresses.own.as_ref().unwrap();
     let is_sent = async |token: &str| {
         let _ = addresses.clients[0].apiserver_version().await;
@@ -150,11 +151,11 @@ async fn peers_get_our_identity_and_answer_from_their_caches() {
     let cluster = format!("    tls-server-name: {NAME}\n");
     let kubeconfig = certificates.kubeconfig("https://unused.example", "    token: ours\n", &cluster);
     let config = UpstreamConfig { peers: vec![format!("https://{}", peer.address)], ..from(kubeconfig) };
-    let unknown = UpstreamAddresses::load(&config).await.unwrap();
+    let unknown = addresses_of(&config).await.unwrap();
     unknown.peers[0].apiserver_version().await.expect_err("an unknown authority");
     assert!(peer.seen.lock().is_empty());
     let config = UpstreamConfig { peer_ca_file: Some(peers.path("ca.crt")), ..config };
-    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let addresses = addresses_of(&config).await.unwrap();
     let _ = addresses.peers[0].apiserver_version().await;
     assert_eq!(peer.header("authorization"), "Bearer ours");
     assert_eq!(peer.header("cache-control"), ONLY_IF_CACHED);
@@ -206,7 +207,7 @@ async fn errors_name_the_file_and_the_problem() {
             &[&*file(&empty), "no certificate"],
         ),
     ] {
-        let error = UpstreamAddresses::load(&config).await.expect_err("unusable").to_string();
+        let error = addresses_of(&config).await.expect_err("unusable").to_string();
         assert!(texts.iter().all(|text| error.contains(text)), "{error} has not {texts:?}");
         assert!(!error.contains("hunter2") && !error.contains('\n'), "{error}");
     }
@@ -216,7 +217,7 @@ async fn errors_name_the_file_and_the_problem() {
 async fn a_path_of_the_url_stands_before_each_path() {
     let config =
         UpstreamConfig { url: Some("https://a.example/k8s/clusters/c-1/".into()), ..UpstreamConfig::default() };
-    let addresses = UpstreamAddresses::load(&config).await.unwrap();
+    let addresses = addresses_of(&config).await.unwrap();
     let uri = |path: &str| addresses.callers[0].uri(&path.parse().unwrap()).to_string();
     assert_eq!(uri("/api/v1/pods?limit=1"), "https://a.example/k8s/clusters/c-1/api/v1/pods?limit=1");
 }

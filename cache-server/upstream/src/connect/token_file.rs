@@ -16,35 +16,31 @@ use crate::watched::{FileWatcher, WatchedFile};
 
 /// A file with a token, checked for changes until the last clone is dropped. A token that cannot be read any more stays in use.
 #[derive(Clone)]
-pub struct TokenFile {
-    header: Arc<WatchedFile<HeaderValue, UpstreamError>>,
-    _watcher: FileWatcher,
-}
+pub struct TokenFile(Arc<WatchedFile<HeaderValue, UpstreamError>>);
 
 impl TokenFile {
-    /// Takes the token file out of an identity in which it counts; `None` if there is none, or another credential precedes
-    /// it. Needs a tokio runtime.
+    /// Takes the token file out of an identity in which it counts, for `files` to check; `None` if there is none, or
+    /// another credential precedes it.
     ///
     /// # Errors
     /// [`UpstreamError`] if the file cannot be read, or holds no token.
-    pub(super) fn take(identity: &mut AuthInfo) -> Result<Option<Self>, UpstreamError> {
+    pub(super) async fn take(identity: &mut AuthInfo, files: &FileWatcher) -> Result<Option<Self>, UpstreamError> {
         let has_password = identity.username.is_some() && identity.password.is_some();
         if identity.auth_provider.is_some() || has_password || identity.token.is_some() {
             return Ok(None);
         }
         let Some(path) = identity.token_file.take().map(PathBuf::from) else { return Ok(None) };
-        let (watcher, named) = (FileWatcher::default(), path.clone());
+        let named = path.clone();
         let unreadable = |path: &Path, source| UpstreamError::File { path: path.to_owned(), source };
         let parse = move |contents: Vec<Vec<u8>>| {
             header(&contents.concat()).map_err(|problem| UpstreamError::Content { path: named.clone(), problem })
         };
-        let header = WatchedFile::open(&watcher, vec![path], unreadable, parse)?;
-        Ok(Some(Self { header: Arc::new(header), _watcher: watcher }))
+        Ok(Some(Self(Arc::new(WatchedFile::load_all(files, vec![path], unreadable, parse).await?))))
     }
 
     /// Sets the Authorization header.
     pub(super) fn set(&self, headers: &mut HeaderMap) {
-        headers.insert(AUTHORIZATION, HeaderValue::clone(&self.header.current().0));
+        headers.insert(AUTHORIZATION, HeaderValue::clone(&self.0.current().0));
     }
 }
 

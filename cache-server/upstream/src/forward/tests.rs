@@ -21,9 +21,8 @@ use super::*;
 use crate::limits::{UPSTREAM_PIECE_BYTES, UPSTREAM_UNSENT_BYTES_MAX};
 use crate::{
     config::UpstreamConfig,
-    connect::UpstreamAddresses,
     gateway::Upstream,
-    tests::{Api, caller, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head},
+    tests::{Api, addresses_of, caller, closed_port, echo, forwarder, forwarder_noting, full, raw, read_head},
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -396,7 +395,7 @@ async fn only_answers_of_a_working_api_server_are_signs_of_it() {
         assert_eq!(last_answer.is_after(begun), is_sign, "{code}");
     }
     let config = UpstreamConfig { url: Some(api.url()), ..UpstreamConfig::default() };
-    let upstream = Upstream::new(UpstreamAddresses::load(&config).await.unwrap(), &config);
+    let upstream = Upstream::new(addresses_of(&config).await.unwrap(), &config);
     let begun = Instant::now();
     upstream.forwarder.ask(Method::POST, "/201", &HeaderMap::new(), Bytes::new()).await.unwrap();
     assert!(upstream.source.last_answer().is_after(begun), "a question about rights, for the caches");

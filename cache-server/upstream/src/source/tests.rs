@@ -20,9 +20,8 @@ use crate::{
     cacher::Caches,
     coalesced::CoalescedSource,
     config::UpstreamConfig,
-    connect::UpstreamAddresses,
     registry::Registry,
-    tests::{Api, full},
+    tests::{Api, addresses_of, full},
 };
 
 /// Longest time for a cache to be filled or to catch up, in virtual time.
@@ -178,7 +177,7 @@ async fn broken_lists_are_errors() {
     for path in ["endless", "refused", "html", "number", "elsewhere"] {
         let url = Some(format!("{}/{path}", api.url()));
         let config = UpstreamConfig { url, ..UpstreamConfig::default() };
-        let clients = UpstreamAddresses::load(&config).await.expect("a configuration").clients;
+        let clients = addresses_of(&config).await.expect("a configuration").clients;
         let listed = probe::list(&clients, &maps(), None, 1, None).await;
         let error = listed.err().unwrap_or_else(|| panic!("{path} is a list")).to_string();
         assert!(!error.contains("in time"), "{path}: {error}");
