@@ -2,7 +2,7 @@
 //!
 //! Source: apiserver `authentication/token/tokenfile/tokenfile.go`; Go `encoding/csv`.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use crate::user::User;
 
@@ -55,7 +55,7 @@ pub enum TokenFileError {
     /// A quote is not where a quoted field begins or ends, or is missing.
     #[error("line {line} has a misplaced or missing quote")]
     Quote {
-        /// Number of the record's first line, from 1.
+        /// Number of its line, from 1.
         line: usize,
     },
 }
@@ -64,20 +64,22 @@ pub enum TokenFileError {
 /// errors here.
 ///
 /// # Errors
-/// [`TokenFileError`] for the first unusable record.
+/// [`TokenFileError`] for the first misplaced quote, else for the first unusable record.
 pub fn parse(text: &str) -> Result<Vec<StaticToken>, TokenFileError> {
+    check_quotes(text)?;
     let mut tokens: Vec<StaticToken> = Vec::new();
-    let mut lines = std::collections::HashMap::new();
-    let mut records = CsvRecords { rest: text, line: 1 };
-    while let Some((line, mut fields)) = records.next_record()? {
-        if fields.len() < 3 {
-            return Err(TokenFileError::Fields { line, fields: fields.len() });
+    let mut lines = HashMap::new();
+    let mut records = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    for record in records.records() {
+        let record = record.expect("records of any length, from UTF-8 in memory");
+        let (line, field) = (line_of(&record, text), |at| record.get(at).unwrap_or_default());
+        if record.len() < 3 {
+            return Err(TokenFileError::Fields { line, fields: record.len() });
         }
-        let groups = fields.get(3).map(|groups| groups.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let groups = groups.into_iter().flatten().filter(|group| !group.is_empty());
-        let mut user = User::authenticated(std::mem::take(&mut fields[1]), groups);
-        user.uid = std::mem::take(&mut fields[2]);
-        let token = std::mem::take(&mut fields[0]);
+        let groups = field(3).split(',').filter(|group| !group.is_empty()).map(str::to_owned);
+        let mut user = User::authenticated(field(1).to_owned(), groups);
+        user.uid = field(2).to_owned();
+        let token = field(0).to_owned();
         if token.is_empty() {
             return Err(TokenFileError::NoToken { line });
         }
@@ -92,84 +94,34 @@ pub fn parse(text: &str) -> Result<Vec<StaticToken>, TokenFileError> {
     Ok(tokens)
 }
 
-/// Reads CSV record by record.
-struct CsvRecords<'a> {
-    rest: &'a str,
-    /// Number of the next line.
-    line: usize,
+/// Returns the number of a record's first line. The reader counts the empty lines before a record to it.
+fn line_of(record: &csv::StringRecord, text: &str) -> usize {
+    let Some(position) = record.position() else { return 1 };
+    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let rest = text.get(number(position.byte())..).unwrap_or_default();
+    number(position.line()) + rest.chars().take_while(|end| "\r\n".contains(*end)).filter(|end| *end == '\n').count()
 }
 
-impl CsvRecords<'_> {
-    /// Returns the fields of the next record that is not empty, and the number of its first line.
-    fn next_record(&mut self) -> Result<Option<(usize, Vec<String>)>, TokenFileError> {
-        while let Some(rest) = self.rest.strip_prefix('\n').or_else(|| self.rest.strip_prefix("\r\n")) {
-            self.rest = rest;
-            self.line += 1;
+/// Refuses the quotes that Go's reader refuses. The one used here takes them as text: without its closing quote, a
+/// field of groups would contain the rest of the file.
+fn check_quotes(text: &str) -> Result<(), TokenFileError> {
+    let (mut line, mut parts) = (1, text.split('"').peekable());
+    let (mut is_quoted, mut is_first) = (false, true);
+    while let Some(part) = parts.next() {
+        let is_last = parts.peek().is_none();
+        // Two quotes within a quoted field have an empty part between them.
+        let begins = is_first || part.is_empty() || [",", "\n", "\r\n"].iter().any(|end| part.starts_with(end));
+        let ends = is_last || part.is_empty() || part.ends_with([',', '\n']);
+        let last_line = line + part.matches('\n').count();
+        match is_quoted {
+            true if is_last => return Err(TokenFileError::Quote { line }),
+            false if !begins => return Err(TokenFileError::Quote { line }),
+            false if !ends => return Err(TokenFileError::Quote { line: last_line }),
+            true | false => {}
         }
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let (line, mut fields) = (self.line, Vec::new());
-        loop {
-            fields.push(match self.rest.strip_prefix('"') {
-                Some(quoted) => {
-                    self.rest = quoted;
-                    self.quoted_field(line)?
-                }
-                None => self.bare_field(line)?,
-            });
-            match self.rest.strip_prefix(',') {
-                Some(rest) => self.rest = rest,
-                None => break,
-            }
-        }
-        // A field ends at a comma, the end of the line, or the end of the file.
-        if let Some(rest) = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n')) {
-            self.rest = rest;
-            self.line += 1;
-        }
-        Ok(Some((line, fields)))
+        (line, is_quoted, is_first) = (last_line, !is_quoted, false);
     }
-
-    fn bare_field(&mut self, line: usize) -> Result<String, TokenFileError> {
-        let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
-        let (field, rest) = self.rest.split_at(end);
-        let ends_line = !rest.starts_with(',');
-        let (field, rest) = match field.strip_suffix('\r').filter(|_| ends_line) {
-            Some(without) => (without, &self.rest[without.len() + usize::from(rest.is_empty())..]),
-            None => (field, rest),
-        };
-        if field.contains('"') {
-            return Err(TokenFileError::Quote { line });
-        }
-        self.rest = rest;
-        Ok(field.to_owned())
-    }
-
-    /// Reads a field behind its opening quote.
-    fn quoted_field(&mut self, line: usize) -> Result<String, TokenFileError> {
-        let mut field = String::new();
-        loop {
-            let end = self.rest.find('"').ok_or(TokenFileError::Quote { line })?;
-            let (part, rest) = self.rest.split_at(end);
-            self.line += part.matches('\n').count();
-            field.push_str(part);
-            match rest.strip_prefix("\"\"") {
-                Some(rest) => {
-                    field.push('"');
-                    self.rest = rest;
-                }
-                None => {
-                    self.rest = &rest[1..];
-                    let is_end = ["", ",", "\n", "\r\n"].iter().any(|end| match *end {
-                        "" => self.rest.is_empty(),
-                        end => self.rest.starts_with(end),
-                    });
-                    return if is_end { Ok(field) } else { Err(TokenFileError::Quote { line }) };
-                }
-            }
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -208,6 +160,9 @@ mod tests {
             ("a,b\"c,d", "line 1 has a misplaced or missing quote"),
             ("\"a\"b,c,d", "line 1 has a misplaced or missing quote"),
             ("a,b,c\n\"a,b,c", "line 2 has a misplaced or missing quote"),
+            ("a,b,c,\"dev\nd,e,f\n", "line 1 has a misplaced or missing quote"),
+            ("a,b,c\r\n\r\nd,e\"", "line 3 has a misplaced or missing quote"),
+            ("a,b,c\r\n\r\n\nd,e", "line 4 has 2 fields; token, user name and uid are needed"),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), error, "{text:?}");
         }
