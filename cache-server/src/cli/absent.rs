@@ -1,4 +1,7 @@
 //! Flags that this program lacks: removed ones, and those of features that are not built in.
+//!
+//! INVARIANT: neither they nor their variables are ignored. A server without the policy that it was given, or with
+//! objects in memory in place of etcd, would start and be wrong.
 
 use clap::error::{ContextKind, ContextValue};
 
@@ -23,6 +26,16 @@ const ABSENT: [(&str, Option<&str>); 6] = [
 
 const fn unless(is_there: bool, reason: &'static str) -> Option<&'static str> {
     if is_there { None } else { Some(reason) }
+}
+
+/// Returns the first variable of the environment that stands for an absent flag, with the reason. Other unknown
+/// variables are not refused: Kubernetes sets `CACHE_SERVER_PORT` and more for a Service `cache-server`.
+pub(super) fn variable() -> Option<String> {
+    ABSENT.into_iter().find_map(|(flag, reason)| {
+        let name = format!("CACHE_SERVER_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"));
+        let is_set = std::env::var_os(&name).is_some_and(|value| !value.is_empty());
+        reason.filter(|_| is_set).map(|reason| format!("{name}: {reason}"))
+    })
 }
 
 /// Returns the reason why the flag or value that clap refused does not exist, if one is known.

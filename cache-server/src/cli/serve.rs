@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    CONNECTIONS, FAILED, StopSignals, audit::AuditFlags, authentication::AuthenticationFlags,
+    CONNECTIONS, FAILED, StopSignals, absent, audit::AuditFlags, authentication::AuthenticationFlags,
     authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, units,
 };
 use crate::{
@@ -175,6 +175,9 @@ impl From<Serve> for Config {
 
 /// Serves on the workers of `runtime` until a signal or an error ends the server.
 pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
+    if let Some(refusal) = absent::variable() {
+        return fail_input(&refusal);
+    }
     log::install(&serve.log);
     // Signals and timers have a runtime of their own: timers of `runtime` stop when all its workers are busy.
     let supervisor = match Builder::new_current_thread().enable_all().build() {

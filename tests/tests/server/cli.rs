@@ -315,3 +315,22 @@ async fn flags_can_come_from_the_environment() {
         assert_refused(&Server::run_with(BINARY, &[(name, "nonsense")], command).await, 2, "nonsense");
     }
 }
+
+/// Goal: a server that was given a policy does not start without it. Method: the variable of the removed flag, then an
+/// empty one beside those that Kubernetes sets for a Service of the server's name.
+#[tokio::test]
+async fn the_variable_of_a_removed_flag_is_refused() {
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    for policy in
+        [("CACHE_SERVER_AUTHORIZATION_POLICY_FILE", "/policies.jsonl"), ("CACHE_SERVER_AUTHORIZATION", "policy")]
+    {
+        assert_refused(&Server::run_with(BINARY, &[policy], &serve).await, 2, "use --authorization rbac");
+    }
+    let harmless = [
+        ("CACHE_SERVER_AUTHORIZATION_POLICY_FILE", ""),
+        ("CACHE_SERVER_PORT", "tcp://10.0.0.1:8001"),
+        ("CACHE_SERVER_SERVICE_HOST", "10.0.0.1"),
+    ];
+    let server = Server::start_with(BINARY, &harmless, &[]).await;
+    server.client().get("/readyz").await.with_code(200);
+}
