@@ -57,11 +57,11 @@ async fn replace_plainly(
         return Ok(None);
     }
     let Some(text) = plain::text(request) else { return Ok(None) };
-    // First, because a read may ask the storage, and the caller of an unusual body reads again. So does the caller for an
-    // object in an unusual form, such as each one of etcd.
+    // First, because a read may ask the storage, and the caller of an unusual body, or for an object in an unusual
+    // form, reads again.
     let Some(sent) = PlainObject::read(place.ty, &text) else { return Ok(None) };
     let cached = app.caches.current(place.ty).and_then(|cache| cache.get(&place.key()));
-    if cached.is_none_or(|cached| !cached.is_normal()) {
+    if cached.is_none_or(|cached| !plain::is_normal(place.ty, &cached)) {
         return Ok(None);
     }
     let Ok(stored) = stored_entry(&app.caches, place).await else { return Ok(None) };

@@ -61,10 +61,10 @@ impl<'a> PlainObject<'a> {
         values(&self.0.members, &self.0.text)
     }
 
-    /// Returns the successor of `stored` with the members of this object. Returns `None` if it has no plain form.
+    /// Returns the successor of `stored` with the members of this object. Returns `None` if it has no plain form. Cost:
+    /// as [`is_normal`].
     pub fn succeed(&self, target: &WriteTarget<'_>, stored: &Entry) -> Option<Draft> {
-        // The text of a normal entry is the one that this module writes.
-        if target.part != Part::Main || !stored.is_normal() {
+        if target.part != Part::Main || !is_normal(target.ty, stored) {
             return None;
         }
         let retained = PlainScan::of_object(stored.metadata_text(), None)?;
@@ -73,6 +73,24 @@ impl<'a> PlainObject<'a> {
         let draft = Draft::of_members(&target.ty.schema, self.members(), metadata.iter().copied()).ok()?;
         Some(draft.normal())
     }
+}
+
+/// Returns true if the text of a stored object is the one that this module writes, so that equal objects have equal
+/// texts. Cost: none for an entry that was marked by its writer. Entries of a storage in which others write too, such
+/// as etcd, have no mark: one pass and two copies.
+#[must_use]
+pub fn is_normal(ty: &ResourceType, stored: &Entry) -> bool {
+    if stored.is_normal() {
+        return true;
+    }
+    let text = stored.object_text();
+    let Some(PlainObject(scan)) = (text.len() <= UNREAD_BYTES_MAX).then(|| PlainObject::read(ty, text)).flatten()
+    else {
+        return false;
+    };
+    let metadata = values(&scan.metadata, &scan.text);
+    let written = Draft::of_members(&ty.schema, values(&scan.members, &scan.text), metadata);
+    written.is_ok_and(|written| written.same_content(stored))
 }
 
 /// Returns the members that are not dropped, with their values in `text`.
