@@ -61,9 +61,9 @@ impl Candidate {
     pub(crate) async fn lead(self) -> Leader {
         let mut seen: Option<(Option<String>, Instant)> = None;
         loop {
-            let asked = Instant::now();
+            let started = Instant::now();
             match self.take(&mut seen).await {
-                Ok(Some(lease)) => return Leader { candidate: self, lease, renewed: asked },
+                Ok(Some(lease)) => return Leader { candidate: self, lease, renewed: started },
                 Ok(None) => {}
                 Err(error) => eprintln!("{}: the lease was not taken: {error}", self.identity),
             }
@@ -121,10 +121,10 @@ impl Leader {
         let Timing { renew_deadline, retry, .. } = self.candidate.timing;
         loop {
             sleep(retry).await;
-            let asked = Instant::now();
+            let started = Instant::now();
             let left = renew_deadline.saturating_sub(self.renewed.elapsed());
             match timeout(left, self.renew()).await {
-                Ok(Ok(Some(lease))) => (self.lease, self.renewed) = (lease, asked),
+                Ok(Ok(Some(lease))) => (self.lease, self.renewed) = (lease, started),
                 Ok(Ok(None)) | Err(_) => return,
                 Ok(Err(error)) => eprintln!("{}: the lease was not renewed: {error}", self.candidate.identity),
             }

@@ -135,11 +135,11 @@ impl Context {
 
     /// Names of the namespaces that get a copy.
     fn targets(&self, bundle: &Bundle) -> BTreeSet<String> {
-        let wanted = &bundle.spec.namespace_labels;
+        let required = &bundle.spec.namespace_labels;
         let namespaces = self.informers.namespaces.store().snapshot();
         let targets = namespaces.iter().filter(|namespace| {
             let has = |(key, value): (&String, &String)| namespace.label(key).is_some_and(|found| found == *value);
-            namespace.name() != self.informers.trust_namespace && wanted.iter().all(has)
+            namespace.name() != self.informers.trust_namespace && required.iter().all(has)
         });
         targets.map(|namespace| namespace.name().to_owned()).collect()
     }

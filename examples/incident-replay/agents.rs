@@ -93,8 +93,8 @@ impl ListingClient {
         }
     }
 
-    async fn try_list(&self, kept: &mut Option<Wire>) -> Result<ListOutcome, Failure> {
-        let mut wire = match kept.take().filter(Wire::is_open) {
+    async fn try_list(&self, reused: &mut Option<Wire>) -> Result<ListOutcome, Failure> {
+        let mut wire = match reused.take().filter(Wire::is_open) {
             Some(wire) => wire,
             None => self.target.connect(AGENT).await?,
         };
@@ -106,14 +106,14 @@ impl ListingClient {
             wire.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}{exact}", self.place.node)).await?;
         if let Some(after) = retry_after(answer.status(), answer.headers()) {
             drain(answer.into_body()).await?;
-            *kept = Some(wire);
+            *reused = Some(wire);
             return Ok(ListOutcome::Later(after));
         }
         if answer.status() != StatusCode::OK {
             return Err(format!("a list: HTTP {}", answer.status()).into());
         }
         let version = self.read_list(answer.into_body()).await?;
-        *kept = Some(wire);
+        *reused = Some(wire);
         Ok(ListOutcome::Complete(version))
     }
 

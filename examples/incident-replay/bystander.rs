@@ -157,9 +157,9 @@ async fn perform(duty: Duty, target: &Target, records: &Arc<Mutex<Vec<DutyRecord
         let begun = ticks.tick().await.into_std();
         let (target, idle, records) = (target.clone(), Arc::clone(&idle), Arc::clone(records));
         tokio::spawn(async move {
-            let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let reused = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let answer =
-                timeout(TIMEOUT, request(duty, number, &target, kept)).await.unwrap_or_else(|late| Err(late.into()));
+                timeout(TIMEOUT, request(duty, number, &target, reused)).await.unwrap_or_else(|late| Err(late.into()));
             let failure = match answer {
                 Ok(wire) => {
                     idle.lock().unwrap_or_else(PoisonError::into_inner).push(wire);
@@ -175,8 +175,8 @@ async fn perform(duty: Duty, target: &Target, records: &Arc<Mutex<Vec<DutyRecord
 
 /// Sends a request over a kept connection, and over a new one if that fails: the kept one may have been closed meanwhile.
 /// Returns the connection.
-async fn request(duty: Duty, number: u64, target: &Target, kept: Option<Wire>) -> Result<Wire, Failure> {
-    if let Some(wire) = kept.filter(Wire::is_open)
+async fn request(duty: Duty, number: u64, target: &Target, reused: Option<Wire>) -> Result<Wire, Failure> {
+    if let Some(wire) = reused.filter(Wire::is_open)
         && let Ok(wire) = send(duty, number, wire).await
     {
         return Ok(wire);

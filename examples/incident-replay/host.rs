@@ -130,14 +130,14 @@ impl<'a> Host<'a> {
 /// Waits until the server is ready.
 pub(crate) async fn ready(target: Target) {
     loop {
-        let asked = async {
+        let answered = async {
             let mut wire = target.connect(OPERATOR).await?;
             let answer = wire.get("/readyz").await?;
             let is_ready = answer.status() == StatusCode::OK;
             drain(answer.into_body()).await?;
             Ok::<_, Failure>(is_ready)
         };
-        if asked.await.unwrap_or(false) {
+        if answered.await.unwrap_or(false) {
             return;
         }
         sleep(RETRY_EVERY).await;

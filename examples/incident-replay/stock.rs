@@ -84,8 +84,8 @@ impl StockCluster {
 
     /// Creates the namespaces, nodes and pods of a run through kube-apiserver, as a cluster's clients do.
     pub(crate) async fn fill(target: &Target, sizes: &Sizes) -> Result<(), Failure> {
-        let wanted = ["namespaces", "nodes", "pods"];
-        let objects = populate::objects(&sizes.populate()).filter(|object| wanted.contains(&object.plural));
+        let plurals = ["namespaces", "nodes", "pods"];
+        let objects = populate::objects(&sizes.populate()).filter(|object| plurals.contains(&object.plural));
         let (first, pods): (Vec<_>, Vec<_>) = objects.partition(|object| object.plural != "pods");
         store(target, &first).await?;
         let pods = Arc::new(pods);

@@ -28,7 +28,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 const OUT_BYTES: usize = 64 << 10;
 
 /// Maximum of distinct errors that are printed to stderr. Further ones are only counted.
-const TROUBLES_TOLD_MAX: usize = 100;
+const TROUBLES_REPORTED_MAX: usize = 100;
 
 /// Settings of a collector.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ struct Out<W: Write> {
     sink: BufWriter<W>,
     counts: Counts,
     /// Errors printed before, so that a lasting one is printed once.
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 /// State of a pod that has files.
@@ -110,7 +110,7 @@ impl<W: Write> Collector<W> {
             known: HashMap::new(),
             sink: BufWriter::with_capacity(OUT_BYTES, sink),
             counts: Counts::default(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         };
         Ok(Self { tail, out, settings, saved: None, has_scanned: false })
     }
@@ -194,9 +194,9 @@ impl<W: Write> Lines for Out<W> {
     fn trouble(&mut self, path: &Path, error: &io::Error) {
         self.counts.troubles += 1;
         let trouble = format!("{}: {error}", path.display());
-        if self.told.len() < TROUBLES_TOLD_MAX && !self.told.contains(&trouble) {
+        if self.reported.len() < TROUBLES_REPORTED_MAX && !self.reported.contains(&trouble) {
             eprintln!("log-collector: {trouble}");
-            self.told.insert(trouble);
+            self.reported.insert(trouble);
         }
     }
 }

@@ -78,9 +78,9 @@ fn is_rfc3339(text: &[u8]) -> bool {
     const SECONDS: &[u8; 19] = b"0000-00-00T00:00:00";
     let fits = |text: &[u8], form: &[u8]| {
         text.len() == form.len()
-            && text.iter().zip(form).all(|(&byte, &wanted)| match wanted {
+            && text.iter().zip(form).all(|(&byte, &expected)| match expected {
                 b'0' => byte.is_ascii_digit(),
-                _ => byte == wanted,
+                _ => byte == expected,
             })
     };
     let Some((seconds, mut rest)) = text.split_at_checked(SECONDS.len()) else { return false };
@@ -136,8 +136,8 @@ impl<F: Copy + PartialEq> Joiner<F> {
         let slot = &mut self.pending[stream as usize];
         if is_last && slot.is_none() {
             // The common case, without copies.
-            let (kept, cut) = text.split_at(text.len().min(self.text_bytes_max));
-            let (time, text) = (Cow::Borrowed(time), Cow::Borrowed(kept));
+            let (fitting, cut) = text.split_at(text.len().min(self.text_bytes_max));
+            let (time, text) = (Cow::Borrowed(time), Cow::Borrowed(fitting));
             return Some(Line { time, stream, text, cut: cut.len() as u64, is_unfinished: false });
         }
         let new = || Pending { begins: Vec::new(), time: time.to_owned(), text: Vec::new(), cut: 0 };
@@ -146,8 +146,8 @@ impl<F: Copy + PartialEq> Joiner<F> {
             pending.begins.push((file, offset));
         }
         let room = self.text_bytes_max - pending.text.len();
-        let (kept, cut) = text.split_at(text.len().min(room));
-        pending.text.extend_from_slice(kept);
+        let (fitting, cut) = text.split_at(text.len().min(room));
+        pending.text.extend_from_slice(fitting);
         pending.cut += cut.len() as u64;
         if is_last { self.end(stream, false) } else { None }
     }

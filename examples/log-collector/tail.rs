@@ -177,8 +177,8 @@ impl Tail {
         // Unread files first.
         files.sort_by_key(|file| !file.is_unread());
         for file in files {
-            let is_wanted = !file.is_open() && (file.is_unread() || file.is_current());
-            if is_wanted && open < self.limits.files_open_max {
+            let is_due = !file.is_open() && (file.is_unread() || file.is_current());
+            if is_due && open < self.limits.files_open_max {
                 match file.open() {
                     Ok(()) => open += 1,
                     // Deleted or renamed since the scan; the next scan will notice.

@@ -112,9 +112,9 @@ async fn serve(pods: u32) -> Result<kube::Client, Failure> {
 /// Lets four subscribers read while pods change, until each has the final state.
 async fn everybody(pods: &Informer<Pod>, client: kube::Client, writes: usize) -> Result<(Vec<Tally>, Writes), Failure> {
     let (end, ended) = watch::channel(None);
-    let (progress, told) = watch::channel(0);
+    let (progress, delivered) = watch::channel(0);
     let signals = Signals { ready: Arc::new(Barrier::new(5)), end: ended };
-    let each_pace = Pace::Prompt { told: progress };
+    let each_pace = Pace::Prompt { delivered: progress };
     let slow_pace = Pace::Slow(Duration::from_millis(5));
     let readers = [
         tokio::spawn(follow("latest", pods.subscribe(), Pace::prompt(), signals.clone())),
@@ -130,8 +130,8 @@ async fn everybody(pods: &Informer<Pod>, client: kube::Client, writes: usize) ->
         churn.write().await?;
         // Limit the rate, so that a prompt reader is not overrun even on a busy machine.
         let least = churn.writes.total().saturating_sub(RING / 2);
-        let mut told = told.clone();
-        tokio::time::timeout(PATIENCE, told.wait_for(|told| *told >= least)).await??;
+        let mut delivered = delivered.clone();
+        tokio::time::timeout(PATIENCE, delivered.wait_for(|delivered| *delivered >= least)).await??;
     }
     pods.wait_for(churn.last(), PATIENCE).await?;
     churn.writes.took = begun.elapsed();
@@ -151,10 +151,10 @@ fn state_of(snapshot: &Snapshot<Pod>) -> State {
 /// Checks the promises of each kind of subscription.
 fn check(tallies: &[Tally], writes: &Writes) -> Result<(), Failure> {
     let [latest, slow, each, late] = tallies else { return Err("four subscribers were started".into()) };
-    let told = (each.updated, each.created(), each.deleted, each.resets);
+    let changes = (each.updated, each.created(), each.deleted, each.resets);
     // A delete marks the pod first, which is an update.
-    if told != (writes.updated + writes.deleted, writes.created, writes.deleted, 0) {
-        return Err(format!("who wants each change was told {told:?} of {writes}").into());
+    if changes != (writes.updated + writes.deleted, writes.created, writes.deleted, 0) {
+        return Err(format!("who wants each change was told {changes:?} of {writes}").into());
     }
     for coalescing in [latest, slow, late] {
         if coalescing.changes() > each.changes() {

@@ -15,7 +15,7 @@ use crate::{Failure, State};
 /// Pace of a subscriber.
 pub(crate) enum Pace {
     /// As fast as events arrive. Reports the number of changes so far.
-    Prompt { told: watch::Sender<usize> },
+    Prompt { delivered: watch::Sender<usize> },
     /// With a pause after each event.
     Slow(Duration),
     /// Not before all changes were made.
@@ -25,7 +25,7 @@ pub(crate) enum Pace {
 impl Pace {
     /// As fast as events arrive, without a receiver for the reports.
     pub(crate) fn prompt() -> Self {
-        Self::Prompt { told: watch::Sender::new(0) }
+        Self::Prompt { delivered: watch::Sender::new(0) }
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn follow(
             changed = end.changed() => changed?,
         }
         match &pace {
-            Pace::Prompt { told } => drop(told.send_replace(tally.changes())),
+            Pace::Prompt { delivered } => drop(delivered.send_replace(tally.changes())),
             Pace::Slow(pause) => sleep(*pause).await,
             Pace::Late => {}
         }
@@ -107,8 +107,8 @@ impl Tally {
             Event::Deleted { last_known, .. } => {
                 self.deleted += 1;
                 let (key, version) = entry(&last_known);
-                let told = self.state.remove(&key);
-                self.follows(told == Some(version), &key)?;
+                let removed = self.state.remove(&key);
+                self.follows(removed == Some(version), &key)?;
             }
             // The next events are the difference to the current state, without the changes in between.
             Event::Reset => self.resets += 1,

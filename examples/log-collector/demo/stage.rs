@@ -51,8 +51,8 @@ pub(super) struct ContainerRef {
     container: String,
 }
 
-/// An expected line: stream and text.
-type Said = (String, String);
+/// A line of output: stream and text.
+type OutputLine = (String, String);
 
 /// Everything the script acts on.
 pub(super) struct Stage {
@@ -68,7 +68,7 @@ pub(super) struct Stage {
     /// Namespace, uid, and true if the server knows the pod; by pod name.
     pods: BTreeMap<String, (String, String, bool)>,
     files: BTreeMap<ContainerRef, File>,
-    said: BTreeMap<ContainerRef, Vec<Said>>,
+    expected: BTreeMap<ContainerRef, Vec<OutputLine>>,
     lines_written: u64,
     counts: Counts,
 }
@@ -106,7 +106,7 @@ impl Stage {
             records,
             pods: BTreeMap::new(),
             files: BTreeMap::new(),
-            said: BTreeMap::new(),
+            expected: BTreeMap::new(),
             lines_written: 0,
             counts: Counts::default(),
         };
@@ -162,8 +162,8 @@ impl Stage {
 
     /// Waits until there are as many records as expected lines.
     pub(super) async fn all_came_out(&self) -> Result<(), Failure> {
-        let said: usize = self.said.values().map(Vec::len).sum();
-        until("all lines came out", || self.records() >= said).await
+        let expected: usize = self.expected.values().map(Vec::len).sum();
+        until("all lines came out", || self.records() >= expected).await
     }
 
     /// Stops a collector that runs on its own thread.
@@ -245,7 +245,7 @@ impl Stage {
 
     /// Expects this as the container's next line in the output.
     pub(super) fn expects(&mut self, container: &ContainerRef, stream: &str, text: &str) {
-        self.said.entry(container.clone()).or_default().push((stream.to_owned(), text.to_owned()));
+        self.expected.entry(container.clone()).or_default().push((stream.to_owned(), text.to_owned()));
     }
 
     fn directory(&self, container: &ContainerRef) -> PathBuf {
@@ -287,7 +287,7 @@ impl Stage {
 
     /// Compares the output with the expected lines: equal lines in equal order per container, with the right metadata.
     pub(super) fn check(self) -> Result<Counts, Failure> {
-        let mut came: BTreeMap<ContainerRef, Vec<Said>> = BTreeMap::new();
+        let mut came: BTreeMap<ContainerRef, Vec<OutputLine>> = BTreeMap::new();
         for line in self.records.bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             let record: Value = serde_json::from_slice(line)?;
             let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
@@ -305,11 +305,11 @@ impl Stage {
             }
             came.entry(from).or_default().push((text("stream"), text("text")));
         }
-        for (container, said) in &self.said {
+        for (container, expected) in &self.expected {
             let came = came.remove(container).unwrap_or_default();
-            if let Some(at) = (0..said.len().max(came.len())).find(|&at| said.get(at) != came.get(at)) {
+            if let Some(at) = (0..expected.len().max(came.len())).find(|&at| expected.get(at) != came.get(at)) {
                 return Err(
-                    format!("{container:?}, line {at}: said {:?}, came {:?}", said.get(at), came.get(at)).into()
+                    format!("{container:?}, line {at}: said {:?}, came {:?}", expected.get(at), came.get(at)).into()
                 );
             }
         }

@@ -40,7 +40,7 @@ struct Life {
     rotated: VecDeque<String>,
     /// The parts of an incomplete line per stream.
     begun: [String; 2],
-    said: Vec<String>,
+    expected: Vec<String>,
     came: Vec<String>,
     /// True if all files were open at the last scan, and none was created since: deleted files are still read then.
     all_open: bool,
@@ -61,7 +61,7 @@ impl Life {
             writes_to: "app/0.log".to_owned(),
             rotated: VecDeque::new(),
             begun: Default::default(),
-            said: Vec::new(),
+            expected: Vec::new(),
             came: Vec::new(),
             all_open: false,
             has_deleted: false,
@@ -92,7 +92,7 @@ impl Life {
         self.begun[stream].push_str(&text);
         if is_last {
             let whole = std::mem::take(&mut self.begun[stream]);
-            self.said.push(format!("app:{whole}"));
+            self.expected.push(format!("app:{whole}"));
         }
     }
 
@@ -110,7 +110,7 @@ impl Life {
         self.look();
         self.lab.append(&self.writes_to, "alf\n");
         let whole = std::mem::take(&mut self.begun[1]);
-        self.said.push(format!("app:{whole}half"));
+        self.expected.push(format!("app:{whole}half"));
     }
 
     fn look(&mut self) {
@@ -173,10 +173,10 @@ impl Life {
         // The first line of the new file makes the collector end the pending lines, stdout first.
         for begun in &mut self.begun {
             let begun = std::mem::take(begun);
-            self.said.extend((!begun.is_empty()).then(|| format!("app:{begun}~")));
+            self.expected.extend((!begun.is_empty()).then(|| format!("app:{begun}~")));
         }
         self.append("stdout F started");
-        self.said.push("app:started".to_owned());
+        self.expected.push("app:started".to_owned());
     }
 }
 
@@ -187,6 +187,6 @@ fn every_line_comes_once_whatever_happens_to_its_file() {
         (0..STEPS).for_each(|_| life.step());
         // Each scan opens at least two files, and a life has fewer than forty.
         (0..LOOKS).for_each(|_| life.look());
-        assert_eq!(life.came, life.said, "seed {seed}");
+        assert_eq!(life.came, life.expected, "seed {seed}");
     }
 }
