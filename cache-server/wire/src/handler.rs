@@ -119,6 +119,7 @@ impl<H: Handler> ConnectionContext<H> {
 
     /// Returns the response to one request.
     pub fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<H::Body>> + Send + use<H> {
+        // The handler answers refused requests, too: it counts and records them.
         let refusal = self.refusal(&request);
         self.shared.handler.answer(request, &self.peer, refusal)
     }

@@ -85,6 +85,7 @@ pub fn requests<S: Socket, H: Handler>(
         let context = parts.service.context;
         match ended {
             Ok(Some(AcceptedWatch { response, last })) => {
+                // The head tells the client, which else would send its next request to a server that is leaving.
                 let last = last || is_closing(&closed);
                 // hyper's buffer was filled from `buffered`, so its bytes come first.
                 let read = joined(parts.read_buf, buffered);

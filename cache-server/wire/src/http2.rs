@@ -145,6 +145,7 @@ impl<H: Handler> Service<Request<Incoming>> for Pages<H> {
         let (streams, stream, unanswered) = (self.streams.clone(), self.unread.add(), self.streams.unanswered());
         // An async block would have room for the answer twice: captured, and while it waits.
         Box::pin(self.context.answer(request).map(move |mut response| {
+            // The clock of `overdue` belongs to the task of the stream, which polls this.
             overdue::set_stream(stream);
             drop(unanswered);
             if let Some(owner) = response.extensions_mut().remove::<StreamOwner>() {

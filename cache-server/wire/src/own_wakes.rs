@@ -47,6 +47,7 @@ impl OwnWakes {
     /// Calls `poll`, and again if it was woken meanwhile.
     pub fn poll<T>(&self, cx: &mut Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let WakeState { phase, task } = &*self.state;
+        // Before the first poll: a wake that comes after the last one goes to this waker.
         task.register(cx.waker());
         for _ in 0..POLLS_MAX {
             phase.store(POLLING, Ordering::Release);
@@ -54,10 +55,12 @@ impl OwnWakes {
                 phase.store(IDLE, Ordering::Release);
                 return Poll::Ready(value);
             }
+            // Fails after a wake during the poll, whose cause the poll may have missed.
             if phase.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Poll::Pending;
             }
         }
+        // The last poll was woken as well: the task is polled again after others.
         phase.store(IDLE, Ordering::Release);
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -70,6 +73,7 @@ impl Wake for WakeState {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        // During a poll, the first wake leads to another one, and further wakes change nothing.
         if self.phase.compare_exchange(POLLING, WOKEN, Ordering::AcqRel, Ordering::Acquire) == Err(IDLE) {
             self.task.wake();
         }

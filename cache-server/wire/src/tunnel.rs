@@ -27,6 +27,7 @@ pub fn copying<S: Socket, H: Handler>(mut stream: S, read: Bytes, response: Resp
             stream.flush().await?;
             // Clients may send data of the new protocol along with their request.
             upstream.write_all(&read).await?;
+            // Not needed for the hours that a session may last.
             drop((parts, read));
             copy_bidirectional_with_sizes(&mut stream, &mut upstream, TUNNEL_BYTES, TUNNEL_BYTES).await
         };

@@ -148,6 +148,7 @@ impl<S: Socket, B: Body<Data = Slices, Error = BodyError> + Unpin, F: WatchFrami
 
     /// Polls the body for more, once all earlier bytes were sent.
     fn find(&mut self, cx: &mut Context<'_>) -> BatchSupply {
+        // Bytes that were written and not flushed may wait in the TLS session.
         if self.unflushed || self.framing.has_next() {
             return BatchSupply::Some;
         }

@@ -160,6 +160,7 @@ impl<S: AsyncWrite + Unpin> GatheredStream<S> {
     /// Polls `connection`, which writes to this stream, then sends the frames that it wrote. The next read returns
     /// an error of the stream; this function wakes the task for it.
     pub fn poll_turn<C: Future>(&self, connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        // Locked after the poll only: h2 writes through a clone of this stream, which takes the lock.
         let polled = connection.poll(cx);
         let mut gatherer = self.0.lock();
         if let Poll::Ready(Err(error)) = gatherer.poll_send(cx) {
@@ -227,7 +228,9 @@ impl<S: AsyncWrite + Unpin> FrameGatherer<S> {
 
     /// Accepts all bytes, unless too many wait for the socket.
     fn poll_accept(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        // h2 advances the pages of one write before the next write, so their slices are in the outbox by now.
         self.settle()?;
+        // A send that stays pending may have made room, too.
         if self.wire.bytes() >= GATHERED_BYTES
             && self.poll_send(cx)?.is_pending()
             && self.wire.bytes() >= GATHERED_BYTES
@@ -301,6 +304,7 @@ impl FrameScan {
         let [a, b, c, kind, flags, ..] = self.head;
         self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         (self.written, self.kind, self.flags, self.left_of_sent) = (0, kind, flags, 0);
+        // h2 read the frame of `settings` before the client's first, so it confirms that one first.
         if !self.is_confirmed && kind == SETTINGS && flags & ACK != 0 {
             self.is_confirmed = true;
         } else if self.left == 0 {
@@ -317,6 +321,7 @@ impl FrameScan {
         let [.., w, x, y, z] = self.head;
         self.own(&[a, b, c, self.kind, flags, w, x, y, z]);
         self.left_of_sent = length;
+        // The end of the stream is a flag of HEADERS, which CONTINUATION does not have.
         if self.kind == HEADERS {
             (self.kind, self.flags) = (CONTINUATION, self.flags & END_HEADERS);
         }

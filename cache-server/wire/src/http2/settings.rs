@@ -74,9 +74,11 @@ impl SettingsTap {
             } else {
                 self.left -= 1;
                 let [high, low, value @ ..] = self.part;
+                // h2 may have the first byte of the identifier already, from the read before.
                 if self.read == 2 && (high, low) == MAX_FRAME_SIZE {
                     byte[0] = NO_SETTING;
                 }
+                // h2 refuses a payload that ends within a setting.
                 if self.read == SETTING_BYTES || self.left == 0 {
                     if self.read == SETTING_BYTES && (high, low) == MAX_FRAME_SIZE {
                         self.limit(value)?;

@@ -75,11 +75,13 @@ impl<S: Socket> TlsStream<S> {
             (self.fast_bytes, self.is_slow) = (0, true);
         }
         let limit = if self.fast_bytes >= FAST_BYTES { GATHERED_BYTES } else { self.record_bytes() };
+        // rustls encrypts only as many bytes of a write as fit into its buffer.
         self.stream.get_mut().1.set_buffer_limit(Some(limit));
         Poll::Ready(Ok(()))
     }
 
     fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
+        // Records of the last write, of which the socket took a part.
         if self.stream.get_ref().1.wants_write() {
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         }

@@ -72,6 +72,7 @@ impl FrameParser {
                 }
                 FramePosition::Control { kind, mask, left } => {
                     let taken = take(bytes, left);
+                    // The mask continues where the last piece of the payload ended.
                     let begun = self.payload.len();
                     self.payload.extend(taken.iter().zip(begun..).map(|(byte, at)| byte ^ mask[at % mask.len()]));
                     if taken.len() < left {
@@ -110,6 +111,7 @@ impl FrameParser {
             self.header_len += taken.len();
         }
         let header = &self.header[..std::mem::take(&mut self.header_len)];
+        // Two bytes are before the length, and the four of the mask behind it.
         let (length, mask) = header[2..].split_at(header.len() - 6);
         let length = match *length {
             [] => u64::from(header[1] & 0x7f),
@@ -123,6 +125,7 @@ impl FrameParser {
             FramePosition::Data { left: length }
         } else {
             let mask = mask.try_into().expect("what is left of a header are four bytes");
+            // `header_due` has refused longer ones.
             FramePosition::Control { kind, mask, left: usize::from(header[1] & 0x7f) }
         };
         Ok(true)
