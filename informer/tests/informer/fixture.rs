@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    io,
+    io, iter,
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll},
@@ -13,7 +13,10 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http_body_util::StreamBody;
 use hyper_util::rt::TokioIo;
-use informer::{Cluster, Event, Informer};
+use informer::{
+    Cluster, Event, Informer,
+    delays::{self, Delays},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body as KubeBody;
 use tokio::{sync::mpsc, time::Instant};
@@ -298,6 +301,11 @@ pub(crate) async fn next(subscription: &mut (impl Stream<Item = Event<Pod>> + Un
         seen.push(event.as_ref().map_or_else(|| "end".into(), describe));
     }
     seen
+}
+
+/// Delays of clients over real sockets that fail in a test about anything but delays.
+pub(crate) fn soon() -> impl Delays + 'static {
+    delays::from_fn(|| iter::repeat(Duration::from_millis(20)))
 }
 
 /// Polls until `condition` holds.

@@ -74,7 +74,7 @@ async fn a_restored_server_that_has_passed_the_saved_position_is_recognised() {
     assert_eq!((contents(&pods).as_str(), server.initial_reads()), (expected, earlier));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_was_restored_and_has_passed_the_position_during_an_outage_is_recognised() {
     let server = server();
     let pods = ready(&Cluster::new(server.client())).await;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    fixture::{SOON, cluster_at, contents, describe},
+    fixture::{SOON, cluster_at, contents, describe, soon},
     serving::Listening,
 };
 
@@ -217,7 +217,8 @@ async fn a_server_that_comes_back_as_another_one_is_recognised_before_anything_o
         let before = server.resource_version();
         server.put(pod("x", "m"));
         let listening = Listening::at(&server, 0).await;
-        let pods = cluster_at(&format!("http://{}", listening.address)).informer::<Pod>().start().unwrap();
+        let pods =
+            cluster_at(&format!("http://{}", listening.address)).informer::<Pod>().delays(soon()).start().unwrap();
         pods.ready(SOON).await.unwrap();
         assert_eq!(contents(&pods), "a/x@44 a/y@43");
         let address = listening.address;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{
     Live, SOON, Step, added, bookmark, contents, deleted, end_bookmark, is_stream, is_watch, item, list, modified,
-    next, ok, over_socket, pod, refuse, status, until,
+    next, ok, over_socket, pod, refuse, soon, status, until,
 };
 
 fn initial(count: u64) -> String {
@@ -124,7 +124,7 @@ async fn a_broken_relist_leaves_the_old_state_until_one_is_complete() {
         _ => ok([Step::Send(list(&[item("a/3", 3), item("a/4", 4)], 12, "")[..250].to_owned()), Step::Abort]),
     })
     .await;
-    let pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).start().unwrap();
+    let pods = cluster.informer::<Pod>().initial_list(InitialList::Unpaged).delays(soon()).start().unwrap();
     until("a broken relist", || log.uris().len() >= 4).await;
     assert_eq!(contents(&pods), "a/1@1 a/2@2");
     *gate.lock().unwrap() = true;

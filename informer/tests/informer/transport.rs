@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use self::server::{Authority, SecureServer, TunnelProxy};
-use crate::fixture::{SOON, hurry, until};
+use crate::fixture::{SOON, hurry, soon, until};
 
 /// Types in tests of many informers.
 const TYPES: usize = 30;
@@ -268,7 +268,7 @@ async fn a_rotated_token_is_used_after_a_401() {
         rotate("old");
         let mut config = server.config();
         config.auth_info = serde_json::from_value(auth).unwrap();
-        let maps = Cluster::try_from(config).unwrap().informer::<ConfigMap>().start().unwrap();
+        let maps = Cluster::try_from(config).unwrap().informer::<ConfigMap>().delays(soon()).start().unwrap();
         maps.ready(SOON).await.unwrap();
 
         rotate("new");
