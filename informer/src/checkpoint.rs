@@ -4,29 +4,27 @@
 //! and the reason.
 //!
 //! Each informer has one log in the directory, named after its type and its identity, so several informers may share a
-//! directory. Each save appends the changes and a commit; records without a commit are ignored. A log larger than twice
-//! its objects (plus [`SLACK_BYTES`](writer::SLACK_BYTES)) is compacted: rewritten to a new file and renamed. See
-//! `docs/adr/0011-store-checkpoints-as-logs.md`.
+//! directory. The log's first batch has all objects; each save appends a batch with the changes. `informer-log` owns
+//! the format, recovery and files; see `docs/adr/0053-keep-checkpoints-and-saved-states-in-one-log.md`.
 //!
-//! Cost: each save writes the objects that changed since the save before, and compaction adds at most as much again.
-//! Disk usage: at most twice the objects, [`SLACK_BYTES`](writer::SLACK_BYTES) and the bytes of one save; plus the
-//! objects once more during compaction.
+//! Cost: each save writes the objects that changed since the save before, and rewriting adds at most twice as much.
+//! Disk usage: at most twice the objects of the last rewrite, [`SLACK_BYTES`] and the bytes of one save; plus the
+//! objects once more during a rewrite.
 
 mod identity;
-mod place;
 mod record;
-mod replay;
 mod writer;
 
-use std::{fs::File, io, path::Path, time::SystemTime};
+use std::{io, path::Path, time::SystemTime};
 
 use informer_core::{ResourceVersion, store::Store};
+use informer_log::{COMMIT, DiskLog, FileLock, FoundLog, LogFiles, UnusableLog, create_folder};
 
+use self::record::{DELETE, PUT, PUT_SKIPPED, RecordedObject, read_commit};
 pub(crate) use self::{
     identity::{Identity, ObjectChanges, digest},
     writer::CheckpointWriter,
 };
-use self::{place::CheckpointFiles, replay::Replay};
 
 /// Result of opening a checkpoint.
 pub(crate) struct OpenedCheckpoint {
@@ -45,10 +43,7 @@ pub(crate) struct SavedState {
     /// Time at which the server last confirmed the state, by the clock of then: in the future if the clock was set back
     /// since.
     pub(crate) confirmed_at: SystemTime,
-    /// Bytes after the last commit, which are ignored: an interrupted save, or damage.
-    pub(crate) cut_bytes: u64,
-    file: File,
-    replay: Replay,
+    log: FoundLog,
 }
 
 /// Why a checkpoint is not used. The informer then reads its initial state from the server.
@@ -57,92 +52,81 @@ pub(crate) enum IgnoreReason {
     /// Another informer, possibly of another process, holds the lock. This one does not write until that informer ends.
     #[error("another informer uses it")]
     Locked,
-    /// The file system refuses access.
-    #[error("cannot {doing}")]
-    Io {
-        /// The failed operation.
-        doing: &'static str,
-        /// Its error.
-        #[source]
-        source: io::Error,
-    },
-    /// The file is not a checkpoint. The first save replaces it.
-    #[error("the file is no checkpoint")]
-    NotACheckpoint,
-    /// Another version of this library wrote it. The first save replaces it.
-    #[error("format {found} is not known")]
-    Version {
-        /// The format's number.
-        found: u32,
-    },
-    /// It belongs to another informer: the file was renamed or copied. The first save replaces it.
-    #[error("it is the state of another informer: {found:?}")]
-    Foreign {
-        /// The identity found.
-        found: String,
-    },
-    /// It has no complete state. The first save replaces it.
-    #[error("it is damaged")]
-    Damaged,
+    /// The file system refuses to create or to lock it.
+    #[error("the directory cannot be used")]
+    Directory(#[source] io::Error),
+    /// The first save replaces it.
+    #[error(transparent)]
+    Unusable(#[from] UnusableLog),
 }
 
-impl IgnoreReason {
-    fn because(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { doing, source }
-    }
-}
+/// Least bytes that a log grows by before it is rewritten. Commits without changes, one every two seconds, fill it in
+/// about half a day.
+const SLACK_BYTES: u64 = 1 << 20;
 
 /// Opens the checkpoint of `identity` in `dir`. Creates a missing directory with mode 0700; leaves the mode of an
 /// existing one unchanged.
 ///
-/// Blocks. Cost: reads the file once. Memory: one key and one number per object.
+/// Blocks. Cost: reads the file once.
 pub(crate) fn open(dir: &Path, identity: &Identity) -> OpenedCheckpoint {
-    let place = match CheckpointFiles::take(dir, &identity.file_stem()) {
-        Ok(place) => place,
+    let stem = identity.file_stem();
+    let lock = create_folder(dir).and_then(|()| FileLock::take(&dir.join(format!("{stem}.lock"))));
+    let lock = match lock.map_err(IgnoreReason::Directory).and_then(|lock| lock.ok_or(IgnoreReason::Locked)) {
+        Ok(lock) => lock,
         Err(ignored) => return OpenedCheckpoint { saved: None, ignored: Some(ignored), writer: None },
     };
-    let identity = identity.to_string();
-    let found = find(&place, &identity);
-    let mut writer = CheckpointWriter::new(place, identity);
-    match found {
-        Ok(None) => OpenedCheckpoint { saved: None, ignored: None, writer: Some(writer) },
-        Ok(Some((saved, file))) => {
-            writer.continues(file, &saved.replay);
-            OpenedCheckpoint { saved: Some(saved), ignored: None, writer: Some(writer) }
-        }
-        Err(ignored) => OpenedCheckpoint { saved: None, ignored: Some(ignored), writer: Some(writer) },
-    }
-}
-
-/// Reads the existing state. Also returns a second handle of the file, for the writer.
-fn find(place: &CheckpointFiles, identity: &str) -> Result<Option<(SavedState, File)>, IgnoreReason> {
-    let Some(file) = place.open().map_err(IgnoreReason::because("open the file"))? else { return Ok(None) };
-    let replay = Replay::read(&file, identity)?;
-    let bytes = file.metadata().map_err(IgnoreReason::because("read"))?.len();
-    let again = file.try_clone().map_err(IgnoreReason::because("open the file"))?;
-    let (position, confirmed_at) = (replay.position.clone(), replay.confirmed_at);
-    Ok(Some((SavedState { position, confirmed_at, cut_bytes: bytes.saturating_sub(replay.end), file, replay }, again)))
+    let log = DiskLog::new(LogFiles::new(dir, format!("{stem}.checkpoint")), SLACK_BYTES);
+    let writer = CheckpointWriter::new(log, identity.to_string(), lock);
+    let (saved, ignored) = match writer.find().and_then(|found| found.map(SavedState::new).transpose()) {
+        Ok(saved) => (saved, None),
+        Err(ignored) => (None, Some(ignored.into())),
+    };
+    OpenedCheckpoint { saved, ignored, writer: Some(writer) }
 }
 
 impl SavedState {
-    /// Loads the state into an empty store. Holds one object in memory at a time. Call
-    /// [`CheckpointWriter::restored`] afterwards.
+    fn new(log: FoundLog) -> Result<Self, UnusableLog> {
+        let (position, confirmed_at) = read_commit(log.commit()).ok_or(UnusableLog::Damaged)?;
+        Ok(Self { position, confirmed_at, log })
+    }
+
+    /// Bytes after the last commit, which are ignored: an interrupted save, or damage.
+    pub(crate) const fn cut_bytes(&self) -> u64 {
+        self.log.cut_bytes()
+    }
+
+    /// Loads the state into an empty store. Holds one record in memory at a time. Returns the log for
+    /// [`CheckpointWriter::restored`]; `None` if the store did not take all of it, so that the log must not be
+    /// continued.
     ///
-    /// Blocks. Cost: reads the file a second time, and stores each object.
+    /// Blocks. Cost: reads the file a second time, and stores each version in it.
     ///
     /// # Errors
-    /// [`IgnoreReason`] if the file cannot be read again. The store then has some of the objects and no position; a
+    /// [`UnusableLog`] if the file cannot be read again. The store then has some of the objects and no position; a
     /// relist can still report differences to those objects.
-    pub(crate) fn restore(self, store: &mut Store) -> Result<(), IgnoreReason> {
-        self.replay.each(&self.file, |object| {
-            if object.is_skipped {
-                return store.restore_skipped(&object.meta(), object.json);
+    pub(crate) fn restore(self, store: &mut Store) -> Result<Option<FoundLog>, UnusableLog> {
+        let mut is_whole = true;
+        let mut records = self.log.records()?;
+        while let Some(record) = records.next_record()? {
+            let object = || RecordedObject::read(record.body).ok_or(UnusableLog::Damaged);
+            match record.kind {
+                PUT => {
+                    let object = object()?;
+                    let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());
+                    is_whole &= store.restore_object(&object.meta(), object.json, labels);
+                }
+                PUT_SKIPPED => {
+                    let object = object()?;
+                    is_whole &= store.restore_skipped(&object.meta(), object.json);
+                }
+                DELETE => store.restore_deleted(str::from_utf8(record.body).map_err(|_| UnusableLog::Damaged)?),
+                COMMIT => {}
+                _ => return Err(UnusableLog::Damaged),
             }
-            let labels = Some(object.labels.as_bytes()).filter(|labels| !labels.is_empty());
-            store.restore_object(&object.meta(), object.json, labels);
-        })?;
+        }
+        drop(records);
         store.restore([], Some(self.position));
-        Ok(())
+        Ok(is_whole.then_some(self.log))
     }
 }
 

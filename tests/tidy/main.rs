@@ -24,13 +24,17 @@ use cargo::root;
 /// The allowed dependencies between our crates. A new one needs a decision in `docs/adr/`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("informer-core", &[]),
+    ("informer-log", &[]),
     ("informer-serving", &["informer-core"]),
     ("informer-testing", &["informer-core", "informer-serving"]),
-    ("informer", &["informer-core", "informer-testing"]),
+    ("informer", &["informer-core", "informer-log", "informer-testing"]),
     ("watch-cache", &["informer-core", "informer-serving"]),
     ("api-rules", &["informer-core", "informer-serving", "watch-cache"]),
     ("access-rules", &["informer-core", "informer-serving"]),
-    ("cache-server-caches", &["access-rules", "api-rules", "informer-core", "informer-serving", "watch-cache"]),
+    (
+        "cache-server-caches",
+        &["access-rules", "api-rules", "informer-core", "informer-log", "informer-serving", "watch-cache"],
+    ),
     ("cache-server-stores", &["api-rules", "cache-server-caches", "informer-core", "watch-cache"]),
     (
         "cache-server-upstream",
@@ -332,6 +336,7 @@ fn files_say_what_they_are_and_fit_a_reader() {
 const NAMED_CRATES: &[&str] = &[
     "informer",
     "informer/core",
+    "informer/log",
     "informer/serving",
     "informer/testing",
     "cache-server",

@@ -19,6 +19,7 @@ const PUBLISHED: &[&str] = &[
     "cache-server-workload",
     "informer",
     "informer-core",
+    "informer-log",
     "informer-serving",
     "informer-testing",
     "watch-cache",

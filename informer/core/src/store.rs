@@ -205,24 +205,34 @@ impl Store {
     }
 
     /// Inserts one object, before the call of [`restore`](Self::restore) that sets the position. `labels`, in the form
-    /// of [`Entry::labels`], are for JSON without labels, from a type that does not decode them.
-    pub fn restore_object(&mut self, meta: &Meta<'_>, json: &[u8], labels: Option<&[u8]>) {
+    /// of [`Entry::labels`], are for JSON without labels, from a type that does not decode them. Returns false if the
+    /// object cannot be stored.
+    pub fn restore_object(&mut self, meta: &Meta<'_>, json: &[u8], labels: Option<&[u8]>) -> bool {
         let body = self.keeping.represent.keep(json, None);
-        self.restore_body(&Parts { key: &meta.key(), meta, json, labels_at: labels_in(json), labels }, body);
+        self.restore_body(&Parts { key: &meta.key(), meta, json, labels_at: labels_in(json), labels }, body)
     }
 
     /// Like [`restore_object`](Self::restore_object), for an object of which only the names are known.
-    pub fn restore_skipped(&mut self, meta: &Meta<'_>, json: &[u8]) {
+    pub fn restore_skipped(&mut self, meta: &Meta<'_>, json: &[u8]) -> bool {
         let parts = Parts { key: &meta.key(), meta, json, labels_at: 0..0, labels: None };
-        self.restore_body(&parts, Body::Skipped(json.into()));
+        self.restore_body(&parts, Body::Skipped(json.into()))
     }
 
-    fn restore_body(&mut self, parts: &Parts<'_>, body: Body) {
-        let Ok(entry) = self.tagged(parts, body) else { return };
+    fn restore_body(&mut self, parts: &Parts<'_>, body: Body) -> bool {
+        let Ok(entry) = self.tagged(parts, body) else { return false };
         let old = self.now.objects.insert(Arc::clone(&entry));
         self.now.indexes.replace(old.as_ref(), Some(&entry));
         weigh(&mut self.now.stored_bytes, old.as_ref(), Some(&entry));
         self.restore_again(false);
+        true
+    }
+
+    /// Removes an object that [`restore_object`](Self::restore_object) inserted: it was deleted later, before the state
+    /// was saved.
+    pub fn restore_deleted(&mut self, key: &str) {
+        let old = self.now.objects.remove(key);
+        self.now.indexes.replace(old.as_ref(), None);
+        weigh(&mut self.now.stored_bytes, old.as_ref(), None);
     }
 
     /// Converts restored JSON to the form that `represent` has learned meanwhile. No reader has seen it yet.

@@ -1,7 +1,5 @@
-//! Tests of checkpoints: crashes and damage at every byte, random histories, locks and permissions.
+//! Tests of checkpoints: what a restart finds of the states that were saved. `informer-log` tests crashes and damage.
 
 pub(super) mod fixture;
 
-mod crashes;
-mod files;
-mod histories;
+mod saves;

@@ -94,17 +94,20 @@ fn fill(
         return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
     };
     let (position, confirmed_at) = (saved.position.clone(), saved.confirmed_at);
-    if saved.cut_bytes > 0 {
-        tracing::info!(resource, bytes = saved.cut_bytes, "checkpoint tail discarded");
+    if saved.cut_bytes() > 0 {
+        tracing::info!(resource, bytes = saved.cut_bytes(), "checkpoint tail discarded");
     }
-    if let Err(error) = saved.restore(sink.store()) {
-        ignored = Some(error);
-        // Objects read so far may stay: they are not published, and initial state replaces them.
-        return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
-    }
+    let log = match saved.restore(sink.store()) {
+        Ok(log) => log,
+        Err(error) => {
+            ignored = Some(error.into());
+            // Objects read so far may stay: they are not published, and initial state replaces them.
+            return (LoadedCheckpoint { sink, position: None, writer }, ignored, None);
+        }
+    };
     let state = sink.filled();
-    if let Some(writer) = &mut writer {
-        writer.restored(&state);
+    if let (Some(writer), Some(log)) = (&mut writer, log) {
+        writer.restored(log, &state);
     }
     // If the clock went backwards, use age zero.
     let age = SystemTime::now().duration_since(confirmed_at).unwrap_or_default();

@@ -12,6 +12,7 @@ use informer_core::{
     object::Meta,
     store::{Event, Snapshot, Store, StoreConfig},
 };
+use informer_log::LogFiles;
 
 use crate::checkpoint::{CheckpointWriter, Identity, IgnoreReason, OpenedCheckpoint, open, writer::SaveStats};
 
@@ -119,19 +120,14 @@ pub(in crate::checkpoint) fn restart(dir: &Path) -> (Found<(OnDisk, Source)>, Op
     let Some(saved) = saved else { return (Ok(None), writer) };
     let position = saved.position.as_u64().unwrap();
     assert_eq!(saved.confirmed_at, confirmed_at(position));
-    let (objects, mut handed_out) = (saved.replay.len(), 0);
-    saved.replay.each(&saved.file, |_| handed_out += 1).unwrap();
-    assert_eq!(handed_out, objects, "each object comes once, however often it was written");
     let mut source = Source { store: Store::new(StoreConfig::default()), position };
-    saved.restore(&mut source.store).unwrap();
+    let log = saved.restore(&mut source.store).unwrap().expect("the store takes all objects");
     assert!(!source.store.snapshot().synced, "complete when the server says so");
     if let Some(writer) = &mut writer {
-        writer.restored(&source.snapshot());
+        writer.restored(log, &source.snapshot());
     }
     source.tell(Event::Restored);
-    let state = source.on_disk();
-    assert_eq!(state.objects.len(), objects);
-    (Ok(Some((state, source))), writer)
+    (Ok(Some((source.on_disk(), source))), writer)
 }
 
 /// Returns the state that a newly started informer loads.
@@ -150,8 +146,8 @@ pub(in crate::checkpoint) fn log_of(dir: &Path) -> PathBuf {
     dir.join(format!("{}.checkpoint", identity().file_stem()))
 }
 
-pub(in crate::checkpoint) fn beside_of(dir: &Path) -> PathBuf {
-    dir.join(format!("{}.new", identity().file_stem()))
+pub(in crate::checkpoint) fn files(dir: &Path) -> LogFiles {
+    LogFiles::new(dir, format!("{}.checkpoint", identity().file_stem()))
 }
 
 /// Fills a directory with a log of several saves. Returns their states, and the offset at which each commit ends.

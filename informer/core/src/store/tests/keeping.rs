@@ -373,6 +373,17 @@ fn nothing_lingers_unless_asked() {
     assert_eq!((lingering(&store, "ns/a"), store.poll_timeout()), (String::new(), None));
 }
 
+#[test]
+fn an_object_that_a_saved_state_deletes_later_leaves_no_trace() {
+    let mut store = Store::new(StoreConfig { indexes: vec![by_node()], ..StoreConfig::default() });
+    let saved = json(("a", "u1", 1));
+    assert!(store.restore_object(&Meta::read(&saved).unwrap(), &saved, None));
+    assert_eq!(keys(store.snapshot().by(0, "n-1")), ["ns/a"]);
+    store.restore_deleted("ns/a");
+    let restored = store.snapshot();
+    assert_eq!((restored.objects.len(), restored.by(0, "n-1").count(), restored.stored_bytes), (0, 0, 0));
+}
+
 /// Goal: a restored state is readable at once, and complete only after its proof. Method: a state restored, proved, and
 /// changed by a deletion; a state restored, then relisted.
 #[test]

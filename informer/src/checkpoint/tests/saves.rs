@@ -1,9 +1,27 @@
-//! Names, locks and permissions of files, and files that are not a checkpoint of this informer.
+//! States that a restart finds again, and files that are not a checkpoint of this informer.
 
-use std::fs;
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::SystemTime,
+};
 
-use super::fixture::{Source, found, identity, identity_of, log_of, several_saves, writer};
-use crate::checkpoint::{IgnoreReason, OpenedCheckpoint, open, writer::SaveStats};
+use informer_core::{
+    ResourceVersion, Time,
+    object::Meta,
+    store::{Event, Store, StoreConfig, TransformedObject},
+};
+use informer_log::{DiskLog, FileLock, LogBatch};
+
+use super::fixture::{
+    Source, confirmed_at, files, found, identity, identity_of, log_of, object, restart, several_saves, writer,
+};
+use crate::checkpoint::{
+    CheckpointWriter, IgnoreReason, OpenedCheckpoint, SLACK_BYTES, open, record, writer::SaveStats,
+};
 
 #[test]
 fn nothing_there_is_no_reason_to_complain() {
@@ -25,7 +43,7 @@ fn a_save_writes_what_changed_and_nothing_when_nothing_did() {
     source.bookmark();
     let moved = source.save(&mut writer);
     assert!((1..100).contains(&moved.bytes), "a position alone: {moved:?}");
-    let confirmed = writer.save(&source.snapshot(), super::fixture::confirmed_at(source.position + 60)).unwrap();
+    let confirmed = writer.save(&source.snapshot(), confirmed_at(source.position + 60)).unwrap();
     assert!((1..100).contains(&confirmed.bytes), "confirmed a minute later: {confirmed:?}");
 }
 
@@ -34,7 +52,7 @@ fn a_state_that_was_never_complete_is_not_saved() {
     let dir = tempfile::tempdir().unwrap();
     let mut snapshot = Source::new().snapshot();
     snapshot.synced = false;
-    assert_eq!(writer(dir.path()).save(&snapshot, std::time::SystemTime::now()).unwrap(), SaveStats::default());
+    assert_eq!(writer(dir.path()).save(&snapshot, SystemTime::now()).unwrap(), SaveStats::default());
     assert!(!log_of(dir.path()).exists());
 }
 
@@ -42,19 +60,13 @@ fn a_state_that_was_never_complete_is_not_saved() {
 /// member, as a user's own type does.
 #[test]
 fn names_uids_and_versions_come_back_when_the_bodies_lack_them() {
-    use informer_core::{
-        ResourceVersion, Time,
-        object::Meta,
-        store::{Event, Store, StoreConfig, TransformedObject},
-    };
-
     let dir = tempfile::tempdir().unwrap();
-    let (json, now) = (super::fixture::object("a", 7, 3), Time(std::time::Duration::ZERO));
+    let (json, now) = (object("a", 7, 3), Time::ZERO);
     let cut = Box::new(|_: &[u8]| Some(TransformedObject { json: b"{\"data\":1}".to_vec(), value: None }));
     let mut store = Store::new(StoreConfig { transforms: vec![cut], ..StoreConfig::default() });
     store.handle(now, Event::Apply(json.as_bytes(), &Meta::read(json.as_bytes()).unwrap())).unwrap();
     store.handle(now, Event::InitDone(ResourceVersion::from(9))).unwrap();
-    writer(dir.path()).save(&store.snapshot(), std::time::SystemTime::now()).unwrap();
+    writer(dir.path()).save(&store.snapshot(), SystemTime::now()).unwrap();
 
     let mut restored = Store::new(StoreConfig::default());
     open(dir.path(), &identity()).saved.unwrap().restore(&mut restored).unwrap();
@@ -106,32 +118,87 @@ fn informers_share_a_directory_and_never_a_state() {
     assert!(logs[0].starts_with("nodes-") && logs[1].starts_with("pods-"), "names can be read: {logs:?}");
 }
 
-/// Goal: an unusable file yields its reason, and is replaced by the next save. Method: a table of unusable files.
+/// Goal: each save is found again as it was. Method: a log cut at the end of each commit, and continued by the next save.
 #[test]
-fn what_is_not_this_informers_state_is_ignored_with_a_reason() {
-    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+fn a_log_is_the_state_of_its_last_commit_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let saves = several_saves(dir.path());
+    let log = fs::read(log_of(dir.path())).unwrap();
+    for (saved, end) in saves {
+        fs::write(log_of(dir.path()), &log[..end]).unwrap();
+        let (result, writer) = restart(dir.path());
+        let (state, mut source) = result.unwrap().unwrap();
+        assert_eq!(state, saved);
+        source.put("next", 5);
+        let mut writer = writer.unwrap();
+        assert!(!source.save(&mut writer).rewritten, "the log goes on");
+        drop(writer);
+        assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
+    }
+}
+
+/// Goal: a log with more objects than the store took is never continued, or those objects would stay in it. Method: an
+/// object without a name.
+#[test]
+fn a_log_of_which_something_was_left_out_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut source, mut one) = (Source::new(), writer(dir.path()));
+    source.put("a", 30);
+    source.save(&mut one);
+    drop(one);
+    let mut log = DiskLog::new(files(dir.path()), SLACK_BYTES);
+    log.resume(log.find(&identity().to_string()).unwrap().unwrap());
+    let nameless = |batch: &mut LogBatch<'_>| {
+        batch.push(record::PUT, &[&[0; 20], b"{}"])?;
+        record::commit(batch, &ResourceVersion::from(source.position), 0)
+    };
+    log.append(nameless).unwrap();
+    let OpenedCheckpoint { saved, mut writer, .. } = open(dir.path(), &identity());
+    assert!(saved.unwrap().restore(&mut Store::new(StoreConfig::default())).unwrap().is_none());
+    assert!(source.save(writer.as_mut().unwrap()).rewritten);
+    drop(writer);
+    assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
+}
+
+/// Goal: a temporarily full disk costs only the saves of that time. Method: a disk that is full within an append.
+#[test]
+fn a_save_that_fails_leaves_the_one_before_and_the_next_one_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let log = DiskLog::new(files(dir.path()).with_room(Arc::clone(&left)), SLACK_BYTES);
+    let lock = FileLock::take(&dir.path().join("other")).unwrap().unwrap();
+    let mut writer = CheckpointWriter::new(log, identity().to_string(), lock);
+    let mut source = Source::new();
+    source.put("a", 30);
+    source.save(&mut writer);
+    let before = source.on_disk();
+    source.put("b", 30);
+    source.delete("a");
+    left.store(50, Ordering::SeqCst);
+    writer.save(&source.snapshot(), confirmed_at(source.position)).unwrap_err();
+    assert_eq!(found(dir.path()).unwrap(), Some(before));
+    left.store(usize::MAX, Ordering::SeqCst);
+    assert!(!source.save(&mut writer).rewritten);
+    assert_eq!(open(dir.path(), &identity()).saved.unwrap().cut_bytes(), 0, "the half is removed");
+    assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
+}
+
+/// Goal: the state of another informer, or of an older version of this library, is ignored with a reason, and replaced.
+#[test]
+fn a_file_that_is_not_this_informers_state_is_ignored_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
     several_saves(dir.path());
     let log = fs::read(log_of(dir.path())).unwrap();
-    let foreign = {
-        let mut writer = open(other.path(), &identity_of("nodes")).writer.unwrap();
-        Source::new().save(&mut writer);
-        fs::read(other.path().join(format!("{}.checkpoint", identity_of("nodes").file_stem()))).unwrap()
-    };
-    let newer = [&log[..8], &[9, 0, 0, 0], &log[12..]].concat();
-    for (bytes, reason) in [
-        (&b""[..], "the file is no checkpoint"),
-        (b"kind: Pod\napiVersion: v1\n", "the file is no checkpoint"),
-        (&newer, "format 9 is not known"),
-        (
-            &foreign,
-            "it is the state of another informer: \"server https://10.0.0.1:6443/\\nca 1f\\nresource /api/v1/nodes",
-        ),
-        (&log[..100], "it is damaged"),
-    ] {
+    let mut other = open(dir.path(), &identity_of("nodes")).writer.unwrap();
+    Source::new().save(&mut other);
+    let foreign = fs::read(dir.path().join(format!("{}.checkpoint", identity_of("nodes").file_stem()))).unwrap();
+    let foreign_reason = "it belongs to another: \"server https://10.0.0.1:6443/\\nca 1f\\nresource /api/v1/nodes";
+    let older = [&log[..8], &[2, 0, 0, 0], &log[12..]].concat();
+    for (bytes, reason) in [(&foreign, foreign_reason), (&older, "its format 2 is not known")] {
         fs::write(log_of(dir.path()), bytes).unwrap();
         let OpenedCheckpoint { saved, ignored, writer } = open(dir.path(), &identity());
-        let message = ignored.unwrap().to_string();
-        assert!(saved.is_none() && message.starts_with(reason), "{message}");
+        let ignored = ignored.unwrap().to_string();
+        assert!(saved.is_none() && ignored.starts_with(reason), "{ignored}");
         let mut source = Source::new();
         source.put("a", 3);
         assert!(source.save(&mut writer.unwrap()).rewritten, "{reason}: replaced");
@@ -146,31 +213,7 @@ fn a_directory_that_cannot_be_one_is_a_reason_and_no_panic() {
     fs::write(&file, "").unwrap();
     let OpenedCheckpoint { saved, ignored, writer } = open(&file, &identity());
     assert!(saved.is_none() && writer.is_none());
-    assert_eq!(ignored.unwrap().to_string(), "cannot create the directory");
+    assert_eq!(ignored.unwrap().to_string(), "the directory cannot be used");
     fs::create_dir(log_of(dir.path())).unwrap();
-    assert_eq!(found(dir.path()).unwrap_err().to_string(), "cannot open the file");
-}
-
-/// Goal: other users cannot read files that may contain Secrets. Method: check the modes of created and of existing
-/// files.
-#[cfg(unix)]
-#[test]
-fn files_are_for_this_user_alone_and_directories_that_were_there_stay_as_they_are() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    let dir = tempfile::tempdir().unwrap();
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let (created, there) = (dir.path().join("created/deep"), dir.path().join("there"));
-    fs::create_dir(&there).unwrap();
-    fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).unwrap();
-    for (dir, expected) in [(&created, 0o700), (&there, 0o755)] {
-        let mut writer = writer(dir);
-        Source::new().save(&mut writer);
-        assert_eq!(mode(dir), expected);
-        let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
-        assert_eq!(files.len(), 2, "a log and a lock: {files:?}");
-        for file in files {
-            assert_eq!(mode(&file), 0o600, "{}", file.display());
-        }
-    }
+    assert!(found(dir.path()).unwrap_err().to_string().starts_with("it cannot be read: "));
 }
