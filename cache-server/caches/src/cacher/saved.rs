@@ -9,7 +9,6 @@
 
 mod files;
 mod log;
-mod record;
 mod saver;
 
 use std::{
@@ -30,7 +29,6 @@ use watch_cache::{Reader, Writer};
 
 pub(super) use self::saver::Saver;
 use self::{
-    files::{DiskRoom, StateFiles},
     log::{LoadedState, StateLog},
     saver::SaveTask,
 };
@@ -51,7 +49,6 @@ pub struct StateFolder {
     saves_secrets: bool,
     /// By type id: held by the cache that uses the type's file. One entry per type that was ever cached.
     turns: Mutex<HashMap<String, Arc<sync::Mutex<()>>>>,
-    room: DiskRoom,
     _lock: FolderLock,
 }
 
@@ -120,13 +117,12 @@ impl StateFolder {
     /// [`FolderError`].
     pub fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, FolderError> {
         let lock = FolderLock::take(path)?;
-        let (path, turns, room) = (path.to_owned(), Mutex::default(), DiskRoom::default());
-        let (origin, is_settled) = (Arc::new(RwLock::new(origin)), watch::Sender::new(true));
-        let folder = Self { path, origin, is_settled, saves_secrets, turns, room, _lock: lock };
-        if !saves_secrets && let Some(files) = StateFiles::new(&folder.path, SECRETS, folder.room.clone()) {
-            files.remove().map_err(FolderError::of(&folder.path))?;
+        if !saves_secrets && let Some(files) = files::files_of(path, SECRETS) {
+            files.remove().map_err(FolderError::of(path))?;
         }
-        Ok(folder)
+        let (path, turns) = (path.to_owned(), Mutex::default());
+        let (origin, is_settled) = (Arc::new(RwLock::new(origin)), watch::Sender::new(true));
+        Ok(Self { path, origin, is_settled, saves_secrets, turns, _lock: lock })
     }
 
     /// Loads and saves nothing before [`settle`](Self::settle).
@@ -222,7 +218,7 @@ impl StateFolder {
         }
         // An error means that the server ends.
         self.is_settled.subscribe().wait_for(|&is_settled| is_settled).await.ok()?;
-        let files = StateFiles::new(&self.path, ty.id(), self.room.clone())?;
+        let files = files::files_of(&self.path, ty.id())?;
         let turn = Arc::clone(self.turns.lock().entry(ty.id().to_owned()).or_default());
         let Ok(turn) = timeout(SAVED_FILE_WAIT, turn.lock_owned()).await else {
             tracing::warn!(resource = ty.id(), error = "an earlier save has not ended", "state save failed");

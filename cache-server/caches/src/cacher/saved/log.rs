@@ -3,41 +3,29 @@
 //! INVARIANT: the file is a prefix of one history at any time. Changes are appended only to a log that ends where they
 //! begin; after any failure only a whole state can be saved, in a new file.
 //!
-//! The base is the state at the oldest position of the cache's window when it is written, so that the window comes back
-//! with the changes and their previous objects. Appended changes are not synced: a killed process loses none that were
-//! written, and after a power cut the state is an older one. A base is synced before it replaces the log.
+//! The base is the first batch of the log. It is the state at the oldest position of the cache's window when it is
+//! written, so that the window comes back with the changes and their previous objects. `informer-log` owns the format,
+//! recovery and files; see `docs/adr/0053-keep-checkpoints-and-saved-states-in-one-log.md`.
 
 use std::{
     fs::File,
-    io::{self, BufReader, Seek as _, SeekFrom},
+    io::{self, BufReader},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use informer_core::{KeyedObject as _, Objects, Time};
+use informer_log::{COMMIT, DiskLog, LogBatch, LogFiles, LogRecord, LogRecords, UnusableLog};
 use watch_cache::{Change, ChangeKind, Draft, Entry, Event, Reader, Schema, Writer};
 
-use super::{
-    StateOwner,
-    files::StateFiles,
-    record::{FORMAT, HEAD_BYTES, LongRecord, StateChecksum, StateRecord, StateRecords, fill, format_of, head},
-};
+use super::StateOwner;
 use crate::limits::SAVED_GROWTH_MIN;
 
-/// Reason why a saved state is not used. The state is then listed, and saved in a new file.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UnusableState {
-    #[error("it cannot be read: {0}")]
-    Io(#[from] io::Error),
-    #[error("the file is no saved state")]
-    Foreign,
-    #[error("its format {0} is not known")]
-    Format(u32),
-    #[error("it is of another cluster, scope or version of the type")]
-    Owner,
-    #[error("its base is damaged")]
-    Damaged,
-}
+/// Kind of the records of an object, of the base or created or changed after it: its revision and JSON.
+const PUT: u8 = 2;
+
+/// Kind of the records of a deletion: its revision and the object's key.
+const DELETED: u8 = 3;
 
 /// A state that was loaded into a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,86 +36,67 @@ pub(super) struct LoadedState {
     pub(super) cut_bytes: u64,
     /// Every change at or below it is in the state. Later ones may be in part: a revision can have several changes.
     pub(super) complete: u64,
-    /// Time of the last save whose mark is in the file.
+    /// Time of the last save.
     pub(super) saved_at: SystemTime,
 }
 
 /// The log of one type.
 #[derive(Debug)]
 pub(super) struct StateLog {
-    files: StateFiles,
+    log: DiskLog,
     owner: StateOwner,
     /// `None` if no file can be continued: the next save writes a whole state.
-    open: Option<OpenLog>,
+    end: Option<HistoryEnd>,
 }
 
-/// A log whose end is known.
-#[derive(Debug)]
-struct OpenLog {
-    file: File,
-    chain: StateChecksum,
-    /// Its size.
-    bytes: u64,
-    /// Its size when it was written as a whole, or that of its base.
-    whole_bytes: u64,
-    /// Revision of its newest change, which may have further changes.
+/// End of the history in a log.
+#[derive(Clone, Copy, Debug)]
+struct HistoryEnd {
+    /// Revision of the newest change, which may have further changes.
     revision: u64,
     /// Every change at or below it is in the log.
     complete: u64,
 }
 
 impl StateLog {
-    pub(super) const fn new(files: StateFiles, owner: StateOwner) -> Self {
-        Self { files, owner, open: None }
+    pub(super) const fn new(files: LogFiles, owner: StateOwner) -> Self {
+        Self { log: DiskLog::new(files, GROWTH_MIN), owner, end: None }
     }
 
     /// True if changes can be appended.
     pub(super) const fn can_append(&self) -> bool {
-        self.open.is_some()
+        self.end.is_some()
     }
 
-    /// True if it has grown enough to be replaced by a whole state. Disk: at most twice a whole state and
-    /// [`SAVED_GROWTH_MIN`], and one more whole state while it is replaced.
+    /// True if it has grown enough to be replaced by a whole state.
     pub(super) fn is_wasteful(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.whole_bytes.max(GROWTH_MIN) < open.bytes - open.whole_bytes)
+        self.log.is_wasteful()
     }
 
     /// Fills the empty cache of `writer`; returns `None` if no state was saved.
     ///
-    /// Blocks. Cost: reads the file once and decodes each object version in it. Memory: that of the cache.
+    /// Blocks. Cost: reads the file twice and decodes each object version in it. Memory: that of the cache.
     ///
     /// # Errors
-    /// [`UnusableState`]; the cache is still empty.
+    /// [`UnusableLog`]; the cache is still empty.
     pub(super) fn load(
         &mut self,
         schema: &Schema,
         writer: &mut Writer,
         now: Time,
-    ) -> Result<Option<LoadedState>, UnusableState> {
-        let Some(file) = self.files.open()? else { return Ok(None) };
-        let end = file.metadata()?.len();
-        let mut from = BufReader::with_capacity(BUFFER_BYTES, &file);
-        let mut head = [0; HEAD_BYTES];
-        let format = fill(&mut from, &mut head)?.then(|| format_of(head)).flatten().ok_or(UnusableState::Foreign)?;
-        if format != FORMAT {
-            return Err(UnusableState::Format(format));
-        }
-        let mut records = StateRecords::new(from, end);
-        if records.next()? != Some(StateRecord::Owner(&self.owner.text())) {
-            return Err(UnusableState::Owner);
-        }
-        let base = Base::read(&mut records, schema)?;
-        let whole_bytes = records.at();
-        let base_revision = base.revision;
-        writer.reset(base.objects, base_revision, now);
-        let tail = Tail::replay(&mut records, schema, writer, now);
+    ) -> Result<Option<LoadedState>, UnusableLog> {
+        let Some(found) = self.log.find(&self.owner.text())? else { return Ok(None) };
+        let mut records = found.records()?;
+        let (objects, mut tail) = read_base(&mut records, schema)?;
+        writer.reset(objects, tail.complete, now);
+        let is_applied = tail.replay(&mut records, schema, writer, now);
         drop(records);
-        let cut_bytes = end.saturating_sub(tail.at);
-        let (revision, complete) = (writer.applied(), tail.complete.max(base_revision));
-        let open = OpenLog { file, chain: tail.chain, bytes: tail.at, whole_bytes, revision, complete };
-        // Without it the next save writes a whole state.
-        self.open = if tail.is_applied && open.cut().is_ok() { Some(open) } else { None };
-        Ok(Some(LoadedState { changes: tail.changes, cut_bytes, complete, saved_at: from_unix_ms(tail.saved_ms) }))
+        let (Tail { changes, complete, saved_at }, cut_bytes) = (tail, found.cut_bytes());
+        if is_applied {
+            self.log.resume(found);
+            self.end = Some(HistoryEnd { revision: writer.applied(), complete });
+        }
+        Ok(Some(LoadedState { changes, cut_bytes, complete, saved_at }))
     }
 
     /// Appends changes, which follow the last ones without a gap. Changes that the log has already are left out, but for
@@ -138,24 +107,25 @@ impl StateLog {
     /// # Errors
     /// An error of the file system; only a whole state can be saved then.
     pub(super) fn append(&mut self, changes: &[Change], now: SystemTime) -> io::Result<()> {
-        let Some(mut open) = self.open.take() else { return Err(io::Error::other("no file to continue")) };
-        let mut out = LogAppender { files: &self.files, open: &mut open, out: Vec::new() };
-        let before = out.open.revision;
-        for change in changes {
-            match change {
-                Change::Put(entry) if before <= entry.resource_version() => out.put(entry)?,
-                Change::Deleted { key, resource_version } if before <= *resource_version => {
-                    out.push(StateRecord::Deleted { revision: *resource_version, key }, *resource_version)?;
-                }
-                Change::Put(_) | Change::Deleted { .. } => {}
-                Change::Progress(revision) => {
-                    out.open.revision = out.open.revision.max(*revision);
-                    out.open.complete = out.open.complete.max(*revision);
+        let Some(before) = self.end.take() else { return Err(io::Error::other("no file to continue")) };
+        let mut end = before;
+        self.log.append(|batch| {
+            for change in changes {
+                match change {
+                    Change::Put(entry) if before.revision <= entry.resource_version() => end.put(batch, entry)?,
+                    Change::Deleted { key, resource_version } if before.revision <= *resource_version => {
+                        end.delete(batch, key, *resource_version)?;
+                    }
+                    Change::Put(_) | Change::Deleted { .. } => {}
+                    Change::Progress(revision) => {
+                        end.revision = end.revision.max(*revision);
+                        end.complete = end.complete.max(*revision);
+                    }
                 }
             }
-        }
-        out.mark(now)?;
-        self.open = Some(open);
+            commit(batch, end.complete, now)
+        })?;
+        self.end = Some(end);
         Ok(())
     }
 
@@ -166,9 +136,22 @@ impl StateLog {
     /// # Errors
     /// An error of the file system. The file before stays as it is, and only a whole state can be saved next.
     pub(super) fn replace(&mut self, state: &WholeState, now: SystemTime) -> io::Result<()> {
-        self.open = None;
-        let written = self.write_beside(state, now).and_then(|open| self.files.replace(&open.file).map(|()| open));
-        self.open = Some(written.inspect_err(|_| self.files.remove_beside())?);
+        self.end = None;
+        self.log.replace(&self.owner.text(), |batch| {
+            let mut end = HistoryEnd { revision: 0, complete: 0 };
+            for entry in state.objects.iter() {
+                end.put(batch, entry)?;
+            }
+            commit(batch, state.revision, now)?;
+            for event in &state.events {
+                match event.kind {
+                    ChangeKind::Created | ChangeKind::Updated => end.put(batch, &event.object)?,
+                    ChangeKind::Deleted => end.delete(batch, event.object.key(), event.resource_version)?,
+                }
+            }
+            commit(batch, state.complete, now)
+        })?;
+        self.end = Some(HistoryEnd { revision: state.applied, complete: state.complete });
         Ok(())
     }
 
@@ -177,185 +160,119 @@ impl StateLog {
     /// # Errors
     /// An error of the file system.
     pub(super) fn discard(&mut self) -> io::Result<()> {
-        self.open = None;
-        self.files.remove()
-    }
-
-    fn write_beside(&self, state: &WholeState, now: SystemTime) -> io::Result<OpenLog> {
-        let file = self.files.create_beside()?;
-        let chain = StateChecksum::begin();
-        let mut open = OpenLog { file, chain, bytes: 0, whole_bytes: 0, revision: state.revision, complete: 0 };
-        let mut out = LogAppender { files: &self.files, open: &mut open, out: head().into() };
-        out.push(StateRecord::Owner(&self.owner.text()), 0)?;
-        let mut objects = 0;
-        for entry in state.objects.iter() {
-            out.push(StateRecord::Object { revision: entry.resource_version(), json: &entry.object() }, 0)?;
-            objects += 1;
-        }
-        out.push(StateRecord::Base { revision: state.revision, objects }, 0)?;
-        for event in &state.events {
-            match event.kind {
-                ChangeKind::Created | ChangeKind::Updated => out.put(&event.object)?,
-                ChangeKind::Deleted => {
-                    let (revision, key) = (event.resource_version, event.object.key());
-                    out.push(StateRecord::Deleted { revision, key }, revision)?;
-                }
-            }
-        }
-        (out.open.revision, out.open.complete) = (state.applied, state.complete);
-        out.mark(now)?;
-        open.whole_bytes = open.bytes;
-        Ok(open)
+        self.end = None;
+        self.log.discard()
     }
 }
 
-impl OpenLog {
-    /// Cuts the file at its known end and moves there.
-    fn cut(&self) -> io::Result<()> {
-        self.file.set_len(self.bytes)?;
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.bytes)).map(drop)
-    }
-}
-
-/// Records on their way to a log's end.
-struct LogAppender<'a> {
-    files: &'a StateFiles,
-    open: &'a mut OpenLog,
-    out: Vec<u8>,
-}
-
-impl LogAppender<'_> {
-    fn put(&mut self, entry: &Entry) -> io::Result<()> {
+impl HistoryEnd {
+    fn put(&mut self, batch: &mut LogBatch<'_>, entry: &Entry) -> io::Result<()> {
         let revision = entry.resource_version();
-        self.push(StateRecord::Put { revision, json: &entry.object() }, revision)
+        self.passes(revision);
+        batch.push(PUT, &[&revision.to_le_bytes(), &entry.object()])
     }
 
-    fn push(&mut self, record: StateRecord<'_>, revision: u64) -> io::Result<()> {
-        record.write(&mut self.open.chain, &mut self.out).map_err(|error: LongRecord| io::Error::other(error))?;
-        self.open.revision = self.open.revision.max(revision);
+    fn delete(&mut self, batch: &mut LogBatch<'_>, key: &str, revision: u64) -> io::Result<()> {
+        self.passes(revision);
+        batch.push(DELETED, &[&revision.to_le_bytes(), key.as_bytes()])
+    }
+
+    fn passes(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
         // More changes of this revision may follow.
-        self.open.complete = self.open.complete.max(revision.saturating_sub(1));
-        if self.out.len() < BUFFER_BYTES { Ok(()) } else { self.flush() }
-    }
-
-    /// Ends the batch with its position and time.
-    fn mark(&mut self, now: SystemTime) -> io::Result<()> {
-        let revision = self.open.complete;
-        self.push(StateRecord::Mark { revision, unix_ms: unix_ms(now) }, 0)?;
-        self.flush()
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.files.write(&self.open.file, &self.out)?;
-        self.open.bytes += self.out.len() as u64;
-        self.out.clear();
-        Ok(())
+        self.complete = self.complete.max(revision.saturating_sub(1));
     }
 }
 
-/// The whole state at the beginning of a log.
-struct Base {
-    objects: Objects<Entry>,
-    revision: u64,
+/// Commits the changes up to this revision, of which all were written.
+fn commit(batch: &mut LogBatch<'_>, complete: u64, now: SystemTime) -> io::Result<()> {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    batch.commit(&[&complete.to_le_bytes(), &unix_ms.to_le_bytes()])
 }
 
-impl Base {
-    fn read(records: &mut StateRecords<BufReader<&File>>, schema: &Schema) -> Result<Self, UnusableState> {
-        let mut objects = Objects::new();
-        let mut count = 0;
-        loop {
-            match records.next()? {
-                Some(StateRecord::Object { revision, json }) => {
-                    let draft = Draft::new(schema, json).map_err(|_| UnusableState::Damaged)?;
-                    objects.put(draft.commit(revision));
-                    count += 1;
-                }
-                Some(StateRecord::Base { revision, objects: all }) if count == all && 0 < revision => {
-                    return Ok(Self { objects, revision });
-                }
-                Some(
-                    StateRecord::Owner(_)
-                    | StateRecord::Base { .. }
-                    | StateRecord::Put { .. }
-                    | StateRecord::Deleted { .. }
-                    | StateRecord::Mark { .. },
-                )
-                | None => return Err(UnusableState::Damaged),
+/// Decodes the body of a commit: the complete revision and the time.
+fn read_commit(body: &[u8]) -> Option<(u64, SystemTime)> {
+    let (complete, unix_ms) = read_number(body)?;
+    let saved_at = UNIX_EPOCH.checked_add(Duration::from_millis(read_number(unix_ms)?.0))?;
+    Some((complete, saved_at))
+}
+
+fn read_number(body: &[u8]) -> Option<(u64, &[u8])> {
+    body.split_first_chunk().map(|(number, rest)| (u64::from_le_bytes(*number), rest))
+}
+
+/// Reads the first batch: a whole state, which no changes follow yet.
+fn read_base(
+    records: &mut LogRecords<BufReader<&File>>,
+    schema: &Schema,
+) -> Result<(Objects<Entry>, Tail), UnusableLog> {
+    let mut objects = Objects::new();
+    loop {
+        let LogRecord { kind, body } = records.next_record()?.ok_or(UnusableLog::Damaged)?;
+        let (revision, rest) = read_number(body).ok_or(UnusableLog::Damaged)?;
+        match kind {
+            PUT => objects.put(Draft::new(schema, rest).map_err(|_| UnusableLog::Damaged)?.commit(revision)),
+            COMMIT if 0 < revision => {
+                let (complete, saved_at) = read_commit(body).ok_or(UnusableLog::Damaged)?;
+                return Ok((objects, Tail { changes: 0, complete, saved_at }));
             }
+            _ => return Err(UnusableLog::Damaged),
         }
     }
 }
 
-/// The usable part of a log after its base.
+/// The changes of a log after its base.
 struct Tail {
-    /// Its end.
-    at: u64,
-    chain: StateChecksum,
     changes: usize,
-    /// Revision of the last mark; zero without one.
+    /// Every change at or below it is applied.
     complete: u64,
-    /// Time of the last mark, in milliseconds since 1970; zero without one.
-    saved_ms: u64,
-    /// False if a change did not follow the one before it: the cache is ahead of this end.
-    is_applied: bool,
+    /// Time of the last commit that is applied.
+    saved_at: SystemTime,
 }
 
 impl Tail {
-    /// Applies changes up to the last mark before the first record that is damaged, or that no cache could have written:
-    /// a revision may have several changes, and only a mark follows them all.
-    fn replay(records: &mut StateRecords<BufReader<&File>>, schema: &Schema, writer: &mut Writer, now: Time) -> Self {
-        let (at, chain) = (records.at(), records.chain());
-        let mut tail = Self { at, chain, changes: 0, complete: 0, saved_ms: 0, is_applied: true };
-        let mut unmarked = Vec::new();
-        // An error of the file system ends the usable part as well.
-        while let Ok(Some(record)) = records.next() {
-            let (revision, unix_ms) = match record {
-                StateRecord::Put { revision, json } => {
-                    unmarked.push(SavedChange::Put(revision, json.into()));
-                    continue;
-                }
-                StateRecord::Deleted { revision, key } => {
-                    unmarked.push(SavedChange::Deleted(revision, key.to_owned()));
-                    continue;
-                }
-                StateRecord::Mark { revision, unix_ms } => (revision, unix_ms),
-                StateRecord::Owner(_) | StateRecord::Object { .. } | StateRecord::Base { .. } => break,
+    /// Applies the changes up to the first one that no cache could have written. An error of the file system ends them
+    /// as well. Returns true if all are applied.
+    fn replay(
+        &mut self,
+        records: &mut LogRecords<BufReader<&File>>,
+        schema: &Schema,
+        writer: &mut Writer,
+        now: Time,
+    ) -> bool {
+        let is_applied = loop {
+            let record = match records.next_record() {
+                Ok(Some(record)) => record,
+                Ok(None) => break true,
+                Err(_) => break false,
             };
-            for change in unmarked.drain(..).chain([SavedChange::Progress(revision)]) {
-                let event = change.read(schema, writer).and_then(|change| writer.apply(change, now).ok());
-                let Some(event) = event else {
-                    tail.is_applied = false;
-                    return tail;
-                };
-                tail.changes += usize::from(event.is_some());
+            let event = read_change(record, schema, writer).and_then(|change| writer.apply(change, now).ok());
+            let Some(event) = event else { break false };
+            self.changes += usize::from(event.is_some());
+            if record.kind == COMMIT {
+                let Some((complete, saved_at)) = read_commit(record.body) else { break false };
+                (self.complete, self.saved_at) = (self.complete.max(complete), saved_at);
             }
-            (tail.complete, tail.saved_ms) = (revision, unix_ms);
-            (tail.at, tail.chain) = (records.at(), records.chain());
-        }
-        tail
+        };
+        // Changes are in the order of their revisions, and more of the newest one may follow.
+        self.complete = self.complete.max(writer.applied() - 1);
+        is_applied
     }
 }
 
-/// A change that waits for its mark.
-enum SavedChange {
-    Put(u64, Box<[u8]>),
-    Deleted(u64, String),
-    Progress(u64),
-}
-
-impl SavedChange {
-    /// Decodes it; `None` if it is no object.
-    fn read(self, schema: &Schema, writer: &Writer) -> Option<Change> {
-        Some(match self {
-            Self::Put(revision, json) => {
-                let draft = Draft::new(schema, &json).ok()?;
-                let exists = writer.get(draft.key()).is_some();
-                Change::Put(if exists { draft.commit_update(revision) } else { draft.commit(revision) })
-            }
-            Self::Deleted(revision, key) => Change::Deleted { key, resource_version: revision },
-            Self::Progress(revision) => Change::Progress(revision.max(writer.applied())),
-        })
+/// Decodes a change; `None` if it is none.
+fn read_change(record: LogRecord<'_>, schema: &Schema, writer: &Writer) -> Option<Change> {
+    let (revision, rest) = read_number(record.body)?;
+    match record.kind {
+        PUT => {
+            let draft = Draft::new(schema, rest).ok()?;
+            let exists = writer.get(draft.key()).is_some();
+            Some(Change::Put(if exists { draft.commit_update(revision) } else { draft.commit(revision) }))
+        }
+        DELETED => Some(Change::Deleted { key: str::from_utf8(rest).ok()?.to_owned(), resource_version: revision }),
+        COMMIT => Some(Change::Progress(revision.max(writer.applied()))),
+        _ => None,
     }
 }
 
@@ -403,19 +320,6 @@ const ATTEMPTS: usize = 8;
 
 /// Time for which the window is kept, while its state is read.
 const HOLD: Duration = Duration::from_secs(5);
-
-/// Bytes gathered before a write, and read at once. Memory: this much during a save, plus one object.
-const BUFFER_BYTES: usize = 1 << 20;
-
-/// Milliseconds since 1970; zero for earlier times.
-fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn from_unix_ms(unix_ms: u64) -> SystemTime {
-    UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH)
-}
 
 #[cfg(test)]
 impl WholeState {

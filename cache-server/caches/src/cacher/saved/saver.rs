@@ -231,8 +231,8 @@ mod tests {
 
     use super::*;
     use crate::cacher::saved::{
-        files::DiskRoom,
-        tests::fixture::{World, log, origin, put},
+        files::files_of,
+        tests::fixture::{World, log, log_in, origin, put},
     };
 
     fn saving(world: &World, log: StateLog) -> SaveTask {
@@ -246,8 +246,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let left = Arc::new(AtomicUsize::new(units));
         let mut world = World::new();
-        let room = DiskRoom { left: Some(Arc::clone(&left)) };
-        let mut saving = saving(&world, log(folder.path(), &origin(), room));
+        let files = files_of(folder.path(), "pods").expect("a plain name").with_room(Arc::clone(&left));
+        let mut saving = saving(&world, log_in(files, &origin()));
         let mut waiting = QueuedChanges { is_new: true, is_gapped: true, ..QueuedChanges::default() };
         let (mut failures, mut has_failed) = (0, false);
         for round in 0..14 {
@@ -286,7 +286,7 @@ mod tests {
     fn a_log_that_has_grown_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new();
-        let mut saving = saving(&world, log(folder.path(), &origin(), DiskRoom::default()));
+        let mut saving = saving(&world, log(folder.path(), &origin()));
         let mut waiting = QueuedChanges { is_gapped: true, ..QueuedChanges::default() };
         let (mut before, mut replaced) = (0, 0);
         for _ in 0..100 {

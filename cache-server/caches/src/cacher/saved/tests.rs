@@ -13,6 +13,7 @@ use informer_core::{
     KeyedObject as _,
     selector::{field, label},
 };
+use informer_log::DiskLog;
 use watch_cache::{Budget, Change, CursorStart, Draft, Filter, Limits, Slices, Step};
 
 use self::fixture::{World, load, log, objects, origin, pod, pods};
@@ -26,77 +27,72 @@ fn file(folder: &Path) -> PathBuf {
     folder.join("pods.state")
 }
 
-/// Writes a base and seven batches of changes. Returns the bytes of the file, and those of its base.
-fn written(world: &mut World, folder: &Path) -> (Vec<u8>, usize) {
-    let mut log = log(folder, &origin(), DiskRoom::default());
-    log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
-    let base = fs::read(file(folder)).unwrap().len();
+/// Goal: a process that was killed leaves a state of the history, and the next one goes on saving behind it. Method: a
+/// file that ends with each of its commits; `informer-log` tests the bytes between them.
+#[test]
+fn a_file_that_ends_with_any_commit_is_loaded_and_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new();
+    let mut log = log(folder.path(), &origin());
+    let state = |world: &World| WholeState::of(&world.reader, fixture::NOW).unwrap();
+    log.replace(&state(&world), SystemTime::now()).unwrap();
+    let written = || fs::read(file(folder.path())).unwrap().len();
+    let mut commits = vec![(written(), world.writer.applied())];
     for _ in 0..7 {
         log.append(&world.steps(2), SystemTime::now()).unwrap();
+        commits.push((written(), world.writer.applied()));
     }
-    (fs::read(file(folder)).unwrap(), base)
-}
-
-/// Goal: wherever a process was killed, the next one has a state of the history, goes on saving behind it, and has it
-/// all again after that. Method: a file cut at every byte.
-#[test]
-fn a_file_that_was_cut_anywhere_is_continued_where_it_is_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new();
-    let (whole, base) = written(&mut world, folder.path());
-    // The mark after the base says only when it was saved.
-    let base = base - 25;
-    let rest = WholeState::of(&world.reader, fixture::NOW).unwrap();
-    let mut positions = std::collections::BTreeSet::new();
-    for cut in 0..=whole.len() {
-        fs::write(file(folder.path()), &whole[..cut]).unwrap();
-        let loaded = world.loaded(folder.path());
-        assert_eq!(loaded.is_ok(), base <= cut, "cut at {cut} of {base}");
-        let Ok(loaded) = loaded else { continue };
-        let (mut log, applied) = loaded.expect("a file");
-        positions.insert(applied);
+    let (whole, rest) = (fs::read(file(folder.path())).unwrap(), state(&world));
+    for (end, applied) in commits {
+        fs::write(file(folder.path()), &whole[..end]).unwrap();
+        let (mut log, found) = world.loaded(folder.path()).unwrap().expect("a file");
+        assert_eq!(found, applied);
         log.append(&rest.changes(), SystemTime::now()).unwrap();
-        if cut % 5 == 0 {
-            assert_eq!(world.loaded(folder.path()).unwrap().unwrap().1, world.writer.applied(), "cut at {cut}");
-        }
+        assert_eq!(world.loaded(folder.path()).unwrap().unwrap().1, world.writer.applied());
     }
-    assert!(positions.len() > 6, "every mark was the last one once: {positions:?}");
 }
 
-/// Goal: damage never yields a state that was not. Method: every byte of a file inverted.
+/// Goal: a change that no cache could have written ends the state before it, which is not continued. Method: a complete
+/// log whose last batch has an object that is none.
 #[test]
-fn a_damaged_file_is_cut_there_or_ignored() {
+fn a_change_that_is_none_ends_the_state_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new();
-    let (whole, base) = written(&mut world, folder.path());
-    for at in 0..whole.len() {
-        let mut damaged = whole.clone();
-        damaged[at] ^= 0xff;
-        fs::write(file(folder.path()), &damaged).unwrap();
-        let loaded = world.loaded(folder.path());
-        assert_eq!(loaded.is_ok(), base - 25 <= at, "at {at}");
-    }
+    let mut log = log(folder.path(), &origin());
+    log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
+    log.append(&world.steps(4), SystemTime::now()).unwrap();
+    let applied = world.writer.applied();
+    let owner = StateOwner::new(&Arc::new(RwLock::new(origin())), &pods()).text();
+    let mut raw = DiskLog::new(files::files_of(folder.path(), "pods").unwrap(), 0);
+    raw.resume(raw.find(&owner).unwrap().unwrap());
+    let number = (applied + 9).to_le_bytes();
+    raw.append(|batch| {
+        batch.push(2, &[&number, b"no object"])?;
+        batch.commit(&[&number, &number])
+    })
+    .unwrap();
+    let (log, reader, loaded) = load(folder.path()).unwrap();
+    assert_eq!((reader.applied(), loaded.is_some(), log.can_append()), (applied, true, false));
 }
 
 #[test]
 fn the_state_of_another_server_scope_or_format_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
-    let (whole, _) = written(&mut World::new(), folder.path());
+    let world = World::new();
+    log(folder.path(), &origin())
+        .replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now())
+        .unwrap();
     let scoped = StateOrigin { scopes: [("pods".to_owned(), "spec.nodeName=n".to_owned())].into(), ..origin() };
     let other = StateOrigin { server: "https://b".to_owned(), ..origin() };
     let cluster = StateOrigin { cluster: Some("uid".to_owned()), ..origin() };
     for origin in [scoped, other, cluster] {
         let (mut writer, _, _) = watch_cache::cache(Arc::clone(&pods().schema), Limits::default());
-        let refused = log(folder.path(), &origin, DiskRoom::default()).load(&pods().schema, &mut writer, fixture::NOW);
-        assert_eq!(refused.unwrap_err().to_string(), "it is of another cluster, scope or version of the type");
+        let refused = log(folder.path(), &origin).load(&pods().schema, &mut writer, fixture::NOW).unwrap_err();
+        assert_eq!(refused.to_string(), r#"it belongs to another: "pods\nv1\nPod\nhttps://a\n""#);
     }
-    let mut newer = whole.clone();
-    newer[8] = 2;
-    for (bytes, reason) in [
-        (&newer[..], "its format 2 is not known"),
-        (b"informer and more", "the file is no saved state"),
-        (b"", "the file is no saved state"),
-    ] {
+    for (bytes, reason) in
+        [(&b"informer\x02\0\0\0"[..], "its format 2 is not known"), (b"k8scache\x01\0\0\0", "the file is no log")]
+    {
         fs::write(file(folder.path()), bytes).unwrap();
         assert_eq!(load(folder.path()).err().map(|reason| reason.to_string()).as_deref(), Some(reason));
     }
@@ -109,7 +105,7 @@ async fn states_of_another_cluster_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let of = |cluster: &str| StateOrigin { cluster: Some(cluster.to_owned()), ..origin() };
     let world = World::new();
-    let mut log = log(folder.path(), &of("one"), DiskRoom::default());
+    let mut log = log(folder.path(), &of("one"));
     log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
     let settle = async |server: &str, cluster: &str| {
         let origin = StateOrigin { server: server.to_owned(), ..StateOrigin::default() };
@@ -146,11 +142,6 @@ fn a_folder_has_one_server_and_no_secrets_unless_wanted() {
     drop(one);
     drop(StateFolder::open(&path, origin(), false).unwrap());
     assert!(!path.join("secrets.state").exists());
-    #[cfg(unix)]
-    for (path, mode) in [(path.clone(), 0o700), (path.join("lock"), 0o600)] {
-        let found = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
-        assert_eq!(found & 0o777, mode, "{}", path.display());
-    }
     let in_the_way = folder.path().join("file");
     fs::write(&in_the_way, "").unwrap();
     StateFolder::open(&in_the_way, origin(), false).unwrap_err();

@@ -3,14 +3,15 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use informer_core::Time;
+use informer_log::{LogFiles, UnusableLog};
 use parking_lot::RwLock;
 use watch_cache::{Change, Draft, Limits, Reader, Writer, cache};
 
 use crate::{
     cacher::saved::{
         StateOrigin, StateOwner,
-        files::{DiskRoom, StateFiles},
-        log::{LoadedState, StateLog, UnusableState},
+        files::files_of,
+        log::{LoadedState, StateLog},
     },
     registry::{Registry, ResourceType},
 };
@@ -93,7 +94,7 @@ impl World {
 
     /// Loads what is on disk into a new cache and checks it: its state, and every state that its window offers, are
     /// those of the history. Returns the log and the position.
-    pub(in crate::cacher::saved) fn loaded(&self, folder: &Path) -> Result<Option<(StateLog, u64)>, UnusableState> {
+    pub(in crate::cacher::saved) fn loaded(&self, folder: &Path) -> Result<Option<(StateLog, u64)>, UnusableLog> {
         let (log, reader, loaded) = load(folder)?;
         let Some(loaded) = loaded else {
             assert_eq!(reader.applied(), 0);
@@ -111,9 +112,9 @@ impl World {
 }
 
 /// Loads what is on disk into a new cache.
-pub(in crate::cacher::saved) fn load(folder: &Path) -> Result<(StateLog, Reader, Option<LoadedState>), UnusableState> {
+pub(in crate::cacher::saved) fn load(folder: &Path) -> Result<(StateLog, Reader, Option<LoadedState>), UnusableLog> {
     let (mut writer, _, reader) = cache(Arc::clone(&pods().schema), Limits::default());
-    let mut log = log(folder, &origin(), DiskRoom::default());
+    let mut log = log(folder, &origin());
     let loaded = log.load(&pods().schema, &mut writer, NOW);
     assert!(loaded.is_ok() || writer.applied() == 0, "an unusable state leaves the cache empty");
     loaded.map(|loaded| (log, reader, loaded))
@@ -123,7 +124,10 @@ pub(in crate::cacher) fn origin() -> StateOrigin {
     StateOrigin { server: "https://a".to_owned(), ..StateOrigin::default() }
 }
 
-pub(in crate::cacher::saved) fn log(folder: &Path, origin: &StateOrigin, room: DiskRoom) -> StateLog {
-    let owner = StateOwner::new(&Arc::new(RwLock::new(origin.clone())), &pods());
-    StateLog::new(StateFiles::new(folder, "pods", room).expect("a plain name"), owner)
+pub(in crate::cacher::saved) fn log(folder: &Path, origin: &StateOrigin) -> StateLog {
+    log_in(files_of(folder, "pods").expect("a plain name"), origin)
+}
+
+pub(in crate::cacher::saved) fn log_in(files: LogFiles, origin: &StateOrigin) -> StateLog {
+    StateLog::new(files, StateOwner::new(&Arc::new(RwLock::new(origin.clone())), &pods()))
 }
