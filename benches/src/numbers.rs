@@ -86,7 +86,7 @@ struct Flags {
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
 
-    /// Runs of each case. The page shows their mean and their spread. kube-apiserver and the curves run once.
+    /// Runs of each case. The page shows their mean. kube-apiserver and the curves run once.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
     runs: u8,
 
@@ -232,11 +232,10 @@ fn tell(outcome: &Outcome, by: Contender) {
         Contender::Bare => "floor: ",
     };
     for row in &outcome.rows {
-        let [what, unit, seen, target, measured, spread, ratio] = page::cells(outcome, row);
+        let [what, unit, target, measured] = page::cells(outcome, row);
         let case = &outcome.case;
-        println!(
-            "{whose}{case}: {what}: {measured} {unit} (spread {spread}, target {target}, limit seen {seen}, by it {ratio})"
-        );
+        let target = if target.is_empty() { target } else { format!(" (target {target})") };
+        println!("{whose}{case}: {what}: {measured} {unit}{target}");
     }
     if let Some(problem) = &outcome.problem {
         println!("{whose}{}: FAILED: {problem}", outcome.case);

@@ -6,19 +6,12 @@ use super::{
 };
 use crate::numbers::Failure;
 
-/// One compared value.
+/// Compared values of one case.
 pub(crate) struct Comparison {
     pub(crate) case: String,
-    pub(crate) what: &'static str,
-    pub(crate) measured: f64,
-    pub(crate) modelled: f64,
-}
-
-impl Comparison {
-    /// Deviation of the model, in percent of the measurement.
-    pub(crate) fn percent(&self) -> f64 {
-        (self.modelled / self.measured - 1.0) * 100.0
-    }
+    pub(crate) what: String,
+    /// Each value as measured and as modelled.
+    pub(crate) values: Vec<(f64, f64)>,
 }
 
 /// A measured fan-out.
@@ -55,21 +48,25 @@ pub(crate) fn all(measured: &Measurements, seed: u64) -> Result<Vec<Comparison>,
         let quantile = |quantile: f64| world.staleness.value_at_quantile(quantile) as f64 / 1e3;
         let write = measured.field(name, false, "writeMillis.p50").unwrap_or(0.0);
         let latency = |text: &str| measured.field(name, false, text);
-        let mut add = |what, measured, modelled| {
-            found.push(Comparison { case: format!("`{name}`"), what, measured, modelled });
-        };
-        add("CPU of a delivery, µs", micros_of_delivery(measured, name)?, cpu(measured, case, &world)?);
-        add("latency p50, ms", latency("latencyMillis.p50")?, quantile(0.5) + write);
-        add("latency p99, ms", latency("latencyMillis.p99")?, quantile(0.99) + write);
+        let values = vec![
+            (micros_of_delivery(measured, name)?, cpu(measured, case, &world)?),
+            (latency("latencyMillis.p50")?, quantile(0.5) + write),
+            (latency("latencyMillis.p99")?, quantile(0.99) + write),
+        ];
+        let what = "CPU of a delivery, µs / latency p50 / p99, ms".to_owned();
+        found.push(Comparison { case: format!("`{name}`"), what, values });
     }
+    let (mut rates, mut values) = (Vec::new(), Vec::new());
     for (rate, percent) in measured.paced() {
         let time = SECOND * if rate < 50.0 { 10 } else { 3 };
         let case = FanOut { case: PACED_LIKE, watchers: 1_000, rate, burst: 1, bytes: 512.0, time };
         let world = run(measured, &case, seed)?;
         let modelled = cpu(measured, &case, &world)? * rate * 1_000.0 / 1e6 * 100.0;
-        let name = format!("1,000 watchers, {rate} paced events a second");
-        found.push(Comparison { case: name, what: "% of a core", measured: percent, modelled });
+        rates.push(rate.to_string());
+        values.push((percent, modelled));
     }
+    let what = format!("% of a core, 1,000 watchers, {} paced events a second", rates.join(" / "));
+    found.push(Comparison { case: "`cpu-by-rate`".to_owned(), what, values });
     found.push(large_sync(measured)?);
     Ok(found)
 }
@@ -80,8 +77,8 @@ fn large_sync(measured: &Measurements) -> Result<Comparison, Failure> {
     let (clients, objects) = (measured.field(CASE, false, "clients")?, measured.field(CASE, false, "objects")?);
     let modelled = clients.mul_add(measured.plain.connect, objects * measured.plain.object) / 1e6;
     let seconds = measured.field(CASE, false, "serverProcess.cpuSeconds")?;
-    let what = "CPU of 64 streams of 50,000 pods, s";
-    Ok(Comparison { case: format!("`{CASE}`"), what, measured: seconds, modelled })
+    let what = "CPU of 64 streams of 50,000 pods, s".to_owned();
+    Ok(Comparison { case: format!("`{CASE}`"), what, values: vec![(seconds, modelled)] })
 }
 
 fn micros_of_delivery(measured: &Measurements, case: &str) -> Result<f64, Failure> {

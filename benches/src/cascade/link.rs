@@ -123,7 +123,6 @@ impl World {
             let count = self.plan.tiers[tier].members;
             self.clients[client].endpoint = (self.clients[client].endpoint + self.rng.usize(1..count)) % count;
             self.clients[client].leave_at = None;
-            self.moved += 1;
         }
         let server = self.first[tier] + self.clients[client].endpoint;
         let member = &self.servers[server];

@@ -7,7 +7,7 @@ use super::{
     check::Comparison,
     costs::Measurements,
     shape,
-    world::{Requests, SECOND, TreePlan, World, seconds},
+    world::{SECOND, TreePlan, World, seconds},
 };
 use crate::{
     marked,
@@ -22,15 +22,15 @@ const PICTURE: &str = "cascade.svg";
 
 /// All tables, as Markdown.
 pub(crate) fn tables(flags: &Flags, measured: &Measurements, checks: &[Comparison], runs: &[ScenarioRun]) -> String {
-    [steady(flags, measured, runs), shared(runs), restarts(runs), compared(checks), inputs(flags, measured)].join("\n")
+    [steady(flags, measured, runs), shared(runs), restarts(runs), inputs(flags, measured, checks)].join("\n")
 }
 
 fn steady(flags: &Flags, measured: &Measurements, runs: &[ScenarioRun]) -> String {
     let mut text =
         String::from("## Undisturbed\n\nFor each member; staleness is from the commit until the tier has it.\n\n");
     text += "| tree | tier | members | connections | in, KB/s | out, KB/s | CPU, % of a core | memory, MiB \
-         | staleness p50, ms | p99 | worst |\n";
-    text += "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+         | staleness p50, ms | worst |\n";
+    text += "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
     for run in undisturbed(runs, "") {
         let plan = &run.scenario.plan;
         for tier in 0..=plan.tiers.len() {
@@ -40,7 +40,7 @@ fn steady(flags: &Flags, measured: &Measurements, runs: &[ScenarioRun]) -> Strin
         }
         let agents = plan.nodes * plan.leaves_per_node * plan.agents_per_leaf;
         let times = staleness(&run.world.staleness);
-        let _ = writeln!(text, "| | agents | {} | | | | | | {times} |", whole(agents as f64));
+        let _ = writeln!(text, "|  | agents | {} |  |  |  |  |  | {times} |", whole(agents as f64));
     }
     text
 }
@@ -52,11 +52,11 @@ fn undisturbed<'a>(runs: &'a [ScenarioRun], note: &'a str) -> impl Iterator<Item
 /// Events of a type that every agent reads whole.
 fn shared(runs: &[ScenarioRun]) -> String {
     let mut text = String::from("## One event a second for every agent\n\n");
-    text += "An EndpointSlice of 5,000 bytes: the load of a member of the tier that the nodes connect to, and \
-         staleness at the agents.\n\n";
+    text += "An EndpointSlice of 5,000 bytes: load of a member of the tier that the nodes connect to, staleness at the \
+         agents.\n\n";
     text += "| tree | out of each API server, MB/s | CPU, % of a core \
-         | out of each member of the last tier, MB/s | CPU, % of a core | staleness p50, ms | p99 | worst |\n";
-    text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+         | out of each member of the last tier, MB/s | CPU, % of a core | staleness p50, ms | worst |\n";
+    text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
     for run in undisturbed(runs, shape::SHARED) {
         let plan = &run.scenario.plan;
         let load = |tier: usize| {
@@ -64,7 +64,7 @@ fn shared(runs: &[ScenarioRun]) -> String {
             let a_second = |sum: f64| sum / run.seconds / members;
             format!("{} | {}", short(a_second(sums.event_bytes_out) / 1e6), short(a_second(sums.event_cpu) / 1e4))
         };
-        let last = if plan.tiers.len() > 1 { load(plan.tiers.len() - 1) } else { "– | –".to_owned() };
+        let last = if plan.tiers.len() > 1 { load(plan.tiers.len() - 1) } else { " | ".to_owned() };
         let _ = writeln!(text, "| {} | {} | {last} | {} |", plan.name, load(0), staleness(&run.world.staleness));
     }
     text
@@ -88,11 +88,11 @@ fn tier_row(flags: &Flags, measured: &Measurements, run: &ScenarioRun, tier: usi
         tier_name(plan, tier),
         whole(members),
         whole(connections / members),
-        if is_first { "–".to_owned() } else { short(into / 1e3) },
+        if is_first { String::new() } else { short(into / 1e3) },
         short(out / 1e3),
         short(percent),
         memory,
-        if is_first { "– | – | –".to_owned() } else { staleness(&sums.staleness) },
+        if is_first { " | ".to_owned() } else { staleness(&sums.staleness) },
     )
 }
 
@@ -135,55 +135,48 @@ fn memory(flags: &Flags, measured: &Measurements, plan: &TreePlan, tier: usize, 
 
 fn staleness(times: &hdrhistogram::Histogram<u64>) -> String {
     let millis = |micros: u64| short(micros as f64 / 1e3);
-    let [p50, p99] = [0.5, 0.99].map(|quantile| millis(times.value_at_quantile(quantile)));
-    format!("{p50} | {p99} | {}", millis(times.max()))
+    format!("{} | {}", millis(times.value_at_quantile(0.5)), millis(times.max()))
 }
 
 fn restarts(runs: &[ScenarioRun]) -> String {
     let mut text = String::from("## Restarts\n\n");
-    text += "| tree | restarted | API servers: resumes | initial | GB | CPU s | cache tiers: resumes \
-         | initial | 429 | moved | GB | CPU s | node caches: resumes | initial | worst staleness, s \
+    text += "| tree | restarted | API servers: initial | GB | CPU s | cache tiers: initial | GB | worst staleness, s \
          | all current after, s |\n";
-    text += "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: \
-         | ---: | ---: |\n";
+    text += "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
     let mut tree = "";
     for run in runs {
         if run.scenario.restart.is_none() {
             continue;
         }
         let (plan, world) = (&run.scenario.plan, &run.world);
-        let tiers = plan.tiers.len();
-        let (resumes, reads, _, bytes, cpu) = sum(world, 0..1);
-        let (lower_resumes, lower_reads, busy, lower_bytes, lower_cpu) = sum(world, 1..tiers);
-        let (agent_resumes, agent_reads, ..) = sum(world, tiers..tiers + 1);
+        let (reads, bytes, cpu) = sum(world, 0..1);
+        let (lower_reads, lower_bytes, _) = sum(world, 1..plan.tiers.len());
         let name = if tree == plan.name { "" } else { plan.name };
         tree = plan.name;
         let what = restarted(plan, run);
-        let counts = [resumes, reads].map(|count| whole(count as f64)).join(" | ");
-        let lower = [lower_resumes, lower_reads, busy, world.moved].map(|count| whole(count as f64)).join(" | ");
-        let agents = [agent_resumes, agent_reads].map(|count| whole(count as f64)).join(" | ");
         let worst = short(world.staleness.max() as f64 / 1e6);
         let current = world.recovery().map_or_else(|| "never".to_owned(), |at| short(seconds(at)));
         let _ = writeln!(
             text,
-            "| {name} | {what} | {counts} | {} | {} | {lower} | {} | {} | {agents} | {worst} | {current} |",
+            "| {name} | {what} | {} | {} | {} | {} | {} | {worst} | {current} |",
+            whole(reads as f64),
             short(bytes / 1e9),
             short(cpu / 1e6),
+            whole(lower_reads as f64),
             short(lower_bytes / 1e9),
-            short(lower_cpu / 1e6),
         );
     }
     text
 }
 
-/// Resumes, reads of initial state, 429s, bytes of initial state, and CPU microseconds of requests of some tiers.
-fn sum(world: &World, tiers: std::ops::Range<usize>) -> (u64, u64, u64, f64, f64) {
+/// Reads and bytes of initial state, and CPU microseconds of requests of some tiers.
+fn sum(world: &World, tiers: std::ops::Range<usize>) -> (u64, f64, f64) {
     let sums = &world.sums[tiers];
-    let count = |of: fn(&Requests) -> u64| sums.iter().map(|tier| of(&tier.requests)).sum();
+    let reads = sums.iter().map(|tier| tier.requests.initial + tier.requests.lists).sum();
     // An empty sum of floats is -0.
     let bytes = sums.iter().fold(0.0, |sum, tier| sum + tier.initial_bytes_out);
     let cpu = sums.iter().fold(0.0, |sum, tier| sum + tier.request_cpu);
-    (count(|all| all.resumes), count(|all| all.initial + all.lists), count(|all| all.busy), bytes, cpu)
+    (reads, bytes, cpu)
 }
 
 fn restarted(plan: &TreePlan, run: &ScenarioRun) -> String {
@@ -204,31 +197,26 @@ fn restarted(plan: &TreePlan, run: &ScenarioRun) -> String {
     format!("{who}{how}{}", run.scenario.note)
 }
 
-fn compared(checks: &[Comparison]) -> String {
-    let mut text =
-        String::from("## The model beside measurements\n\n| case | value | measured | model | deviation |\n");
-    text += "| --- | --- | ---: | ---: | ---: |\n";
-    for check in checks {
-        let (measured, modelled) = (short(check.measured), short(check.modelled));
-        let _ =
-            writeln!(text, "| {} | {} | {measured} | {modelled} | {:+.0} % |", check.case, check.what, check.percent());
-    }
-    text
-}
-
-fn inputs(flags: &Flags, measured: &Measurements) -> String {
-    let mut text =
-        String::from("## Inputs\n\nkube-apiserver over TLS / cache-server over TLS / cache-server without TLS.\n\n");
-    text += "| cost | value | measured in |\n| --- | ---: | --- |\n";
+/// The measurements that the model takes, and those that it is compared with.
+fn inputs(flags: &Flags, measured: &Measurements, checks: &[Comparison]) -> String {
+    let mut text = String::from("## Inputs and checks\n\n");
+    text += "Inputs are of kube-apiserver over TLS / cache-server over TLS / cache-server without TLS. Rows with a model \
+         check it.\n\n";
+    text += "| value | measured in | measured | model |\n| --- | --- | ---: | ---: |\n";
     for (name, value, source) in &measured.lines {
-        let _ = writeln!(text, "| {name} | {value} | {source} |");
+        let _ = writeln!(text, "| {name} | {source} | {value} |  |");
+    }
+    for Comparison { case, what, values } in checks {
+        let side = |of: fn(&(f64, f64)) -> f64| values.iter().map(|pair| short(of(pair))).collect::<Vec<_>>();
+        let [measured, modelled] = [side(|pair| pair.0), side(|pair| pair.1)].map(|side| side.join(" / "));
+        let _ = writeln!(text, "| {what} | {case} | {measured} | {modelled} |");
     }
     let coverage = seconds(shape::coverage(flags, flags.window_mib));
     let _ = writeln!(
         text,
-        "\n{} nodes, {} pods of {} bytes and {} agents on each, {} events a second; {} API servers of {} cores, \
-         cache-servers of {}; a window of {} MiB, which covers {} s; {} ms between machines; {} s until a cache-server \
-         runs, {} s for an API server; {} µs to load an object of saved state; seed {}.",
+        "\n{} nodes, {} pods of {} bytes and {} agents on each, {} events a second; {} API servers of {} cores,\n\
+         cache-servers of {}; a window of {} MiB ({} s); {} ms between machines; {} s until a cache-server runs, {} s\n\
+         for an API server; {} µs to load a saved object; seed {}.",
         whole(flags.nodes as f64),
         flags.pods_per_node,
         whole(flags.bytes),
@@ -290,14 +278,14 @@ fn is_drawn(run: &ScenarioRun) -> bool {
 
 fn whole(value: f64) -> String {
     if value == 0.0 {
-        return "–".to_owned();
+        return String::new();
     }
     crate::numbers::amount(value.round())
 }
 
 fn short(value: f64) -> String {
     match value {
-        0.0 => "–".to_owned(),
+        0.0 => String::new(),
         small if small < 0.005 => "< 0.01".to_owned(),
         large if large >= 100.0 => crate::numbers::amount(large.round()),
         between => crate::numbers::amount(between),

@@ -145,13 +145,14 @@ pub(crate) fn scenarios(flags: &Flags, measured: &Measurements) -> Vec<Scenario>
     for plan in &trees {
         for tier in 0..=plan.tiers.len() {
             let is_leaf = tier == plan.tiers.len();
-            if is_leaf && plan.node_cache.is_none() {
+            // Tiers above the caches on the nodes change little for their restart.
+            if is_leaf && (plan.node_cache.is_none() || plan.tiers.len() > 1) {
                 continue;
             }
             let down = micros(1e6 * if tier == 0 { flags.api_down_seconds } else { flags.down_seconds });
-            let whole_only = is_leaf.then_some(true).into_iter();
-            let extents = if is_leaf { whole_only.chain(None) } else { Some(false).into_iter().chain(Some(true)) };
-            for is_whole in extents {
+            // One member restarts in trees of at most one tier.
+            let has_single = !is_leaf && plan.tiers.len() < 3;
+            for is_whole in [false, true].into_iter().filter(|is_whole| *is_whole || has_single) {
                 for is_warm in if tier == 0 { vec![false] } else { vec![true, false] } {
                     let restart = Restart { tier, is_whole, is_warm, down, load, refuses: false };
                     all.push(Scenario { plan: plan.clone(), restart: Some(restart), time, note: "" });
@@ -160,7 +161,7 @@ pub(crate) fn scenarios(flags: &Flags, measured: &Measurements) -> Vec<Scenario>
         }
     }
     let first_tier = |restart: Restart| restart.tier == 1 && !restart.is_whole;
-    let variants: Vec<Scenario> = all.iter().filter(|one| one.plan.tiers.len() > 1).cloned().collect();
+    let variants: Vec<Scenario> = all.iter().filter(|one| one.plan.tiers.len() == 2).cloned().collect();
     for mut variant in variants {
         let Some(restart) = variant.restart.as_mut().filter(|restart| first_tier(**restart)) else { continue };
         if restart.is_warm {

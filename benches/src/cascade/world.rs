@@ -222,8 +222,6 @@ pub(crate) struct World {
     pub(crate) sums: Vec<TierSums>,
     /// Microseconds from the commit to each agent.
     pub(crate) staleness: Histogram<u64>,
-    /// Clients that moved to another member.
-    pub(crate) moved: u64,
 }
 
 pub(super) fn histogram() -> Histogram<u64> {
@@ -273,7 +271,6 @@ impl World {
             failed_at: 0,
             sums: vec![TierSums::new(); plan.tiers.len() + 1],
             staleness: histogram(),
-            moved: 0,
             plan,
         };
         for client in 0..world.clients.len() {

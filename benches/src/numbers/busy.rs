@@ -24,14 +24,12 @@ pub(crate) fn cases() -> Vec<Case> {
             unit: Unit::Count,
             take: Take::Field("resumed"),
             target: Target::AtLeast(f64::from(CLIENTS)),
-            seen: None,
         },
         Row {
             what: "… memory growth, all in all".to_owned(),
             unit: Unit::Mib,
             take: Take::Field("serverProcess.rssGrowthBytes"),
             target: Target::None,
-            seen: None,
         },
     ];
     vec![Case {

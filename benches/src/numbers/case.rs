@@ -75,8 +75,6 @@ pub(crate) struct Row {
     pub(crate) unit: Unit,
     pub(crate) take: Take,
     pub(crate) target: Target,
-    /// The best value that a prototype reached, in the same unit.
-    pub(crate) seen: Option<f64>,
 }
 
 /// Derivation of a row's number from the results.
@@ -186,12 +184,12 @@ impl Target {
         }
     }
 
-    /// Text of the target column.
+    /// Text of the target column; empty without a target.
     pub(crate) fn text(self) -> String {
         match self {
             Self::AtMost(most) => format!("≤ {}", amount(most)),
             Self::AtLeast(least) => format!("≥ {}", amount(least)),
-            Self::None => "-".to_owned(),
+            Self::None => String::new(),
         }
     }
 }

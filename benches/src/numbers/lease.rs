@@ -30,7 +30,7 @@ const LANES: u32 = 8;
 
 /// The cases of this module.
 pub(crate) fn cases() -> Vec<Case> {
-    let row = |what: &str, unit, take, target| Row { what: what.to_owned(), unit, take, target, seen: None };
+    let row = |what: &str, unit, take, target| Row { what: what.to_owned(), unit, take, target };
     let leases = Case {
         name: "leases".to_owned(),
         setup: Setup::default(),

@@ -82,8 +82,6 @@ pub(crate) struct Measured {
     pub(crate) what: String,
     pub(crate) unit: Unit,
     pub(crate) target: Target,
-    /// The best value that a prototype reached.
-    pub(crate) seen: Option<f64>,
     /// Mean of the runs in the row's unit; `None` if no run reported it.
     pub(crate) value: Option<f64>,
     /// Value of each run that reported it.
@@ -159,8 +157,8 @@ impl Outcome {
 
 impl Measured {
     fn new(row: &Row) -> Self {
-        let Row { what, unit, target, seen, .. } = row;
-        Self { what: what.clone(), unit: *unit, target: *target, seen: *seen, value: None, runs: Vec::new() }
+        let Row { what, unit, target, .. } = row;
+        Self { what: what.clone(), unit: *unit, target: *target, value: None, runs: Vec::new() }
     }
 
     pub(crate) fn verdict(&self) -> TargetVerdict {
@@ -185,11 +183,6 @@ impl Measured {
         let least = self.runs.iter().copied().reduce(f64::min)?;
         let most = self.runs.iter().copied().reduce(f64::max)?;
         (1 < self.runs.len()).then_some((least, most))
-    }
-
-    /// The mean divided by the prototype's value.
-    pub(crate) fn ratio(&self) -> Option<f64> {
-        Some(self.value? / self.seen?)
     }
 
     /// The cell of the measured value, with its verdict.
@@ -290,7 +283,6 @@ mod tests {
             unit: Unit::Count,
             take: Take::Field("bytes"),
             target: Target::AtMost(16.0),
-            seen: Some(8.0),
         };
         Case {
             name: "list".to_owned(),
@@ -336,7 +328,7 @@ mod tests {
         assert_eq!(hidden.rows[0].verdict(), TargetVerdict::Hidden);
         assert!(!hidden.holds(), "no target is met silently");
         assert_eq!(hidden.rows[0].cell(), "**16** no verdict: 1 of 2 runs met it");
-        assert_eq!((hidden.rows[0].ratio(), hidden.rows[0].spread()), (Some(2.0), Some((15.0, 17.0))));
+        assert_eq!(hidden.rows[0].spread(), Some((15.0, 17.0)));
     }
 
     #[test]

@@ -172,7 +172,6 @@ fn cases(sizes: &LoadSizes) -> Vec<UpstreamCase<'_>> {
         },
         UpstreamCase { name: "held", holds: Incident, method: held::method(), run: Box::new(held::run) },
         // Last, because etcd keeps memory that they make it take.
-        lists("incident-etcd-16", ListLoad::of_few_nodes(sizes)),
         lists("incident-etcd-80", ListLoad::one_each(sizes)),
         lists("incident-etcd", ListLoad::exact(sizes)),
     ]

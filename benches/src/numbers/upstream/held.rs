@@ -57,13 +57,6 @@ const KINDS: [HeldKind; 3] = [
     HeldKind { what: "answers of some bytes, connections kept, peak", path: SMALL_ANSWER, body: 0, has_target: false },
 ];
 
-/// Bytes by which a server grows.
-struct HeldMemory {
-    peak: f64,
-    /// At the end of the hold.
-    held: f64,
-}
-
 pub(super) fn method() -> String {
     format!(
         "{REQUESTS} requests at once, each on a connection of its own, held for {} s; resident memory over that before the \
@@ -85,29 +78,25 @@ pub(super) fn run(cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
         let server = PlainServer::new(front.endpoint())?;
         // Without its first requests, a process lacks parts that are made once.
         server.hold(SMALL_ANSWER, 1, 0)?;
-        let HeldMemory { peak, held } = server.hold(path, REQUESTS, body)?;
+        let peak = server.hold(path, REQUESTS, body)?;
         let row = SideRow::new(what, Unit::KibPerRequest, each(peak), None);
         rows.push(if has_target { row.at_most(64.0) } else { row });
-        rows.push(SideRow::new("… at the end", Unit::KibPerRequest, each(held), None));
     }
     let through = hold_over_tls(FrontServer::start(&stock, "pods")?.endpoint())?;
     let alone = hold_over_tls(stock.endpoint())?;
     rows.push(SideRow::new(
         "answers of 16 MB that are not read, clients over TLS, peak",
         Unit::KibPerRequest,
-        each(through.peak),
-        each(alone.peak),
+        each(through),
+        each(alone),
     ));
-    rows.push(SideRow::new("… at the end", Unit::KibPerRequest, each(through.held), each(alone.held)));
     Ok(rows)
 }
 
-impl HeldMemory {
-    /// The growth beyond the resident bytes before.
-    fn read(sampler: &Sampler, before: u64) -> Result<Self, Failure> {
-        let more = |bytes: u64| float(bytes) - float(before);
-        Ok(Self { peak: more(sampler.peaks().rss_bytes), held: more(sampler.sample()?.rss_bytes) })
-    }
+/// Bytes of the peak beyond those before. An error if the process has ended.
+fn growth(sampler: &Sampler, before: u64) -> Result<f64, Failure> {
+    sampler.sample()?;
+    Ok(float(sampler.peaks().rss_bytes) - float(before))
 }
 
 /// A server whose clients use plain HTTP.
@@ -124,9 +113,9 @@ impl PlainServer {
         Ok(Self { pid: endpoint.pid, address, token })
     }
 
-    /// Bytes by which the server grows while these requests are held. With a body, all but its end is sent; without
+    /// Bytes by which the server grows at most while these requests are held. With a body, all but its end is sent; without
     /// one, only the first bytes of the answer are read.
-    fn hold(&self, path: &str, requests: usize, body: usize) -> Result<HeldMemory, Failure> {
+    fn hold(&self, path: &str, requests: usize, body: usize) -> Result<f64, Failure> {
         let (before, sampler) = (settle(self.pid)?, Sampler::without_sockets(self.pid)?);
         let mut held = Vec::new();
         for _ in 0..requests {
@@ -147,7 +136,7 @@ impl PlainServer {
             }
         }
         thread::sleep(HOLD);
-        HeldMemory::read(&sampler, before)
+        growth(&sampler, before)
     }
 
     fn head(&self, path: &str, body: usize) -> String {
@@ -163,7 +152,7 @@ impl PlainServer {
 }
 
 /// Bytes by which a server grows while its clients do not read large answers over TLS.
-fn hold_over_tls(server: &Endpoint) -> Result<HeldMemory, Failure> {
+fn hold_over_tls(server: &Endpoint) -> Result<f64, Failure> {
     let buffers = Buffers { receive_bytes: Some(RECEIVE_BYTES), ..Buffers::default() };
     let target = Target::new(&Access { buffers, ..server.access() }).map_err(Failure::Server)?;
     runtime()?.block_on(async {
@@ -176,6 +165,6 @@ fn hold_over_tls(server: &Endpoint) -> Result<HeldMemory, Failure> {
             held.push(connection);
         }
         tokio::time::sleep(HOLD).await;
-        HeldMemory::read(&sampler, before)
+        growth(&sampler, before)
     })
 }

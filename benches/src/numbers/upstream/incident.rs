@@ -1,4 +1,4 @@
-//! `incident`, `incident-etcd`, `incident-etcd-80`, `incident-etcd-16`: many agents list the pods of their nodes at once.
+//! `incident`, `incident-etcd`, `incident-etcd-80`: many agents list the pods of their nodes at once.
 
 use std::{
     fmt::Write as _,
@@ -7,8 +7,6 @@ use std::{
     thread,
     time::Duration,
 };
-
-use serde_json::Value;
 
 use super::{
     Failure, LoadSizes,
@@ -57,7 +55,6 @@ struct ListCosts {
     etcd_growth: f64,
     /// Time until all were answered; `None` if not all were.
     seconds: Option<f64>,
-    answered: f64,
     /// Memory growth and CPU time of this server.
     ours: Option<(f64, f64)>,
 }
@@ -76,11 +73,6 @@ impl ListLoad {
     /// One list of an exact resourceVersion for each node.
     pub(super) const fn one_each(sizes: &LoadSizes) -> Self {
         Self { lists: 1, ..Self::exact(sizes) }
-    }
-
-    /// One list of an exact resourceVersion for each of a few nodes.
-    pub(super) const fn of_few_nodes(sizes: &LoadSizes) -> Self {
-        Self { nodes: 16, ..Self::one_each(sizes) }
     }
 
     const fn clients(&self) -> u32 {
@@ -132,7 +124,6 @@ impl ListLoad {
             both("read from etcd", Unit::Mib, |costs| costs.etcd_bytes),
             both("memory growth of etcd", Unit::Mib, |costs| costs.etcd_growth),
             optional("until all lists are answered", Unit::Seconds, |costs| costs.seconds),
-            both("lists answered", Unit::Count, |costs| costs.answered),
             SideRow::new("memory growth of this server", Unit::Mib, with_us.ours.map(|(growth, _)| growth), None),
             SideRow::new("… CPU", Unit::CpuSeconds, with_us.ours.map(|(_, cpu)| cpu), None),
         ])
@@ -167,16 +158,9 @@ impl ListLoad {
             etcd_bytes: metrics::read(&etcd, ETCD_BYTES)? - bytes_before,
             etcd_growth: float(etcd_sampler.peaks().rss_bytes.saturating_sub(etcd_before)),
             seconds: if problem.is_none() { Some(run::number(&found, "seconds")?) } else { None },
-            answered: f64::from(self.clients()) - failures(&found),
             ours: ours.transpose()?,
         })
     }
-}
-
-/// Number of failures of all kinds.
-fn failures(found: &Fields) -> f64 {
-    let errors = found.iter().filter(|(name, _)| name.starts_with("errors."));
-    errors.filter_map(|(_, count)| Value::as_f64(count)).sum()
 }
 
 /// Runs a load, and kills the first process once all of them together have more memory than
@@ -203,17 +187,4 @@ fn guarded(
         loaded
     })
     .map(|(found, problem)| (found, problem, is_killed.load(Ordering::Acquire)))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn failures_of_all_kinds_count() {
-        let found = run::flat(json!({"clients": 9, "errors": {"reset": 3, "status429": 4}}));
-        assert!((failures(&found) - 7.0).abs() < f64::EPSILON);
-    }
 }

@@ -29,8 +29,8 @@ pub(super) fn print(result: &CaseResult) {
     let CaseResult { name, seconds, problem, rows, .. } = result;
     println!("{name} took {seconds:.0} s");
     for row in rows {
-        let [what, unit, target, with_us, alone, times] = row.cells();
-        println!("{name}: {what}: {with_us} {unit} (target {target}; kube-apiserver alone {alone}, {times} times)");
+        let [what, unit, target, with_us, alone] = row.cells();
+        println!("{name}: {what}: {with_us} {unit} (target: {target}; kube-apiserver alone: {alone})");
     }
     if let Some(problem) = problem {
         println!("{name}: FAILED: {problem}");
@@ -48,21 +48,21 @@ fn text(report: &UpstreamReport, notes: &str) -> String {
     if let Some(general) = page::section(notes, NOTES) {
         let _ = writeln!(text, "{general}\n");
     }
-    text.push_str("| case | what | unit | target | with us | kube-apiserver alone | alone ÷ with us |\n");
-    text.push_str("| --- | --- | --- | ---: | ---: | ---: | ---: |\n");
+    text.push_str("| case | what | unit | target | with us | kube-apiserver alone |\n");
+    text.push_str("| --- | --- | --- | ---: | ---: | ---: |\n");
     for CaseResult { name, rows, .. } in cases {
         for (place, row) in rows.iter().enumerate() {
             let case = if place == 0 { name } else { "" };
             let _ = writeln!(text, "| {case} | {} |", row.cells().join(" | "));
         }
         if rows.is_empty() {
-            let _ = writeln!(text, "| {name} | | | | **failed** | | |");
+            let _ = writeln!(text, "| {name} | | | | **failed** | |");
         }
     }
     text.push_str(&misses(cases, notes));
     let _ = writeln!(
         text,
-        "\n## How\n\n`--row CASE` measures one again. [upstream.json](upstream.json) has each case's method, date and numbers."
+        "\n`--row CASE` measures one again. [upstream.json](upstream.json) has each case's method and date."
     );
     text
 }
@@ -112,8 +112,8 @@ mod tests {
     fn a_miss_is_shown_with_its_note() {
         let page = text(&report("start", 20.0), TEXT);
         assert!(page.contains("Read it so."), "{page}");
-        assert!(page.contains("| start | time | s | ≤ 15 | **20** missed | 30 | 1.50 |"), "{page}");
-        assert!(page.contains("**start**. time: 20 where ≤ 15 s is asked.\nToo many pods."), "{page}");
+        assert!(page.contains("| start | time | s | ≤ 15 | **20** missed | 30 |"), "{page}");
+        assert!(page.contains("**start**. time: 20 s, target ≤ 15.\nToo many pods."), "{page}");
         assert!(text(&report("start", 10.0), TEXT).contains("None in this run."));
     }
 

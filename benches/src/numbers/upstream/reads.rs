@@ -7,7 +7,7 @@ use http::Method;
 use super::{
     Failure, LoadSizes,
     front::{self, FrontServer, PairTimes, RequestPair},
-    row::{SideRow, float, percentile},
+    row::{SideRow, percentile},
 };
 use crate::{
     load::{
@@ -93,28 +93,20 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
     let runtime = runtime()?;
     let mut rows = Vec::new();
     for load in &LOADS {
-        let (times, rate) = runtime.block_on(load.measure(&direct, &through, sizes.seconds))?;
+        let times = runtime.block_on(load.measure(&direct, &through, sizes.seconds))?;
         let [ours, theirs] = [&times.through, &times.direct].map(|times| percentile(times, 50));
         rows.push(SideRow::new(load.what, Unit::Millis, ours, theirs));
         let more = SideRow::new("… more than directly, median", Unit::Millis, ours - theirs, None);
         rows.push(if load.is_held { more.at_most(2.0) } else { more });
         let [ours, theirs] = [&times.through, &times.direct].map(|times| percentile(times, 99));
         rows.push(SideRow::new("… 99th percentile of each side", Unit::Millis, ours, theirs));
-        if rate.is_some() {
-            rows.push(SideRow::new("… writes meanwhile", Unit::PerSecond, rate, None));
-        }
     }
     Ok(rows)
 }
 
 impl ReadLoad {
-    /// Times of the reads, and the writes per second.
-    async fn measure(
-        &self,
-        direct: &Target,
-        through: &Target,
-        seconds: u64,
-    ) -> Result<(PairTimes, Option<f64>), Failure> {
+    /// Times of the reads while its objects are written.
+    async fn measure(&self, direct: &Target, through: &Target, seconds: u64) -> Result<PairTimes, Failure> {
         let mut pair = RequestPair::connect(direct, through).await?;
         // The first request asks for the caller's rights.
         pair.send(&Method::GET, self.path, None).await?;
@@ -126,7 +118,7 @@ impl ReadLoad {
                 is_over.set(true);
             };
             let (read, ()) = tokio::join!(self.read(&mut pair, &is_over), timer);
-            return Ok(read.map(|()| (pair.times, None))?);
+            return Ok(read.map(|()| pair.times)?);
         };
         let subject = front::subject(kind, Scope::All, OBJECTS, 1);
         let mut writer = Writer::prepare(direct, subject, LANES, OBJECT_BYTES).await?;
@@ -141,8 +133,7 @@ impl ReadLoad {
             return Err(Failure::Load(written.failures.lines().collect::<Vec<_>>().join("; ")));
         }
         writer.clean().await?;
-        let rate = float(written.numbers.len() as u64) / written.time.as_secs_f64();
-        Ok((pair.times, Some(rate)))
+        Ok(pair.times)
     }
 
     async fn read(&self, pair: &mut RequestPair, is_over: &Cell<bool>) -> Result<(), LoadFailure> {

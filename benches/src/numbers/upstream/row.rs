@@ -41,33 +41,23 @@ impl SideRow {
         self.target == Target::None || self.with_us.is_some_and(|value| self.target.is_met(value))
     }
 
-    /// The cells: what, unit, target, with us, alone, and how many times more it is alone.
-    pub(super) fn cells(&self) -> [String; 6] {
+    /// The cells: what, unit, target, with us, alone. A missing value is empty.
+    pub(super) fn cells(&self) -> [String; 5] {
         let Self { what, unit, target, with_us, alone } = self;
-        let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), amount);
+        let optional = |value: Option<f64>| value.map_or_else(String::new, amount);
         let measured = if self.holds() { optional(*with_us) } else { format!("**{}** missed", optional(*with_us)) };
-        // A quotient of differences around zero means nothing.
-        let times = alone.zip(*with_us).filter(|(alone, with_us)| *alone > 0.0 && *with_us > 0.0);
-        let times = times.map_or_else(|| "-".to_owned(), |(alone, with_us)| quotient(alone / with_us));
-        [what.clone(), unit.label().to_owned(), target.text(), measured, optional(*alone), times]
+        [what.clone(), unit.label().to_owned(), target.text(), measured, optional(*alone)]
     }
 
     /// The sentence about a missed target.
     pub(super) fn miss(&self) -> Option<String> {
         let Self { what, unit, target, with_us, .. } = self;
         let found = with_us.map_or_else(|| "nothing".to_owned(), amount);
-        let asked = format!("{} {}", target.text(), unit.label());
-        (!self.holds()).then(|| format!("{what}: {found} where {} is asked", asked.trim()))
+        let found = format!("{found} {}", unit.label());
+        (!self.holds())
+            .then(|| format!("{}: {}, target {}", what.trim_start_matches("… "), found.trim_end(), target.text()))
     }
 }
-
-/// Formats a quotient, a small one as a fraction.
-fn quotient(value: f64) -> String {
-    if value < FRACTION_BELOW { format!("1/{}", amount(value.recip().round())) } else { amount(value) }
-}
-
-/// Quotients below this have too few digits with two decimals.
-const FRACTION_BELOW: f64 = 0.1;
 
 /// The value that `percent` percent of the values do not exceed (nearest rank). Not a number without values.
 pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
@@ -97,14 +87,9 @@ mod tests {
     #[test]
     fn a_miss_keeps_its_value_and_names_its_target() {
         let row = SideRow::new("read", Unit::Millis, 0.003, 0.006).at_most(2.0);
-        assert_eq!(row.cells(), ["read", "ms", "≤ 2", "**3** missed", "6", "2"]);
-        assert_eq!(row.miss().as_deref(), Some("read: 3 where ≤ 2 ms is asked"));
+        assert_eq!(row.cells(), ["read", "ms", "≤ 2", "**3** missed", "6"]);
+        assert_eq!(row.miss().as_deref(), Some("read: 3 ms, target ≤ 2"));
         assert_eq!(SideRow::new("read", Unit::Millis, 0.003, None).at_most(4.0).miss(), None);
-    }
-
-    #[test]
-    fn small_quotients_are_fractions() {
-        assert_eq!([12.0, 0.5, 0.001].map(quotient), ["12", "0.50", "1/1,000"]);
     }
 
     #[test]

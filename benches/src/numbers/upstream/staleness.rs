@@ -10,7 +10,7 @@ use tokio::{
 use super::{
     Failure, LoadSizes,
     front::{self, FrontServer},
-    row::{SideRow, float, percentile},
+    row::{SideRow, percentile},
 };
 use crate::{
     load::{
@@ -86,15 +86,13 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
     if written.failures.total() > 0 {
         return Err(Failure::Load(written.failures.lines().collect::<Vec<_>>().join("; ")));
     }
-    let rate = float(written.numbers.len() as u64) / written.time.as_secs_f64();
-    rows(&first, &second, &through, rate)
+    rows(&first, &second, &through)
 }
 
 fn rows(
     first: &[Option<Arrival>],
     second: &[Option<Arrival>],
     through: &[Option<Arrival>],
-    rate: f64,
 ) -> Result<Vec<SideRow>, Failure> {
     let (later, noise) = (later(through, first)?, later(second, first)?);
     let [ours, theirs] = [since_write(through)?, since_write(first)?];
@@ -107,7 +105,6 @@ fn rows(
         both("… largest", 100, &later, &noise),
         both("from sending the write to the event, median", 50, &ours, &theirs),
         both("… 99th percentile", 99, &ours, &theirs),
-        SideRow::new("events that were written", Unit::PerSecond, rate, None),
     ])
 }
 

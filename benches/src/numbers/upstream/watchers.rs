@@ -54,9 +54,8 @@ struct ProcessCosts {
     before: f64,
     /// Peak memory with them.
     peak: f64,
-    /// CPU time during the writes, and during as many writes before the watches.
+    /// CPU time during the writes.
     cpu: f64,
-    cpu_without: f64,
 }
 
 impl WatchLoad {
@@ -96,11 +95,9 @@ impl WatchLoad {
             both(&format!("memory of kube-apiserver, peak with {watchers} watches"), Unit::Mib, |costs| costs.peak),
             both("… growth by them", Unit::Mib, |costs| costs.peak - costs.before),
             both("… CPU during the writes", Unit::CpuSeconds, |costs| costs.cpu),
-            both("… CPU during as many writes before the watches", Unit::CpuSeconds, |costs| costs.cpu_without),
             SideRow::new("memory of this server, peak with them", Unit::Mib, ours.peak, None),
             SideRow::new("… growth by them", Unit::Mib, ours.peak - ours.before, None),
             SideRow::new("… CPU during the writes", Unit::CpuSeconds, ours.cpu, None),
-            SideRow::new("… CPU during as many writes before the watches", Unit::CpuSeconds, ours.cpu_without, None),
         ])
     }
 
@@ -117,6 +114,7 @@ impl WatchLoad {
         let front = if is_through { Some(FrontServer::start(&stock, "pods")?) } else { None };
         let pids = std::iter::once(stock.endpoint().pid).chain(front.as_ref().map(FrontServer::pid));
         let mut processes = pids.map(SampledProcess::start).collect::<Result<Vec<_>, _>>()?;
+        // The memory that writes need is not counted as that of the watches.
         runtime.block_on(writer.write(self.pace(), 0));
         for process in &mut processes {
             process.begin_watches()?;
@@ -161,24 +159,17 @@ impl WatchLoad {
 /// A process whose costs are sampled.
 struct SampledProcess {
     sampler: Sampler,
-    /// CPU seconds at the start.
-    started: f64,
     /// Resident bytes before the watches.
     before: u64,
-    /// CPU seconds during the writes before the watches.
-    cpu_without: f64,
 }
 
 impl SampledProcess {
     fn start(pid: u32) -> Result<Self, Failure> {
-        let sampler = Sampler::without_sockets(pid)?;
-        let started = sampler.cpu()?.as_secs_f64();
-        Ok(Self { sampler, started, before: 0, cpu_without: 0.0 })
+        Ok(Self { sampler: Sampler::without_sockets(pid)?, before: 0 })
     }
 
     /// Ends the period of the writes before the watches.
     fn begin_watches(&mut self) -> Result<(), Failure> {
-        self.cpu_without = self.cpu()? - self.started;
         self.before = settle(self.sampler.pid())?;
         self.sampler.reset();
         Ok(())
@@ -194,7 +185,6 @@ impl SampledProcess {
             before: float(self.before),
             peak: float(self.sampler.peaks().rss_bytes),
             cpu: self.cpu()? - begun,
-            cpu_without: self.cpu_without,
         })
     }
 }
