@@ -1,6 +1,9 @@
 //! The load process: all clients but the measured one, started by a line on stdin and kept open until stdin is closed.
 
-use std::io::{BufRead as _, Read as _};
+use std::{
+    io::{BufRead as _, Read as _},
+    time::Instant,
+};
 
 use clap::Args;
 use measured::Failure;
@@ -32,6 +35,8 @@ pub(crate) struct Arguments {
 pub(crate) struct Outcome {
     pub(crate) checksums: Vec<Checksum>,
     pub(crate) errors: Vec<String>,
+    /// Time until the last client has all objects.
+    pub(crate) synced_ms: f64,
 }
 
 /// Runs all clients at once.
@@ -39,10 +44,13 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
+    let start = Instant::now();
     let fetched = runtime.block_on(all(arguments));
+    let synced = start.elapsed();
     let outcome = Outcome {
         checksums: fetched.iter().flatten().map(|fetched| fetched.checksum).collect(),
         errors: fetched.iter().filter_map(|fetched| fetched.as_ref().err().map(ToString::to_string)).collect(),
+        synced_ms: synced.as_secs_f64() * 1e3,
     };
     println!("{}", serde_json::to_string(&outcome)?);
     // Watches stay open until the parent has measured the server.

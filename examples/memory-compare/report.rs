@@ -12,12 +12,12 @@ pub(crate) fn print(options: &Options, servers: &[ServerRow], clients: &[ClientR
     println!("{} pods on {} nodes, every client reads all of them at once\n", options.pods, options.nodes);
     println!(
         "| server | clients | idle MiB | growth MiB | growth per client KiB | after MiB | client peak MiB \
-         | first object ms | synced ms |"
+         | first object ms | one synced ms | all synced ms |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for row in servers {
         println!(
-            "| {} | {} | {:.1} | {:.1} | {:.0} | {:.1} | {:.1} | {:.1} | {:.0} |",
+            "| {} | {} | {:.1} | {:.1} | {:.0} | {:.1} | {:.1} | {:.1} | {:.0} | {:.0} |",
             row.mode,
             row.clients,
             mib(row.idle),
@@ -27,6 +27,7 @@ pub(crate) fn print(options: &Options, servers: &[ServerRow], clients: &[ClientR
             mib(row.client.peak),
             row.client.first_object_ms,
             row.client.synced_ms,
+            row.all_synced_ms,
         );
     }
     println!("\n| client | peak MiB | resident MiB | objects MiB | first object ms | synced ms |");

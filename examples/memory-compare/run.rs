@@ -36,6 +36,8 @@ pub(crate) struct ServerRow {
     pub(crate) growth: usize,
     /// Resident bytes after the run, with all clients disconnected.
     pub(crate) after: usize,
+    /// Time until all clients are in sync. All start at once.
+    pub(crate) all_synced_ms: f64,
     pub(crate) client: client::Outcome,
 }
 
@@ -109,7 +111,8 @@ fn server_run(options: &Options, mode: Mode, clients: usize) -> Result<ServerRow
     for checksum in fleet_outcome.checksums.iter().chain([&client.checksum]) {
         truth.agrees(&mode.to_string(), *checksum)?;
     }
-    Ok(ServerRow { mode, clients, idle, growth: peak.saturating_sub(idle), after, client })
+    let all_synced_ms = fleet_outcome.synced_ms.max(client.synced_ms);
+    Ok(ServerRow { mode, clients, idle, growth: peak.saturating_sub(idle), after, all_synced_ms, client })
 }
 
 fn client_run(options: &Options, kind: Kind) -> Result<ClientRow, Failure> {
