@@ -2,11 +2,13 @@
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
+use std::sync::Arc;
+
 use api_rules::object::{
     Object, WriteRequest, WriteTarget, body,
     metadata::{self, Part},
     options::Options,
-    plain::{self, PlainObject},
+    plain::{self, NormalEntry, PlainObject},
     update::{RequestedChange, SentObject, check_uid, version},
 };
 use informer_serving::status::{Reason, Status};
@@ -61,16 +63,17 @@ async fn replace_plainly(
     // form, reads again.
     let Some(sent) = PlainObject::read(place.ty, &text) else { return Ok(None) };
     let cached = app.caches.current(place.ty).and_then(|cache| cache.get(&place.key()));
-    if cached.is_none_or(|cached| !plain::is_normal(place.ty, &cached)) {
-        return Ok(None);
-    }
+    let Some(cached) = cached.and_then(|cached| NormalEntry::of(place.ty, cached)) else { return Ok(None) };
     let Ok(stored) = stored_entry(&app.caches, place).await else { return Ok(None) };
+    let is_cached = Arc::ptr_eq(cached.entry(), &stored);
+    let stored = if is_cached { Some(cached) } else { NormalEntry::of(place.ty, stored) };
+    let Some(stored) = stored else { return Ok(None) };
     let draft = sent.succeed(place, &stored).filter(|draft| draft.len() <= app.config.object_bytes_max);
-    let Some(draft) = draft else { return Ok(None) };
-    if draft.same_content(&stored) {
-        return Ok(Some(WriteAnswer::stored(stored)));
+    let (Some(draft), stored) = (draft, stored.entry()) else { return Ok(None) };
+    if draft.same_content(stored) {
+        return Ok(Some(WriteAnswer::stored(Arc::clone(stored))));
     }
-    Ok(match stored::replace(&**app.store, place.ty, &stored, Some(draft)).await? {
+    Ok(match stored::replace(&**app.store, place.ty, stored, Some(draft)).await? {
         ReplaceOutcome::Done(written) => Some(WriteAnswer::stored(written.entry)),
         ReplaceOutcome::Late | ReplaceOutcome::Gone => None,
     })

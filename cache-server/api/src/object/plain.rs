@@ -7,7 +7,7 @@
 
 mod scan;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use watch_cache::{Draft, Entry};
 
@@ -61,13 +61,12 @@ impl<'a> PlainObject<'a> {
         values(&self.0.members, &self.0.text)
     }
 
-    /// Returns the successor of `stored` with the members of this object. Returns `None` if it has no plain form. Cost:
-    /// as [`is_normal`].
-    pub fn succeed(&self, target: &WriteTarget<'_>, stored: &Entry) -> Option<Draft> {
-        if target.part != Part::Main || !is_normal(target.ty, stored) {
+    /// Returns the successor of `stored` with the members of this object. Returns `None` if it has no plain form.
+    pub fn succeed(&self, target: &WriteTarget<'_>, stored: &NormalEntry) -> Option<Draft> {
+        if target.part != Part::Main {
             return None;
         }
-        let retained = PlainScan::of_object(stored.metadata_text(), None)?;
+        let retained = PlainScan::of_object(stored.0.metadata_text(), None)?;
         let (retained, sent) = (values(&retained.members, &retained.text), values(&self.0.metadata, &self.0.text));
         let metadata = metadata_of_successor(retained, sent)?;
         let draft = Draft::of_members(&target.ty.schema, self.members(), metadata.iter().copied()).ok()?;
@@ -75,22 +74,31 @@ impl<'a> PlainObject<'a> {
     }
 }
 
-/// Returns true if the text of a stored object is the one that this module writes, so that equal objects have equal
-/// texts. Cost: none for an entry that was marked by its writer. Entries of a storage in which others write too, such
-/// as etcd, have no mark: one pass and two copies.
-#[must_use]
-pub fn is_normal(ty: &ResourceType, stored: &Entry) -> bool {
-    if stored.is_normal() {
-        return true;
+/// A stored object whose text is the one that this module writes, so that equal objects have equal texts.
+pub struct NormalEntry(Arc<Entry>);
+
+impl NormalEntry {
+    /// Returns `None` if the text differs. Cost: none for an entry that was marked by its writer. Entries of a storage in
+    /// which others write too, such as etcd, have no mark: one pass and two copies.
+    #[must_use]
+    pub fn of(ty: &ResourceType, stored: Arc<Entry>) -> Option<Self> {
+        if !stored.is_normal() {
+            let text = stored.object_text();
+            let PlainObject(scan) = (text.len() <= UNREAD_BYTES_MAX).then(|| PlainObject::read(ty, text)).flatten()?;
+            let (members, metadata) = (values(&scan.members, &scan.text), values(&scan.metadata, &scan.text));
+            let written = Draft::of_members(&ty.schema, members, metadata).ok()?;
+            if !written.same_content(&stored) {
+                return None;
+            }
+        }
+        Some(Self(stored))
     }
-    let text = stored.object_text();
-    let Some(PlainObject(scan)) = (text.len() <= UNREAD_BYTES_MAX).then(|| PlainObject::read(ty, text)).flatten()
-    else {
-        return false;
-    };
-    let metadata = values(&scan.metadata, &scan.text);
-    let written = Draft::of_members(&ty.schema, values(&scan.members, &scan.text), metadata);
-    written.is_ok_and(|written| written.same_content(stored))
+
+    /// Returns the object.
+    #[must_use]
+    pub const fn entry(&self) -> &Arc<Entry> {
+        &self.0
+    }
 }
 
 /// Returns the members that are not dropped, with their values in `text`.
