@@ -62,10 +62,11 @@ impl Handler for AppHandler {
         }
     }
 
-    fn refuse_crowded(&self, method: &Method) -> Response<Body> {
-        let response = encode::error(&budget::no_room(), RequestedEncoding::Indented);
+    fn refuse_crowded(&self) -> Response<Body> {
+        let mut response = encode::error(&budget::no_room(), RequestedEncoding::Indented).map(Body::without_bytes);
+        response.headers_mut().remove(header::CONTENT_TYPE);
         self.0.metrics.request("OTHER", "", response.status().as_u16());
-        if method == Method::HEAD { without_body(response) } else { response }
+        response
     }
 
     fn refused_owner(&self) -> StreamOwner {
@@ -122,10 +123,13 @@ mod tests {
     #[test]
     fn requests_on_crowded_connections_are_refused_and_counted() {
         let handler = AppHandler(Arc::new(App::new(Config::default())));
-        for (method, has_bytes) in [(Method::GET, true), (Method::HEAD, false)] {
-            let response = handler.refuse_crowded(&method);
-            assert_eq!(response.status(), 429);
-            assert_eq!(response.body().is_end_stream(), !has_bytes);
+        for _ in 0..2 {
+            let response = handler.refuse_crowded();
+            assert_eq!(
+                (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
+                (429, &"1".parse().unwrap())
+            );
+            assert!(response.body().is_end_stream(), "a stream without a body leaves nothing behind");
         }
         let text = handler.0.metrics.text(&handler.0.caches);
         let counted = r#"apiserver_request_total{verb="OTHER",resource="",code="429"} 2"#;

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use access_rules::authentication::certificate::ServerNames;
-use http::{Method, Request, Response, Version, header};
+use http::{Request, Response, Version, header};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -45,8 +45,9 @@ pub trait Handler: Send + Sync + Sized + 'static {
         refusal: Option<Refusal>,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
 
-    /// Returns the response to a request that is refused until the client has read others of its connection.
-    fn refuse_crowded(&self, method: &Method) -> Response<Self::Body>;
+    /// Returns the response to a request that is refused until the client has read others of its connection. It has no
+    /// body: a stream that has one may have to be reset, and h2 remembers 50 of these for each connection.
+    fn refuse_crowded(&self) -> Response<Self::Body>;
 
     /// Returns the owner of a response to a caller that is refused before it is known.
     fn refused_owner(&self) -> StreamOwner;

@@ -131,8 +131,7 @@ impl<H: Handler> Service<Request<Incoming>> for Pages<H> {
         let outbox = self.outbox.clone();
         if self.unread.is_crowded() {
             tracing::debug!(reason = "many unread responses", "request refused");
-            let (response, owner) =
-                (self.context.shared.handler.refuse_crowded(request.method()), self.refused.clone());
+            let (response, owner) = (self.context.shared.handler.refuse_crowded(), self.refused.clone());
             return Box::pin(async move {
                 overdue::set_owner(owner);
                 Ok(response.map(|body| PagedBody::new(body, outbox)))

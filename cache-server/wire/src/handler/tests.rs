@@ -92,7 +92,7 @@ impl Handler for TestHandler {
         async move { (request, response).1 }
     }
 
-    fn refuse_crowded(&self, _: &Method) -> Response<TestBody> {
+    fn refuse_crowded(&self) -> Response<TestBody> {
         self.crowded.fetch_add(1, Ordering::Relaxed);
         answer(StatusCode::TOO_MANY_REQUESTS, TestBody::text("later"))
     }
