@@ -219,7 +219,11 @@ impl Store {
     }
 
     fn restore_body(&mut self, parts: &Parts<'_>, body: Body) -> bool {
-        let Ok(entry) = self.tagged(parts, body) else { return false };
+        let Ok(entry) = self.tagged(parts, body) else {
+            // A version before it is not part of the state.
+            self.restore_deleted(parts.key);
+            return false;
+        };
         let old = self.now.objects.insert(Arc::clone(&entry));
         self.now.indexes.replace(old.as_ref(), Some(&entry));
         weigh(&mut self.now.stored_bytes, old.as_ref(), Some(&entry));

@@ -38,6 +38,8 @@ struct OpenLog {
     end: LogPosition,
     /// Size when it was written as a whole; after a restart, that of its first batch.
     whole_bytes: u64,
+    /// Records up to it.
+    records: u64,
     /// True if bytes may follow the last commit: a torn batch of an earlier run, or of a failed write.
     has_tail: bool,
     /// No replacement up to this size, after a failed attempt.
@@ -49,6 +51,7 @@ struct OpenLog {
 pub struct FoundLog {
     file: File,
     end: LogPosition,
+    records: u64,
     first_batch_bytes: u64,
     commit: Vec<u8>,
     cut_bytes: u64,
@@ -75,9 +78,15 @@ impl DiskLog {
 
     /// Continues a file behind its last commit.
     pub fn resume(&mut self, found: FoundLog) {
-        let FoundLog { file, end, first_batch_bytes, cut_bytes, .. } = found;
+        let FoundLog { file, end, records, first_batch_bytes, cut_bytes, .. } = found;
         let has_tail = cut_bytes > 0;
-        self.open = Some(OpenLog { file, end, whole_bytes: first_batch_bytes, has_tail, replace_above: 0 });
+        self.open = Some(OpenLog { file, end, whole_bytes: first_batch_bytes, records, has_tail, replace_above: 0 });
+    }
+
+    /// True if [`Self::append`] continues a file. After a failed [`Self::replace`], too: the file before, or the new one
+    /// of which only the last sync failed.
+    pub const fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Appends the records that `write` pushes; the last one must be a commit. Returns the bytes written.
@@ -95,18 +104,20 @@ impl DiskLog {
         (&open.file).seek(SeekFrom::Start(open.end.bytes))?;
         let mut batch = LogBatch::new(&open.file, &self.files, open.end);
         write(&mut batch)?;
+        open.records += batch.records;
         let before = mem::replace(&mut open.end, batch.committed());
         open.has_tail = false;
         Ok(open.end.bytes - before.bytes)
     }
 
     /// True if the file has grown enough to be replaced by a whole state: by the size of the whole state that it begins
-    /// with, and by the slack. Disk: at most twice a whole state, the slack and one batch; and one more whole state
-    /// during a replacement.
-    pub fn is_wasteful(&self) -> bool {
+    /// with, and by the slack; or if it has more than `records_max` records. Disk: at most twice a whole state, the
+    /// slack and one batch; and one more whole state during a replacement.
+    pub fn is_wasteful(&self, records_max: u64) -> bool {
         self.open.as_ref().is_some_and(|open| {
             let grown = open.end.bytes - open.whole_bytes;
-            open.whole_bytes.max(self.slack_bytes) < grown && open.replace_above < open.end.bytes
+            let is_large = open.whole_bytes.max(self.slack_bytes) < grown || records_max < open.records;
+            is_large && open.replace_above < open.end.bytes
         })
     }
 
@@ -154,8 +165,9 @@ impl DiskLog {
         batch.out.extend(head());
         batch.write(IDENTITY, &[identity.as_bytes()])?;
         write(&mut batch)?;
+        let records = batch.records;
         let end = batch.committed();
-        Ok(OpenLog { file, end, whole_bytes: end.bytes, has_tail: false, replace_above: 0 })
+        Ok(OpenLog { file, end, whole_bytes: end.bytes, records, has_tail: false, replace_above: 0 })
     }
 }
 
@@ -168,8 +180,11 @@ impl FoundLog {
             found => return Err(UnusableLog::Foreign { found }),
         }
         let (mut end, mut first_batch_bytes, mut commit) = (None, None, Vec::new());
+        let (mut count, mut committed) = (1, 0);
         while let Some(record) = records.try_next()? {
+            count += 1;
             if record.kind == COMMIT {
+                committed = count;
                 commit.clear();
                 commit.extend_from_slice(record.body);
                 let at = records.at();
@@ -179,7 +194,8 @@ impl FoundLog {
         }
         drop(records);
         let (end, first_batch_bytes) = end.zip(first_batch_bytes).ok_or(UnusableLog::Damaged)?;
-        Ok(Self { file, end, first_batch_bytes, commit, cut_bytes: size.saturating_sub(end.bytes) })
+        let cut_bytes = size.saturating_sub(end.bytes);
+        Ok(Self { file, end, records: committed, first_batch_bytes, commit, cut_bytes })
     }
 
     /// Body of the last commit.
@@ -224,6 +240,7 @@ pub struct LogBatch<'a> {
     file: &'a File,
     files: &'a LogFiles,
     end: LogPosition,
+    records: u64,
     /// End of the last commit.
     committed: Option<LogPosition>,
     out: Vec<u8>,
@@ -231,7 +248,7 @@ pub struct LogBatch<'a> {
 
 impl<'a> LogBatch<'a> {
     const fn new(file: &'a File, files: &'a LogFiles, end: LogPosition) -> Self {
-        Self { file, files, end, committed: None, out: Vec::new() }
+        Self { file, files, end, records: 0, committed: None, out: Vec::new() }
     }
 
     /// Writes a record of a kind of the user, 2 or more, whose body is `fields`.
@@ -256,6 +273,7 @@ impl<'a> LogBatch<'a> {
 
     fn write(&mut self, kind: u8, fields: &[&[u8]]) -> io::Result<()> {
         write(kind, fields, &mut self.end, &mut self.out).map_err(io::Error::other)?;
+        self.records += 1;
         if self.out.len() < BUFFER_BYTES { Ok(()) } else { self.flush() }
     }
 

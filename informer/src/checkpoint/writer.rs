@@ -73,13 +73,14 @@ impl CheckpointWriter {
             }
             bytes = self.log.append(|batch| state.push(&saved.objects, batch))?;
             self.saved = Some(state.clone());
-            if !self.log.is_wasteful() {
+            if !self.log.is_wasteful(VERSIONS_MAX * state.objects.len() as u64 + VERSIONS_SLACK) {
                 return Ok(SaveStats { bytes, rewritten: false });
             }
         }
-        bytes += self.log.replace(&self.identity, |batch| state.push(&Objects::new(), batch))?;
-        self.saved = Some(state);
-        Ok(SaveStats { bytes, rewritten: true })
+        let replaced = self.log.replace(&self.identity, |batch| state.push(&Objects::new(), batch));
+        // After a failure, too, an open log has this state: it was appended before, or only the last sync failed.
+        self.saved = self.log.is_open().then_some(state);
+        Ok(SaveStats { bytes: bytes + replaced?, rewritten: true })
     }
 }
 
@@ -109,6 +110,12 @@ impl CommittedState {
         commit(batch, &self.position, self.confirmed_unix_ms)
     }
 }
+
+/// Records of a log for each object that is left, beyond which it is rewritten: a start reads and stores all of them.
+const VERSIONS_MAX: u64 = 4;
+
+/// Records beyond those, which few objects may have.
+const VERSIONS_SLACK: u64 = 4_096;
 
 /// An unchanged state is saved again once its confirmation is this much newer.
 const CONFIRMED_AGAIN_MS: u64 = 10_000;

@@ -68,7 +68,7 @@ impl User {
         if let Some(saved) = &self.saved {
             self.log.append(|batch| self.state.push(saved, batch))?;
             self.saved = Some(self.state.clone());
-            if !self.log.is_wasteful() {
+            if !self.log.is_wasteful(u64::MAX) {
                 return Ok(false);
             }
         }

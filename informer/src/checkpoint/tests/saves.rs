@@ -47,6 +47,28 @@ fn a_save_writes_what_changed_and_nothing_when_nothing_did() {
     assert!((1..100).contains(&confirmed.bytes), "confirmed a minute later: {confirmed:?}");
 }
 
+/// Goal: a start does not read and store objects of long ago. Method: most of many objects are deleted, once in the process
+/// that saved them and once after a restart.
+#[test]
+fn a_log_of_objects_that_became_few_is_rewritten() {
+    for is_restarted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut source, mut writer) = (Source::new(), writer(dir.path()));
+        (0..6_000).for_each(|number| source.put(&format!("pod-{number}"), 500));
+        source.save(&mut writer);
+        if is_restarted {
+            drop(writer);
+            let (found, again) = restart(dir.path());
+            (source, writer) = (found.unwrap().unwrap().1, again.unwrap());
+        }
+        (20..6_000).for_each(|number| source.delete(&format!("pod-{number}")));
+        assert!(source.save(&mut writer).rewritten, "restarted: {is_restarted}");
+        assert!(fs::metadata(log_of(dir.path())).unwrap().len() < 100_000);
+        source.put("pod-1", 500);
+        assert!(!source.save(&mut writer).rewritten);
+    }
+}
+
 #[test]
 fn a_state_that_was_never_complete_is_not_saved() {
     let dir = tempfile::tempdir().unwrap();

@@ -70,7 +70,7 @@ impl StateLog {
 
     /// True if it has grown enough to be replaced by a whole state.
     pub(super) fn is_wasteful(&self) -> bool {
-        self.log.is_wasteful()
+        self.log.is_wasteful(u64::MAX)
     }
 
     /// Fills the empty cache of `writer`; returns `None` if no state was saved.
