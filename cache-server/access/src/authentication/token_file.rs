@@ -66,10 +66,15 @@ pub enum TokenFileError {
 /// # Errors
 /// [`TokenFileError`] for the first misplaced quote, else for the first unusable record.
 pub fn parse(text: &str) -> Result<Vec<StaticToken>, TokenFileError> {
+    // Go's reader takes other carriage returns as text, so they may not end a record here.
+    let text = &*text.replace("\r\n", "\n");
+    let text = text.strip_suffix('\r').unwrap_or(text);
     check_quotes(text)?;
     let mut tokens: Vec<StaticToken> = Vec::new();
     let mut lines = HashMap::new();
-    let mut records = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    let mut reader = csv::ReaderBuilder::new();
+    reader.has_headers(false).flexible(true).terminator(csv::Terminator::Any(b'\n'));
+    let mut records = reader.from_reader(text.as_bytes());
     for record in records.records() {
         let record = record.expect("records of any length, from UTF-8 in memory");
         let (line, field) = (line_of(&record, text), |at| record.get(at).unwrap_or_default());
@@ -148,6 +153,13 @@ mod tests {
             ]
         );
         assert!(!format!("{read:?}").contains("31ada4fd"), "tokens are not printed");
+    }
+
+    #[test]
+    fn a_carriage_return_within_a_record_ends_none() {
+        let read = parse("a,alice,u1,dev\rb,bob,u2,admins\n").unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].user.groups, ["dev\rb", "system:authenticated"]);
     }
 
     #[test]
