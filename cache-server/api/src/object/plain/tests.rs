@@ -221,6 +221,16 @@ fn a_created_object_is_replaced_without_decoding() {
 
 /// Goal: bodies with anything unusual are decoded. Method: a table of changes to a plain body.
 #[test]
+fn members_that_decoded_objects_lose_are_not_plain() {
+    for (member, value) in [("generation", json!(0)), ("generation", json!(-1)), ("managedFields", json!([{}]))] {
+        let metadata = json!({"name": "a", "namespace": "ns", "uid": "u1", member: value});
+        let stored = Stored::new("", "configmaps", &json!({ "metadata": metadata }));
+        let body = br#"{"metadata":{"name":"a","resourceVersion":"7"},"data":{"k":"v"}}"#;
+        assert!(stored.plain(body).is_none(), "{member}");
+    }
+}
+
+#[test]
 fn unusual_bodies_are_not_plain() {
     let stored = lease();
     let with = |from: &str, to: &str| {
