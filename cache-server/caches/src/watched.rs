@@ -252,7 +252,7 @@ fn read_all<E>(paths: &[PathBuf], unreadable: fn(&Path, io::Error) -> E) -> Resu
 
 /// Reads a regular file of at most [`WATCHED_FILE_BYTES_MAX`]. A FIFO or device is an error: its read could wait for another
 /// process, and never end.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Without the flag, opening a FIFO waits for its writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {

@@ -495,7 +495,7 @@ pub(super) fn without_user(url: &str) -> String {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
-    std::fs::read(path).map_err(|source| UpstreamError::File { path: path.to_owned(), source })
+    crate::watched::read(path).map_err(|source| UpstreamError::File { path: path.to_owned(), source })
 }
 
 /// Reads the certificates of a PEM file.

@@ -142,6 +142,7 @@ impl OwnRequests {
         root.path_and_query = Some("/".parse().expect("a path"));
         let mut config = kube::Config::new(Uri::from_parts(root).expect("a URL with another path"));
         config.root_cert = ca_file.map(authorities).transpose()?;
+        config.root_cert_file = ca_file.map(Path::to_owned);
         Ok(Self { clients: vec![client(config, None)?], last_answer: None })
     }
 

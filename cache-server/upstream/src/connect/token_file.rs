@@ -30,6 +30,8 @@ impl TokenFile {
             return Ok(None);
         }
         let Some(path) = identity.token_file.take().map(PathBuf::from) else { return Ok(None) };
+        // As in kube, the file precedes a plugin, whose token would replace the file's.
+        identity.exec = None;
         let named = path.clone();
         let unreadable = |path: &Path, source| UpstreamError::File { path: path.to_owned(), source };
         let parse = move |contents: Vec<Vec<u8>>| {
