@@ -183,7 +183,7 @@ async fn churn_counts_failures_and_goes_on() {
 async fn what_cannot_be_used_is_one_line_and_exit_code_two() {
     const NOWHERE: &str = "http://127.0.0.1:1";
     for (arguments, why) in [
-        (&[][..], "serve, populate or churn"),
+        (&[][..], "such as serve"),
         (&["populate"], "required"),
         (&["populate", "--server", NOWHERE], "required"),
         (&["populate", "pods=1"], "required"),
