@@ -300,7 +300,7 @@ impl CallerAddress {
     }
 }
 
-/// Builds the client with our identity: that of `config`, and the token of a file.
+/// Builds the client with our identity: the one in `config`, and the token of a file.
 pub(super) fn client(mut config: kube::Config, token: Option<&TokenFile>) -> Result<kube::Client, UpstreamError> {
     let server = config.cluster_url.to_string();
     // The SDK decides about retries.

@@ -36,7 +36,7 @@ struct OpenLog {
     file: File,
     /// End of the last commit.
     end: LogPosition,
-    /// Size when it was written as a whole; after a restart, that of its first batch.
+    /// Size when it was written as a whole; after a restart, the size of its first batch.
     whole_bytes: u64,
     /// Records up to it.
     records: u64,

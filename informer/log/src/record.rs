@@ -3,8 +3,8 @@
 //! INVARIANT: each record's checksum covers the record before it, so every readable prefix is a prefix of what was
 //! written: no record is missing in the middle or comes from another log.
 //!
-//! Format: `magic, version u32`, then records: `length u32, checksum u32, kind u8, body`, little-endian. The length is
-//! that of kind and body.
+//! Format: `magic, version u32`, then records: `length u32, checksum u32, kind u8, body`, little-endian. The length
+//! counts kind and body.
 
 use std::io::{self, Read};
 

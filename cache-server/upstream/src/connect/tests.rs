@@ -116,7 +116,9 @@ async fn the_token_file_of_a_kubeconfig_is_trimmed_and_read_again() {
     let api = start(&certificates).await;
     let token_file = certificates.path("token");
     std::fs::write(&token_file, "first\n").unwrap();
-    let user = format!("    tokenFile: {}\n", token_file.display());
+    // The file precedes a plugin.
+    let plugin = "    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /missing}\n";
+    let user = format!("    tokenFile: {}\n{plugin}", token_file.display());
     let kubeconfig = certificates.kubeconfig(&format!("https://{}", api.address), &user, "");
     let config = UpstreamConfig { impersonates: true, ..from(kubeconfig) };
     let files = FileWatcher::default();
@@ -140,6 +142,17 @@ async fn the_token_file_of_a_kubeconfig_is_trimmed_and_read_again() {
     assert!(std::process::Command::new("mkfifo").arg(&token_file).status().unwrap().success());
     tokio::time::sleep(FILE_CHECK_EVERY * 2).await;
     assert!(is_sent("second").await, "what cannot be read takes the token away from no one");
+}
+
+/// Goal: a FIFO as an authority does not hold the start up. Method: one without a writer.
+#[tokio::test]
+async fn a_fifo_is_no_authority() {
+    let certificates = Certificates::new("127.0.0.1");
+    let fifo = certificates.path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let kubeconfig = certificates.kubeconfig("https://unused.example", "    token: ours\n", "");
+    let error = addresses_of(&UpstreamConfig { ca_file: Some(fifo), ..from(kubeconfig) }).await.err().unwrap();
+    assert!(error.to_string().contains("no regular file"), "{error}");
 }
 
 /// Goal: a peer gets our token over a connection that is checked, and the API server's name is not expected of it. Method:

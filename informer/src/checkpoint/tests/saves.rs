@@ -205,6 +205,30 @@ fn a_save_that_fails_leaves_the_one_before_and_the_next_one_goes_on() {
     assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
 }
 
+/// Goal: a folder whose names cannot be synced does not make each save write all. Method: a disk that is full at the last
+/// step of the first save.
+#[test]
+fn a_first_save_whose_last_sync_failed_is_continued() {
+    let units = Arc::new(AtomicUsize::new(usize::MAX));
+    let writer = |dir: &std::path::Path| {
+        let log = DiskLog::new(files(dir).with_room(Arc::clone(&units)), SLACK_BYTES);
+        let lock = FileLock::take(&dir.join("other")).unwrap().unwrap();
+        CheckpointWriter::new(log, identity().to_string(), lock)
+    };
+    let (measured, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut source = Source::new();
+    source.put("a", 30);
+    source.save(&mut writer(measured.path()));
+    let cost = usize::MAX - units.load(Ordering::SeqCst);
+    units.store(cost - 1, Ordering::SeqCst);
+    let mut writer = writer(dir.path());
+    writer.save(&source.snapshot(), confirmed_at(source.position)).unwrap_err();
+    units.store(usize::MAX, Ordering::SeqCst);
+    source.put("b", 30);
+    assert!(!source.save(&mut writer).rewritten);
+    assert_eq!(found(dir.path()).unwrap(), Some(source.on_disk()));
+}
+
 /// Goal: the state of another informer, or of an older version of this library, is ignored with a reason, and replaced.
 #[test]
 fn a_file_that_is_not_this_informers_state_is_ignored_with_a_reason() {

@@ -75,7 +75,7 @@ impl StateLog {
 
     /// Fills the empty cache of `writer`; returns `None` if no state was saved.
     ///
-    /// Blocks. Cost: reads the file twice and decodes each object version in it. Memory: that of the cache.
+    /// Blocks. Cost: reads the file twice and decodes each object version in it. Memory: the cache.
     ///
     /// # Errors
     /// [`UnusableLog`]; the cache is still empty.
