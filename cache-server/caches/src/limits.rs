@@ -515,6 +515,10 @@ pub const DENIAL_AGE_MIN: Duration = Duration::from_secs(1);
 /// there meanwhile, unless only this server is cut off from it.
 pub const RIGHT_AGE_AWAY: Duration = Duration::from_secs(300);
 
+/// Time for which the last answer about a caller counts while the API server answers others, but not about this one in
+/// [`REVIEW_WAIT`]: its queues may be full, also of the caller's own requests.
+pub const RIGHT_AGE_LATE: Duration = Duration::from_secs(30);
+
 /// Answers about rights of callers, and names of callers, that are kept. Memory: about 200 bytes each, and at most
 /// [`REVIEW_TEXT_BYTES_MAX`] for a denial or a name.
 pub const RIGHTS_MAX: usize = 16_384;

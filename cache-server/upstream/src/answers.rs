@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::key::QuestionKey;
+use crate::limits::{RIGHT_AGE_AWAY, RIGHT_AGE_LATE};
 
 type Outcome<T> = Result<T, Status>;
 
@@ -97,9 +98,33 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         question.await
     }
 
-    /// Returns the last answer of `key`, however old, if it is still known.
-    pub fn last(&self, key: &QuestionKey) -> Option<T> {
-        self.state.lock().find(key, Instant::now(), self.retained_max).map(|last| last.answer.clone())
+    /// Like [`answer`](Self::answer), but the last answer counts while the API server is away, up to [`RIGHT_AGE_AWAY`], and
+    /// for [`RIGHT_AGE_LATE`] if its answer alone is late: a caller can fill its own queues at the API server.
+    ///
+    /// # Errors
+    /// The error of `ask`: 503 if the API server is away, 504 if its answer is late. Other ones count as no answer at all.
+    pub async fn answer_or_last<F>(
+        &self,
+        key: QuestionKey,
+        age: Duration,
+        ask: impl FnOnce(Option<T>) -> F,
+    ) -> Outcome<T>
+    where
+        F: Future<Output = Outcome<T>> + Send + 'static,
+    {
+        let outcome = self.answer(key, age, ask).await;
+        let counts_for = match &outcome {
+            Err(away) if away.code == 503 => RIGHT_AGE_AWAY,
+            Err(late) if late.code == 504 => RIGHT_AGE_LATE,
+            Ok(_) | Err(_) => return outcome,
+        };
+        self.last(&key, counts_for).map_or(outcome, Ok)
+    }
+
+    /// Returns the last answer of `key` if it is younger than `age`, and still known.
+    pub fn last(&self, key: &QuestionKey, age: Duration) -> Option<T> {
+        let age = age.min(self.retained_max);
+        self.state.lock().find(key, Instant::now(), age).map(|last| last.answer.clone())
     }
 
     /// Number of answers held, used or not.

@@ -84,7 +84,7 @@ impl AskUpstream for OwnQuestions {
         let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
         Box::pin(async move {
             let answer = self.0.send(method, path, body, bounds).await;
-            answer.map_err(|error| Status::unavailable(format!("the API server did not answer: {error}")))
+            answer.map_err(|error| error.status("whether this server may act as the user"))
         })
     }
 }

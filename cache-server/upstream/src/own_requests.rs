@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::{BodyExt as _, Limited};
-use informer_serving::status::{Status, StatusExt as _};
+use informer_serving::status::{Details, Status, StatusExt as _};
 use kube::client::Body;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -40,6 +40,22 @@ pub enum OwnRequestError {
     #[error("the answer is too long")]
     TooLong,
 }
+
+impl OwnRequestError {
+    /// Status of a request that needs the answer: 504 if only this answer is late, 503 if the server is away. `question`
+    /// completes "the API server did not decide".
+    pub fn status(&self, question: &str) -> Status {
+        let text = format!("the API server did not decide {question}: {self}");
+        let details = Some(Details { retry_after_seconds: RETRY_SECONDS, ..Details::default() });
+        match self {
+            Self::Late => Status::timeout(&text, RETRY_SECONDS),
+            Self::Failed(_) | Self::Silent | Self::TooLong => Status { details, ..Status::unavailable(text) },
+        }
+    }
+}
+
+/// Seconds after which a caller may repeat a request that needs an answer.
+const RETRY_SECONDS: u32 = 1;
 
 /// Sends requests of this server itself.
 pub trait SendOwn: Send + Sync {

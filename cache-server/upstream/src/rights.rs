@@ -105,7 +105,8 @@ impl Rights {
         read: &RequestInfo,
         is_forwarded: bool,
     ) -> Result<(), Status> {
-        let may_lack_answers = is_forwarded && self.decisions.last(&self.keys.question(credentials, read)).is_none();
+        let key = self.keys.question(credentials, read);
+        let may_lack_answers = is_forwarded && self.decisions.last(&key, RIGHT_AGE_AWAY).is_none();
         match self.decide(credentials, read, QuestionOrigin::OpenWatch).await {
             Ok(Decision::Allowed) => Ok(()),
             Ok(Decision::Denied(denial)) => Err(read.forbidden(None, &denial.reason)),
@@ -132,16 +133,12 @@ impl Rights {
         let key = self.keys.question(credentials, read);
         // Known to be silent: another question would take all of its time, and get no answer.
         if self.asker.last_answer.silent_for().is_some()
-            && let Some(last) = self.decisions.last(&key)
+            && let Some(last) = self.decisions.last(&key, RIGHT_AGE_AWAY)
         {
             return Ok(last);
         }
         let review = |before| self.review(credentials, read, before, origin);
-        match self.decisions.answer(key, origin.age_max(), review).await {
-            // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
-            Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away),
-            other => other,
-        }
+        self.decisions.answer_or_last(key, origin.age_max(), review).await
     }
 
     /// Asks the API server whether `read` is allowed. `before` is its last decision.

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use access_rules::user::{AUTHENTICATED, User};
-use http::Method;
-use informer_serving::status::Status;
+use http::{Method, StatusCode};
+use informer_serving::status::{Status, StatusExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::tokens::{BearerToken, undecided};
@@ -88,7 +88,14 @@ impl TokenReviews {
         let _slot = self.slots.enter(origin).await?;
         let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
         let answer = self.upstream.send(Method::POST, TOKEN_REVIEWS, question, bounds).await;
-        let (code, body) = answer.map_err(|error| failed(&error.to_string()))?;
+        let (code, body) = answer.map_err(|error| {
+            tracing::warn!(%error, "token review failed");
+            error.status("about the bearer token")
+        })?;
+        if code == StatusCode::TOO_MANY_REQUESTS {
+            // Flow control: the API server is there, so earlier answers do not count for longer.
+            return Err(Status::too_many_requests("the API server reviews too many tokens", 1));
+        }
         if !code.is_success() {
             return Err(failed(&format!("the API server answered {}", code.as_u16())));
         }

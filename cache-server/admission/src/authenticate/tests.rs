@@ -25,7 +25,10 @@ use super::{
     *,
 };
 use crate::{
-    limits::{JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT, RECHECKED_AGE, RIGHT_AGE, RIGHT_AGE_AWAY, TOKEN_REVIEWS_MAX},
+    limits::{
+        JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT, RECHECKED_AGE, RIGHT_AGE, RIGHT_AGE_AWAY, RIGHT_AGE_LATE,
+        TOKEN_REVIEWS_MAX,
+    },
     upstream::own_requests::{AnswerBounds, OwnRequestError, SendOwn},
     watched::{FileWatcher, WatchedFile},
 };
@@ -380,8 +383,17 @@ async fn reviews_are_shared_and_kept_for_a_while() {
     assert_eq!(reviewer.questions.load(Ordering::SeqCst), 1);
     let caller = authenticator.authenticate(&distant(), &info("/"), &headers).await.unwrap();
     assert_eq!(caller.user.groups, ["dev", "system:authenticated"]);
-    // Away: the last answer counts.
+    // Refused by flow control: neither valid nor an outage.
+    reviewer.answers(Ok((StatusCode::TOO_MANY_REQUESTS, json!({}))));
+    tokio::time::advance(RIGHT_AGE).await;
+    assert_eq!(name_of(&authenticator, &headers).await, Err(429));
+    // Late, while the API server answers others: the last answer counts for a moment.
     reviewer.answers(Err(OwnRequestError::Late));
+    assert_eq!(name_of(&authenticator, &headers).await, Ok("alice".to_owned()));
+    tokio::time::advance(RIGHT_AGE_LATE).await;
+    assert_eq!(name_of(&authenticator, &headers).await, Err(504));
+    // Away: the last answer counts.
+    reviewer.answers(Err(OwnRequestError::Silent));
     tokio::time::advance(RIGHT_AGE).await;
     assert_eq!(name_of(&authenticator, &headers).await, Ok("alice".to_owned()));
     assert!(authenticator.confirm(&caller).await.is_ok());

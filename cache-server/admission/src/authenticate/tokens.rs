@@ -162,13 +162,7 @@ impl TokenAuthenticator {
         }
         let (deciders, bearer) = (Arc::clone(&self.deciders), BearerToken { text: token.into(), key });
         let decide = |_| async move { deciders.decide(bearer, origin).await };
-        let answer = self.known.answer(key, origin.age_max(), decide).await;
-        let known = match answer {
-            // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
-            Err(away) if away.code == 503 => self.known.last(&key).ok_or(away)?,
-            answer => answer?,
-        };
-        match known {
+        match self.known.answer_or_last(key, origin.age_max(), decide).await? {
             KnownToken::Valid(caller) if caller.has_expired() => Err(refused(&SignedTokenError::Expired)),
             KnownToken::Valid(caller) => Ok(caller),
             KnownToken::Invalid => Err(refused(&"the API server does not know the token")),

@@ -11,10 +11,7 @@ use access_rules::{decision::AccessDecision, request_info::RequestInfo, user::Us
 use http::Method;
 use informer_serving::status::Status;
 
-use super::{
-    review::{self, Decision},
-    unreadable,
-};
+use super::review::{self, Decision};
 use crate::{
     answers::AnswerTable,
     key::KeyMaker,
@@ -67,11 +64,7 @@ impl SubjectRights {
     async fn answer(&self, user: &User, info: &RequestInfo, origin: QuestionOrigin) -> Result<Decision, Status> {
         let key = self.keys.subject(user, info);
         let review = |before| self.review(user, info, before, origin);
-        match self.decisions.answer(key, origin.age_max(), review).await {
-            // While the API server is away, its last answer counts up to `RIGHT_AGE_AWAY`.
-            Err(away) if matches!(away.code, 503 | 504) => self.decisions.last(&key).ok_or(away),
-            other => other,
-        }
+        self.decisions.answer_or_last(key, origin.age_max(), review).await
     }
 
     fn review(
@@ -87,7 +80,7 @@ impl SubjectRights {
             let _slot = slots.enter(origin).await?;
             let bounds = AnswerBounds { bytes_max: REVIEW_BYTES_MAX, wait: REVIEW_WAIT };
             let answer = own.send(Method::POST, review::USER_ACCESS_REVIEWS, body, bounds).await;
-            let (code, body) = answer.map_err(|error| unreadable(&error.to_string()))?;
+            let (code, body) = answer.map_err(|error| error.status("whether the request is allowed"))?;
             Ok(review::user_decision(code, &body)?.after(before))
         }
     }

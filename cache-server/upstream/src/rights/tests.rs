@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::*;
-use crate::limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX, UPSTREAM_ASKS_MAX};
+use crate::limits::{DENIAL_AGE_MIN, REVIEW_TEXT_BYTES_MAX, RIGHT_AGE_LATE, UPSTREAM_ASKS_MAX};
 
 /// A read of the built-in types.
 pub(super) fn read(request: &str) -> RequestInfo {
@@ -228,7 +228,7 @@ async fn an_answer_does_not_replace_that_of_a_later_question() {
         table.answer(key, Duration::ZERO, answer(1, "denied")).await
     };
     assert_eq!(futures::join!(slow, later), (Ok("allowed"), Ok("denied")));
-    assert_eq!(table.last(&key), Some("denied"));
+    assert_eq!(table.last(&key, RIGHT_AGE), Some("denied"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -555,6 +555,23 @@ async fn a_wait_for_our_own_slots_is_no_outage_of_the_api_server() {
     },);
     assert_eq!((code(&refused), code(&checked)), (429, 200), "the check of an open watch has an answer that counts");
     assert_eq!(reviewer.reviews(), 2 + UPSTREAM_ASKS_MAX, "which was asked again");
+}
+
+/// Goal: only an outage prolongs a right for minutes: the API server's flow control does not. Method: a known caller whose
+/// reviews are refused with 429, and then late while the API server answers others.
+#[tokio::test(start_paused = true)]
+async fn a_review_that_waits_at_the_api_server_is_no_outage() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    let check = async || code(&rights.check(&token("a"), &read(PODS)).await);
+    assert_eq!(check().await, 200);
+    sleep(RIGHT_AGE).await;
+    reviewer.reply(text(429, ""));
+    assert_eq!(check().await, 429, "refused by flow control");
+    reviewer.stick();
+    assert_eq!(check().await, 200, "a late answer, once");
+    sleep(RIGHT_AGE_LATE).await;
+    assert_eq!(check().await, 504, "it stays late");
 }
 
 /// Goal: an API server that hangs delays no read for longer than the check that finds out. Method: a question without an
