@@ -62,7 +62,7 @@ async fn watches_of_impersonated_users_are_checked_with_fresh_answers() {
         (RECHECKED_AGE, vec![(watch, Outcome::Refused)], Err(403)),
         (RIGHT_AGE_AWAY, vec![(impersonate, Outcome::Unanswered), (watch, Outcome::Refused)], Err(403)),
         (RIGHT_AGE_AWAY, vec![(impersonate, Outcome::Refused), (watch, Outcome::Unanswered)], Err(403)),
-        (RIGHT_AGE_AWAY, vec![(watch, Outcome::Unanswered)], Err(503)),
+        (RIGHT_AGE_AWAY, vec![(watch, Outcome::Unanswered)], Err(504)),
     ] {
         let reviewer = Arc::new(Reviewer::default());
         let mut authorizer = Authorizer::new(&AuthorizationConfig::default(), true, AuthorizationMetrics::default());
