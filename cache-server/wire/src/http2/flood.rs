@@ -4,7 +4,11 @@
 //!
 //! INVARIANT: a client whose frames stay within [`HTTP2_CONTROL_FRAMES_PER_SECOND`] is never ended for them. So is none
 //! that sends one for every [`HTTP2_BYTES_PER_CONTROL_FRAME`] bytes it receives: a fast reader sends many
-//! WINDOW_UPDATE. INVARIANT: the tap changes no byte before it ends the connection, and ends it between two frames.
+//! WINDOW_UPDATE. INVARIANT: the tap passes on each frame whole and unchanged or not at all, and ends the connection
+//! between two frames. INVARIANT: it drops frames only of streams that begin after callers who proved nothing were
+//! refused: h2 would hold memory for each until the connection ends. They are read all the same, because a close with
+//! unread bytes resets the connection, and the client may lose the refusal. The last GOAWAY does not name these streams,
+//! so clients may retry them.
 //!
 //! hyper has no call that ends a connection with an error of its choice. The tap therefore feeds it a header block that
 //! never ends, which h2 answers with GOAWAY and `ENHANCE_YOUR_CALM`.
@@ -38,6 +42,12 @@ const CONTINUED: [u8; HEAD_BYTES] = [0, 0, 0, 9, 0, 0x7f, 0xff, 0xff, 0xff];
 /// Empty parts that are fed at most. h2 permits about five.
 const CONTINUED_MAX: usize = 64;
 
+/// Type of the frame that opens a stream.
+const HEADERS: u8 = 1;
+
+/// Bytes of a dropped payload that are read at once.
+const DROPPED_BYTES: usize = 1 << 10;
+
 /// Counts the client's frames, and ends the connection once there are too many. Reads as much as its streams allow.
 pub struct FloodTap {
     streams: Streams,
@@ -46,6 +56,8 @@ pub struct FloodTap {
     /// The part of a frame head that has arrived.
     head: [u8; HEAD_BYTES],
     arrived: usize,
+    /// Highest stream that h2 has seen.
+    highest: u32,
     allowance: FrameAllowance,
     stage: FloodStage,
 }
@@ -57,6 +69,8 @@ enum FloodStage {
     Passing,
     /// Passes them on until the current frame ends.
     Exceeded,
+    /// Passes on frames of streams that h2 has seen, and drops those of others. True within a dropped frame.
+    Refusing(bool),
     /// Feeds this many frames in their place.
     Ending(usize),
 }
@@ -68,6 +82,7 @@ impl FloodTap {
             skip: PREFACE_BYTES,
             head: [0; HEAD_BYTES],
             arrived: 0,
+            highest: 0,
             allowance: FrameAllowance::new(),
             stage: FloodStage::Passing,
         }
@@ -91,14 +106,81 @@ impl FloodTap {
             self.head[self.arrived..][..more.len()].copy_from_slice(more);
             (self.arrived, rest) = (self.arrived + more.len(), after);
             if self.arrived == HEAD_BYTES {
-                self.arrived = 0;
-                let [a, b, c, kind, flags, ..] = self.head;
-                self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                let (kind, flags, stream) = self.read_head();
+                if kind == HEADERS {
+                    self.highest = self.highest.max(stream);
+                }
                 if !self.allowance.take(weight(kind, flags)) {
                     self.stage = FloodStage::Exceeded;
                 }
             }
         }
+    }
+
+    /// Begins the frame whose head has arrived. Returns its type, flags and stream.
+    fn read_head(&mut self) -> (u8, u8, u32) {
+        let [a, b, c, kind, flags, stream @ ..] = self.head;
+        (self.arrived, self.skip) = (0, usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c));
+        (kind, flags, u32::from_be_bytes(stream) & (u32::MAX >> 1))
+    }
+
+    /// Reads until there are bytes for h2.
+    fn poll_refusing<S: AsyncRead>(
+        &mut self,
+        mut stream: Pin<&mut S>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.streams.readable(0) == 0 {
+                return Poll::Pending;
+            }
+            if self.skip > 0 && self.stage == FloodStage::Refusing(false) {
+                let before = into.filled().len();
+                ready!(Pin::new(&mut stream.take(self.skip as u64)).poll_read(cx, into))?;
+                self.skip -= into.filled().len() - before;
+                return Poll::Ready(Ok(()));
+            }
+            let mut dropped = [0; DROPPED_BYTES];
+            let mut piece = ReadBuf::new(match self.skip {
+                0 => &mut self.head[self.arrived..],
+                skip => &mut dropped[..skip.min(DROPPED_BYTES)],
+            });
+            ready!(stream.as_mut().poll_read(cx, &mut piece))?;
+            let read = piece.filled().len();
+            if read == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            // Each read counts as a head, so that other connections have their turns.
+            self.streams.note_read(HEAD_BYTES);
+            if self.skip > 0 {
+                self.skip -= read;
+                continue;
+            }
+            self.arrived += read;
+            if self.arrived == HEAD_BYTES
+                && let Some(fed) = self.feed_head(into)
+            {
+                return Poll::Ready(fed);
+            }
+        }
+    }
+
+    /// Feeds the head that has arrived, unless its frame is dropped.
+    fn feed_head(&mut self, into: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
+        let (kind, flags, stream) = self.read_head();
+        self.stage = FloodStage::Refusing(stream > self.highest);
+        if stream > self.highest {
+            return None;
+        }
+        if !self.allowance.take(weight(kind, flags)) {
+            return Some(self.end(0, into));
+        }
+        if into.remaining() < HEAD_BYTES {
+            return Some(Err(io::Error::other("no room for the head of a frame")));
+        }
+        into.put_slice(&self.head);
+        Some(Ok(()))
     }
 
     /// Feeds frames that h2 refuses, one per read.
@@ -121,7 +203,18 @@ impl<S> Tap<S> for FloodTap {
             return Poll::Ready(self.end(fed, into));
         }
         let (before, rest) = (into.filled().len(), self.skip);
-        let readable = self.streams.readable(rest);
+        let is_refused = self.stage == FloodStage::Passing && self.streams.is_refused();
+        if is_refused && rest == 0 && self.arrived == 0 {
+            self.stage = FloodStage::Refusing(false);
+        }
+        if let FloodStage::Refusing(_) = self.stage {
+            return self.poll_refusing(stream, cx, into);
+        }
+        let readable = match self.streams.readable(rest) {
+            // h2 has the beginning of this head or payload.
+            readable if is_refused => readable.min(if rest > 0 { rest } else { HEAD_BYTES - self.arrived }),
+            readable => readable,
+        };
         if readable == 0 {
             // The next turn wakes the task.
             return Poll::Pending;
@@ -133,7 +226,9 @@ impl<S> Tap<S> for FloodTap {
         match self.stage {
             // An empty read would be the end of the stream.
             FloodStage::Ending(fed) if passed == 0 => Poll::Ready(self.end(fed, into)),
-            FloodStage::Passing | FloodStage::Exceeded | FloodStage::Ending(_) => Poll::Ready(Ok(())),
+            FloodStage::Passing | FloodStage::Exceeded | FloodStage::Refusing(_) | FloodStage::Ending(_) => {
+                Poll::Ready(Ok(()))
+            }
         }
     }
 

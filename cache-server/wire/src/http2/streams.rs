@@ -209,6 +209,11 @@ impl Streams {
         self.0.refused.notify_one();
     }
 
+    /// Returns true once a caller was refused: no new stream is answered.
+    pub fn is_refused(&self) -> bool {
+        self.0.open.lock().is_refused
+    }
+
     /// Resolves once a caller was refused.
     pub async fn refused(&self) {
         self.0.refused.notified().await;

@@ -402,6 +402,44 @@ fn with_tokens() -> Arc<ConnectionShared<TestHandler>> {
     }))
 }
 
+/// Goal: behind a refusal h2 sees no further stream, so the last GOAWAY names the refused one, and clients may retry the
+/// others. Method: requests with bodies and unknown frames before the client confirms the first GOAWAY, written whole, byte by
+/// byte, and begun before the refusal.
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_takes_no_further_stream() {
+    let further: Vec<u8> = (1..100)
+        .flat_map(|index| {
+            let stream = 2 * index + 1;
+            let head = [&literal(2, "PUT")[..], &[0x86], &literal(4, "/one"), &literal(1, "localhost")].concat();
+            let head = raw_frame(HEADERS, END_HEADERS, stream, &head);
+            [head, raw_frame(DATA, END_STREAM, stream, &[7; 200]), raw_frame(0xee, 0, stream, &[])].concat()
+        })
+        .collect();
+    for (early, piece) in [(0, further.len()), (0, 1), (4, 7), (9, 1_000), (20, 1_000)] {
+        let (mut client, _closing) = connect_by(context(&with_tokens()));
+        client.write_all(&[PREFACE, EMPTY_SETTINGS, &get(1, "/one"), &further[..early]].concat()).await.unwrap();
+        let (mut kinds, mut last) = (Vec::new(), 0);
+        let mut further = Some(&further[early..]);
+        while let Some((kind, flags, payload)) = frame(&mut client).await {
+            kinds.push(kind);
+            match kind {
+                PING if flags & ACK == 0 => {
+                    for piece in further.take().expect("one ping").chunks(piece) {
+                        client.write_all(piece).await.unwrap();
+                    }
+                    client.write_all(&raw_frame(PING, ACK, 0, &payload)).await.unwrap();
+                }
+                GOAWAY => last = payload[3],
+                _ => {}
+            }
+        }
+        // A request whose head had begun to arrive has its end.
+        let seen = if early == 0 { 1 } else { 3 };
+        assert_eq!((last, further), (seen, None), "{early}, {piece}: {kinds:?}");
+        assert!(kinds.contains(&HEADERS) && kinds.ends_with(&[GOAWAY]), "{early}, {piece}: {kinds:?}");
+    }
+}
+
 /// Goal: while the unread streams of all connections are many, a connection has few of them, and its further requests are
 /// refused and counted. Method: connections with shut windows up to the bound, then one more with twelve requests.
 #[tokio::test(start_paused = true)]
