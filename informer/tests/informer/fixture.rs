@@ -98,6 +98,10 @@ impl Log {
     }
 }
 
+/// The answers of a server to each request, by its number, from 1, and its URI. Boxed: otherwise the compiler would build
+/// a client, or a server, for every test.
+type Answers = Arc<dyn Fn(usize, &str) -> Reply + Send + Sync>;
+
 /// Cluster whose server is `answer`, which gets each request's number, from 1, and its URI. No sockets: for paused
 /// time.
 pub(crate) fn in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
@@ -107,29 +111,39 @@ pub(crate) fn in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 's
 
 /// Like [`in_memory`], as a client.
 pub(crate) fn client_in_memory(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (kube::Client, Log) {
+    client_of(Arc::new(answer))
+}
+
+fn client_of(answers: Answers) -> (kube::Client, Log) {
     let log = Log::new();
-    let (answer, seen) = (Arc::new(answer), log.clone());
+    let seen = log.clone();
     let service = tower::service_fn(move |request: http::Request<KubeBody>| {
         let number = seen.add(request.uri());
-        let reply = answer(number, &request.uri().to_string());
+        let reply = answers(number, &request.uri().to_string());
         async move { Ok::<_, Infallible>(reply.into_response()) }
     });
     (kube::Client::new(service, "default"), log)
 }
 
 /// Like [`in_memory`], over a socket.
-pub(crate) async fn over_socket(answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
+pub(crate) fn over_socket(
+    answer: impl Fn(usize, &str) -> Reply + Send + Sync + 'static,
+) -> impl Future<Output = (Cluster, Log)> {
+    server_of(Arc::new(answer))
+}
+
+async fn server_of(answers: Answers) -> (Cluster, Log) {
     let log = Log::new();
-    let (answer, seen) = (Arc::new(answer), log.clone());
+    let seen = log.clone();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (socket, _) = listener.accept().await.unwrap();
-            let (answer, seen) = (Arc::clone(&answer), seen.clone());
+            let (answers, seen) = (Arc::clone(&answers), seen.clone());
             let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
                 let number = seen.add(request.uri());
-                let reply = answer(number, &request.uri().to_string());
+                let reply = answers(number, &request.uri().to_string());
                 async move { Ok::<_, Infallible>(reply.into_response()) }
             });
             tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service));

@@ -4,11 +4,11 @@
 //! `RUNS=100 cargo test --workspace --test informer outages -- --nocapture` prints the table of
 //! `docs/outages.md`.
 
-use std::{env, fmt::Write as _, time::Duration};
+use std::{env, fmt::Write as _, sync::Arc, time::Duration};
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _, future};
 use informer::{Cluster, Informer, testing::FakeApiServer};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
     runtime::{
@@ -19,7 +19,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    task::{AbortHandle, JoinHandle},
+    sync::Notify,
+    task::AbortHandle,
     time::{Instant, sleep, timeout},
 };
 
@@ -30,9 +31,6 @@ const HEALTHY: Duration = Duration::from_secs(60);
 
 /// Time between two changes of the only object.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
-
-/// Steps in which a copy is compared with the server.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Longest time until a copy is right.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -81,34 +79,53 @@ impl Outage {
 }
 
 /// A client under comparison.
-enum Client {
-    Informer(Informer<Pod>),
-    Kube { store: Store<Pod>, task: AbortHandle },
+struct Client {
+    copy: Copied,
+    /// Notified after each change of the copy.
+    changed: Arc<Notify>,
+    task: AbortHandle,
+}
+
+/// The copy that a client keeps.
+enum Copied {
+    Informer(Informer<ConfigMap>),
+    Kube(Store<ConfigMap>),
 }
 
 impl Client {
     fn informer(server: &FakeApiServer) -> Self {
-        Self::Informer(Cluster::new(server.client()).informer().start().unwrap())
+        let maps = Cluster::new(server.client()).informer().start().unwrap();
+        let events = maps.subscribe();
+        Self::new(Copied::Informer(maps), events)
     }
 
     fn kube(server: &FakeApiServer) -> Self {
         let (store, writer) = reflector::store();
-        let api: Api<Pod> = Api::all(server.client());
+        let api: Api<ConfigMap> = Api::all(server.client());
         let events = reflector::reflector(writer, watcher(api, watcher::Config::default()).default_backoff());
-        let task: JoinHandle<()> = tokio::spawn(async move { events.for_each(|_| async {}).await });
-        Self::Kube { store, task: task.abort_handle() }
+        Self::new(Copied::Kube(store), events)
+    }
+
+    fn new(copy: Copied, events: impl Stream<Item: Send> + Send + 'static) -> Self {
+        let changed = Arc::new(Notify::new());
+        let notified = Arc::clone(&changed);
+        let events = events.for_each(move |_| {
+            notified.notify_one();
+            future::ready(())
+        });
+        Self { copy, changed, task: tokio::spawn(events).abort_handle() }
     }
 
     /// True once the copy contains this write.
     fn has(&self, write: u64) -> bool {
         let write = write.to_string();
-        match self {
-            Self::Informer(pods) => {
-                pods.store().snapshot().get("a/x").is_some_and(|pod| pod.label("write").as_deref() == Some(&*write))
+        match &self.copy {
+            Copied::Informer(maps) => {
+                maps.store().snapshot().get("a/x").is_some_and(|map| map.label("write").as_deref() == Some(&*write))
             }
-            Self::Kube { store, .. } => store
+            Copied::Kube(store) => store
                 .get(&ObjectRef::new("x").within("a"))
-                .is_some_and(|pod| pod.metadata.labels.as_ref().and_then(|labels| labels.get("write")) == Some(&write)),
+                .is_some_and(|map| map.metadata.labels.as_ref().and_then(|labels| labels.get("write")) == Some(&write)),
         }
     }
 
@@ -117,7 +134,7 @@ impl Client {
         let since = Instant::now();
         let reached = async {
             while !self.has(write) {
-                sleep(LOOK_EVERY).await;
+                self.changed.notified().await;
             }
         };
         timeout(PATIENCE, reached).await.expect("the copy gets right");
@@ -127,9 +144,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Self::Kube { task, .. } = self {
-            task.abort();
-        }
+        self.task.abort();
     }
 }
 
@@ -139,14 +154,14 @@ struct Scene {
     writes: u64,
 }
 
-fn pod(write: u64) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "a", "labels": {"write": write.to_string()}}})
+fn map(write: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "a", "labels": {"write": write.to_string()}}})
 }
 
 impl Scene {
     fn write(&mut self) -> u64 {
         self.writes += 1;
-        self.server.put(pod(self.writes));
+        self.server.put(map(self.writes));
         self.writes
     }
 

@@ -6,8 +6,8 @@ use informer::InitialList;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::fixture::{
-    Live, SOON, Step, added, bookmark, contents, deleted, end_bookmark, is_stream, is_watch, item, list, modified,
-    next, ok, over_socket, pod, refuse, soon, status, until,
+    Live, SOON, Step, added, bookmark, contents, deleted, end_bookmark, hurry, is_stream, is_watch, item, list,
+    modified, next, ok, over_socket, pod, refuse, soon, status, until,
 };
 
 fn initial(count: u64) -> String {
@@ -71,7 +71,8 @@ async fn a_watch_that_ends_is_resumed_from_the_last_position_and_nothing_is_read
     })
     .await;
     let pods = cluster.informer::<Pod>().start().unwrap();
-    until("the last answer", || contents(&pods) == "a/1@20 a/3@41").await;
+    // A pause of ten seconds precedes the proof.
+    hurry("the last answer", 60 * SOON, || contents(&pods) == "a/1@20 a/3@41").await;
     let uris = log.uris();
     assert!(is_stream(&uris[0]) && uris[2].contains("resourceVersion=33&") && uris[3].contains("resourceVersion=40&"));
     assert_eq!(log.count("sendInitialEvents"), 1);
