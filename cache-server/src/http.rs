@@ -32,7 +32,7 @@ use self::{
     websocket::Handshake,
 };
 use crate::{
-    access::{AUDIT_ID, RequestContext, flow::FlowHeaders},
+    access::{AUDIT_ID, RequestContext, authenticate::Caller, flow::FlowHeaders},
     app::{App, LocalApp},
     clock, discovery, openapi,
     read::{
@@ -47,6 +47,7 @@ use crate::{
     upstream::{
         forward::{Forwarder, RequestIdentity},
         gateway::{self, Answerer, ReadHead, Upstream},
+        source::ProvedCache,
     },
     write,
 };
@@ -75,11 +76,15 @@ where
         Some(status) => Err(Err(status)),
         None => match admission::admit(&app, &head, &mut context, &route).await {
             Err(answer) => Err(answer),
-            Ok(()) => passage(&app, &head, &context, &info, &route).await,
+            Ok(()) => answerer(&app, &head, &context, &info, &route).await,
         },
     };
     let passage = match passage {
-        Ok(passage) => passage,
+        Ok(Answering::Here(proved)) => {
+            head.proved = proved;
+            None
+        }
+        Ok(Answering::Upstream(passage)) => Some(passage),
         Err(answer) => {
             let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
             return finished(answer, head.errors, &mut context, &mut answering, closes);
@@ -120,6 +125,13 @@ where
     response
 }
 
+/// The server that answers an admitted request.
+enum Answering<'a> {
+    /// This server; from this cache, if there is one.
+    Here(Option<ProvedCache>),
+    Upstream(Passage<'a>),
+}
+
 /// The way of a request to the API server behind this server.
 struct Passage<'a> {
     forwarder: &'a Forwarder,
@@ -134,26 +146,39 @@ fn unreached(app: &App, route: &Route) -> Option<Status> {
     (!upstream.is_reached() && !matches!(route, Route::Health(..))).then(gateway::unreached)
 }
 
-/// Decides who answers an admitted request: `None` is this server. Fails with the answer if that is decided already.
-async fn passage<'a>(
+/// Decides who answers an admitted request. Fails with the answer if that is decided already.
+async fn answerer<'a>(
     app: &'a App,
     head: &'a RequestHead<'_>,
     context: &RequestContext,
     info: &'a RequestInfo,
     route: &'a Route,
-) -> Result<Option<Passage<'a>>, Result<Response, Status>> {
-    let Some(upstream) = app.upstream() else { return Ok(None) };
+) -> Result<Answering<'a>, Result<Response, Status>> {
+    let Some(upstream) = app.upstream() else { return Ok(Answering::Here(None)) };
     let checks_rights = app.access.authorizer.decides_by_credentials();
-    let read = ReadHead { method: head.method, headers: head.headers, query: &head.query, info, checks_rights };
+    let is_local = context.caller.as_deref().is_some_and(Caller::is_local);
+    let names_object = matches!(route, Route::Resource(target) if target.name.is_some());
+    let read = ReadHead {
+        method: head.method,
+        headers: head.headers,
+        query: &head.query,
+        info,
+        checks_rights,
+        is_acceptable: names_object && AnswerFormat::read(head.headers, &head.query).is_ok(),
+        is_passable: !is_local || upstream.impersonator.is_some(),
+    };
     let forwarder = match upstream_answerer(app, upstream, read, route).await.map_err(Err)? {
-        Answerer::Here => return Ok(None),
+        Answerer::Here => return Ok(Answering::Here(None)),
+        Answerer::Proved(proved) => return Ok(Answering::Here(Some(proved))),
         Answerer::Identity(identity) => return Err(Ok(body::json(StatusCode::OK, identity.into()))),
         Answerer::Upstream(forwarder) => forwarder,
     };
     match &context.caller {
         // A static token must not leave this server, and a certificate cannot.
-        Some(caller) if caller.is_local() => acting_passage(upstream, &caller.user, info).await.map(Some).map_err(Err),
-        Some(_) | None => Ok(Some(Passage { forwarder, acting: None })),
+        Some(caller) if caller.is_local() => {
+            acting_passage(upstream, &caller.user, info).await.map(Answering::Upstream).map_err(Err)
+        }
+        Some(_) | None => Ok(Answering::Upstream(Passage { forwarder, acting: None })),
     }
 }
 
@@ -430,7 +455,7 @@ where
         return write::read_scale(&local(app)?, head, target, &format).await;
     }
     if let Some(name) = name.filter(|_| !target.watched) {
-        return get::get(app, target, name, &head.query, &format).await;
+        return get::get(app, target, name, &head.query, &format, head.proved.as_ref()).await;
     }
     let options = ListOptions::read(&head.query)?;
     if options.watch || target.watched {

@@ -13,6 +13,7 @@ use crate::{
         encode::RequestedEncoding,
         negotiate::{self, PlainFormat},
     },
+    upstream::source::ProvedCache,
 };
 
 /// The head of a request, parsed once.
@@ -34,6 +35,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) indent: bool,
     /// Encoding of errors.
     pub(crate) errors: RequestedEncoding,
+    /// The cache that answers a read of one object; `None` if it was not chosen yet.
+    pub(crate) proved: Option<ProvedCache>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -43,6 +46,6 @@ impl<'a> RequestHead<'a> {
         let PlainFormat { indent, errors } = PlainFormat::read(&accept, &parts.headers, &query);
         let room = parts.extensions.get::<Room>();
         let (method, headers) = (&parts.method, &parts.headers);
-        Self { method, headers, room, caller: None, owner: 0, audit: None, accept, query, indent, errors }
+        Self { method, headers, room, caller: None, owner: 0, audit: None, accept, query, indent, errors, proved: None }
     }
 }

@@ -523,6 +523,9 @@ pub const RIGHT_AGE_LATE: Duration = Duration::from_secs(30);
 /// [`REVIEW_TEXT_BYTES_MAX`] for a denial or a name.
 pub const RIGHTS_MAX: usize = 16_384;
 
+/// Callers whose reads of single objects are counted. Memory: about 100 bytes each.
+pub const FREQUENT_READERS_MAX: usize = 16_384;
+
 /// Time for the API server to answer whether a caller may read, after which the caller gets 504.
 pub const REVIEW_WAIT: Duration = Duration::from_secs(3);
 

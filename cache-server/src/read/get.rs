@@ -7,7 +7,7 @@ use informer_serving::{
     query::Query,
     status::{Status, StatusExt as _},
 };
-use watch_cache::{Entry, Form, Slices};
+use watch_cache::{Entry, Form, Reader, Slices};
 
 use super::{
     aside,
@@ -15,9 +15,9 @@ use super::{
     encode::{self, RequestedEncoding},
     negotiate::{AnswerFormat, AnswerSubject},
 };
-use crate::{app::App, clock, route::Target};
+use crate::{app::App, clock, route::Target, upstream::source::ProvedCache};
 
-/// `GET …/{plural}/{name}`.
+/// `GET …/{plural}/{name}`, from `proved` if the request was given a cache.
 ///
 /// # Errors
 /// The Status to answer with.
@@ -27,7 +27,13 @@ pub(crate) async fn get(
     name: &str,
     query: &Query,
     answer: &AnswerFormat,
+    proved: Option<&ProvedCache>,
 ) -> Result<Response, Status> {
+    if let Some(ProvedCache { reader, age }) = proved {
+        let mut response = respond_from(reader, target, name, answer).await?;
+        body::set_age(&mut response, *age);
+        return Ok(response);
+    }
     let reader = match query.get("resourceVersion").unwrap_or_default() {
         "" => app.caches.fresh(&target.ty).await?,
         given => match resource_version(given).map_err(Status::unmapped)? {
@@ -35,6 +41,10 @@ pub(crate) async fn get(
             at => app.caches.at_least(&target.ty, at).await?,
         },
     };
+    respond_from(&reader, target, name, answer).await
+}
+
+async fn respond_from(reader: &Reader, target: &Target, name: &str, answer: &AnswerFormat) -> Result<Response, Status> {
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
     let (form, encoding) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));

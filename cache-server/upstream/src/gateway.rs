@@ -2,10 +2,10 @@
 //!
 //! INVARIANT: a read is answered from a cache only after it was allowed to its caller: by the API server, or by this
 //! server's own authorizers. INVARIANT: what the
-//! cache cannot answer exactly is passed on: other versions of a type, single objects without a position, objects
-//! outside the cached part.
+//! cache cannot answer exactly is passed on: other versions of a type, objects outside the cached part, and single objects
+//! without a position unless the cache is proved to hold the newest state.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
@@ -22,13 +22,14 @@ use serde_json::json;
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
+    frequent::{self, FrequentReaders},
     identity::{self, UpstreamIdentity},
     impersonator::Impersonator,
     key::QuestionKey,
     last_answer::LastAnswer,
     own_requests::OwnRequests,
     rights::{AskUpstream, Rights, SubjectRights},
-    source::{Fitness, Peers, UpstreamSource},
+    source::{Fitness, Peers, ProvedCache, UpstreamSource},
 };
 use crate::{
     cacher::Caches,
@@ -51,6 +52,9 @@ pub struct Upstream {
     pub last_answer: Arc<LastAnswer>,
     own_requests: OwnRequests,
     rights: Rights,
+    readers: FrequentReaders,
+    /// Maximum age of the proof that a read without a resourceVersion accepts.
+    max_staleness: Duration,
     /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
     named: Vec<String>,
     /// True if a read outside the cached part of a type is refused, not passed on.
@@ -61,6 +65,8 @@ pub struct Upstream {
 pub enum Answerer<'a> {
     /// This server: its own health and metrics, or a read from a cache.
     Here,
+    /// This server, from a cache with the newest state.
+    Proved(ProvedCache),
     /// The API server, through this forwarder.
     Upstream(&'a Forwarder),
     /// This server, with the identity of its cluster as JSON: the answer to another cache-server.
@@ -76,6 +82,10 @@ pub struct ReadHead<'a> {
     pub info: &'a RequestInfo,
     /// True if the API server decides about a cached read by its caller's credentials; false if that is decided.
     pub checks_rights: bool,
+    /// True if this server has a form that the client accepts.
+    pub is_acceptable: bool,
+    /// True if the API server knows the caller, or this server may act as it.
+    pub is_passable: bool,
 }
 
 impl ReadHead<'_> {
@@ -108,6 +118,8 @@ impl Upstream {
             identity,
             impersonator,
             rights: Rights::new(questions, Arc::clone(&last_answer)),
+            readers: FrequentReaders::default(),
+            max_staleness: config.max_staleness,
             last_answer,
             forwarder,
             own_requests,
@@ -172,7 +184,9 @@ impl Upstream {
     ) -> Result<Answerer<'_>, Status> {
         match self.decide(caches, registry, read, route).await? {
             Answerer::Upstream(_) if read.wants_only_cached() => Err(not_cached()),
-            answerer @ (Answerer::Here | Answerer::Upstream(_) | Answerer::Identity(_)) => Ok(answerer),
+            answerer @ (Answerer::Here | Answerer::Proved(_) | Answerer::Upstream(_) | Answerer::Identity(_)) => {
+                Ok(answerer)
+            }
         }
     }
 
@@ -200,6 +214,14 @@ impl Upstream {
         }
         if !self.is_cacheable(registry, read, target) {
             return Ok(self.by_upstream());
+        }
+        if is_newest_object(read, target) {
+            match Box::pin(self.proved_cache(caches, read, target)).await {
+                Some(proved) => return Ok(Answerer::Proved(proved)),
+                None if read.is_passable || self.source.scope(&target.ty).is_some() => return Ok(self.by_upstream()),
+                // The cache answers as soon as it is known to be up to date.
+                None => {}
+            }
         }
         if target.name.is_some() && self.source.scope(&target.ty).is_some() {
             if !self.refuses_outside {
@@ -298,11 +320,48 @@ impl Upstream {
     fn is_cacheable(&self, registry: &Registry, head: ReadHead<'_>, target: &Target) -> bool {
         let ty = &target.ty;
         let is_read = matches!(*head.method, Method::GET | Method::HEAD) && target.subresource.is_none();
-        // A single object costs the API server no more than the question whether the cache is up to date.
-        let is_whole = target.name.is_none() || target.watched || head.query.get("resourceVersion").is_some();
         // Objects are cached in one version of their type; only the API server converts.
         let is_version = registry.by_id(ty.id()).is_some_and(|cached| cached.version == ty.version);
-        is_read && is_whole && is_version && self.caches_type(ty)
+        is_read && is_version && self.caches_type(ty)
+    }
+
+    /// Returns the cache of a GET of one object without a resourceVersion, proved to hold the newest state; `None` if the read
+    /// is passed on: that costs the API server no more than a proof, unless several reads share it.
+    async fn proved_cache(&self, caches: &Caches, read: ReadHead<'_>, target: &Target) -> Option<ProvedCache> {
+        let ty = &target.ty;
+        let is_answerable = *read.method == Method::GET && read.is_acceptable && !read.wants_only_cached();
+        if !is_answerable || self.source.scope(ty).is_some() {
+            return None;
+        }
+        let proved = self.source.proved_cache(ty, self.max_staleness)?;
+        // After so many reads the cache pays, and is used.
+        caches.start(ty);
+        // The question of the proof is on its way meanwhile.
+        if self.may_read_all(read).await { proved.await } else { None }
+    }
+
+    /// True if the caller may read all objects of the type, or of the namespace, and reads often enough to ask that.
+    async fn may_read_all(&self, read: ReadHead<'_>) -> bool {
+        if !read.checks_rights {
+            return true;
+        }
+        let credentials = forward::credentials(read.headers);
+        for (number, question) in frequent::widened(read.info).iter().enumerate() {
+            let key = self.rights.key(&credentials, question);
+            if number == 0 && !self.readers.count(key) {
+                return false;
+            }
+            if self.readers.is_refused(key) {
+                continue;
+            }
+            match self.rights.allows(&credentials, question).await {
+                Ok(true) => return true,
+                Ok(false) => self.readers.refuse(key),
+                // The API server answers the read itself.
+                Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// True if the type is one to cache.
@@ -334,6 +393,12 @@ impl Upstream {
         };
         !matches!(fitness, Fitness::Unfit(_))
     }
+}
+
+/// True for a read of one object in its newest state.
+fn is_newest_object(read: ReadHead<'_>, target: &Target) -> bool {
+    let position = read.query.get("resourceVersion").unwrap_or_default();
+    target.name.is_some() && !target.watched && position.is_empty()
 }
 
 /// Refusal of a read that no cache has the answer to.

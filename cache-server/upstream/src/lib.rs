@@ -11,6 +11,7 @@
 pub mod answers;
 pub mod connect;
 pub mod forward;
+pub mod frequent;
 pub mod gateway;
 pub mod identity;
 pub mod impersonator;

@@ -11,6 +11,7 @@
 
 mod comparison;
 mod followed;
+mod objects;
 mod peers;
 mod probe;
 mod reads;
@@ -26,7 +27,7 @@ use tokio::{
 };
 use watch_cache::Reader;
 
-pub use self::{followed::Fitness, peers::Peers};
+pub use self::{followed::Fitness, objects::ProvedCache, peers::Peers};
 use self::{
     followed::{FollowedEvents, FollowedType, StreamState},
     peers::StateProof,
@@ -97,6 +98,17 @@ impl UpstreamSource {
     /// Returns the types of which only a part is cached.
     pub fn scoped_types(&self) -> impl Iterator<Item = &str> {
         self.scopes.keys().map(String::as_str)
+    }
+
+    /// Returns a future of the type's cache, proved to hold everything that was committed `max_age` before the call; `None` if
+    /// the read is better passed on. The future waits at most 50 ms. Cost: reads share questions of the API server, at most
+    /// 200 a second, and at most one for ten reads above 500 a second.
+    pub fn proved_cache(
+        &self,
+        ty: &Arc<ResourceType>,
+        max_age: Duration,
+    ) -> Option<impl Future<Output = Option<ProvedCache>> + Send + use<>> {
+        objects::prove(self.reads(ty), max_age)
     }
 
     /// Ends the histories of all types: the cluster was replaced by another one.

@@ -14,6 +14,7 @@ mod clusters;
 mod counts;
 mod documents;
 mod faults;
+mod gets;
 mod impersonation;
 mod known_users;
 mod layout;

@@ -90,22 +90,39 @@ pub(super) async fn list(
     limit: usize,
     token: Option<&str>,
 ) -> Result<ListedVersions, SourceError> {
-    let root = if ty.group.is_empty() { "/api" } else { "/apis" };
-    let resource = Resource {
-        group_version_path: format!("{root}/{}", ty.api_version()),
-        plural: ty.plural.clone(),
-        namespace: None,
-        labels: String::new(),
-        fields: scope.unwrap_or_default().to_owned(),
-    };
+    let resource = resource_of(ty, None, scope.unwrap_or_default());
     let limit_sent = u32::try_from(limit).ok();
     let read = match token {
         None => Read::List { semantic: ListSemantic::MostRecent, limit: limit_sent },
         Some(token) => Read::Page { limit: limit_sent.unwrap_or(u32::MAX), token: token.to_owned() },
     };
-    let uri = Request::new(&resource, &read).uri();
+    read_list(clients, &Request::new(&resource, &read), limit).await
+}
+
+/// Lists an object that need not exist, for the revision. By name, because kube-apiserver reads limited lists from etcd up
+/// to 1.30, and finds the first page among all objects later.
+pub(super) async fn list_none(clients: &[kube::Client], ty: &ResourceType) -> Result<ListedVersions, SourceError> {
+    let namespace = ty.namespaced.then_some("default");
+    let resource = resource_of(ty, namespace, "metadata.name=none");
+    let read = Read::List { semantic: ListSemantic::MostRecent, limit: None };
+    read_list(clients, &Request::new(&resource, &read), 1).await
+}
+
+fn resource_of(ty: &ResourceType, namespace: Option<&str>, fields: &str) -> Resource {
+    let root = if ty.group.is_empty() { "/api" } else { "/apis" };
+    Resource {
+        group_version_path: format!("{root}/{}", ty.api_version()),
+        plural: ty.plural.clone(),
+        namespace: namespace.map(str::to_owned),
+        labels: String::new(),
+        fields: fields.to_owned(),
+    }
+}
+
+/// Reads a list of at most `limit` objects, within [`PROBE_WAIT`].
+async fn read_list(clients: &[kube::Client], request: &Request, limit: usize) -> Result<ListedVersions, SourceError> {
     let bytes_max = limit.saturating_mul(LISTED_OBJECT_BYTES_MAX).min(LISTED_BYTES_MAX);
-    let list = timeout(PROBE_WAIT, answered(clients, &uri, bytes_max)).await;
+    let list = timeout(PROBE_WAIT, answered(clients, &request.uri(), bytes_max)).await;
     let list = list.map_err(|_| SourceError::Unavailable(NOT_IN_TIME.to_owned()))??;
     let revision = list.metadata.resource_version.parse().map_err(|_| no_number())?;
     let objects = list.items.into_iter().flatten().map(|object| object.metadata).collect();

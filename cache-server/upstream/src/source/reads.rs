@@ -92,9 +92,27 @@ impl TypeReads {
         Ok(listed)
     }
 
+    /// Returns the newest revision of the cluster. Cost: the API server looks up one name, whatever the number of objects.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub(super) async fn newest_position(&self, before: StreamState) -> Result<u64, SourceError> {
+        let listed = self.noted(probe::list_none(&self.shared.clients, &self.ty)).await?;
+        self.check_position(before, listed.revision)?;
+        Ok(listed.revision)
+    }
+
     async fn page(&self, limit: usize, token: Option<&str>) -> Result<ListedVersions, SourceError> {
+        self.noted(probe::list(&self.shared.clients, &self.ty, self.scope.as_deref(), limit, token)).await
+    }
+
+    /// Notes whether the API server has answered.
+    async fn noted(
+        &self,
+        list: impl Future<Output = Result<ListedVersions, SourceError>>,
+    ) -> Result<ListedVersions, SourceError> {
         let sent = Instant::now();
-        let listed = probe::list(&self.shared.clients, &self.ty, self.scope.as_deref(), limit, token).await;
+        let listed = list.await;
         match &listed {
             Ok(_) => self.shared.last_answer.note(),
             Err(_) if PROBE_WAIT <= sent.elapsed() => self.shared.last_answer.doubt(),

@@ -2,6 +2,7 @@
 
 mod faults;
 mod histories;
+mod objects;
 mod peers;
 
 use std::time::Duration;

@@ -15,6 +15,7 @@ use tokio::{
 };
 use watch_cache::Reader;
 
+use super::super::objects::ObjectProofs;
 use crate::{last_answer::LastAnswer, storage::SourceError};
 
 /// Whether a type can be cached.
@@ -70,6 +71,17 @@ impl StreamState {
         self.trust == HistoryTrust::Lost
     }
 
+    /// True if every change at or below `revision` was delivered, and the API server has accepted the stream.
+    pub(in super::super) const fn has_passed(&self, revision: u64) -> bool {
+        self.is_followed() && revision <= self.position
+    }
+
+    /// True if the history of `seen` goes on without a doubt; with `despite_break` also while no watch is accepted.
+    pub(in super::super) fn continues(&self, seen: Self, despite_break: bool) -> bool {
+        let is_broken = matches!(self.trust, HistoryTrust::Broken { .. });
+        self.history == seen.history && (self.is_sound() || despite_break && is_broken)
+    }
+
     /// True if the whole state must be compared with the API server's.
     pub(super) fn needs_comparison(&self) -> bool {
         match self.trust {
@@ -100,6 +112,8 @@ pub(in super::super) struct FollowedType {
     cache: Mutex<Option<Reader>>,
     /// Time at which the API server last sent no position of the quiet type.
     mute_since: Mutex<Option<Instant>>,
+    /// Proofs for reads of single objects.
+    pub(in super::super) object_proofs: ObjectProofs,
 }
 
 /// Result of a second watch.
@@ -132,7 +146,7 @@ impl FollowedType {
 
     /// Waits until the stream has passed `revision`, and is followed.
     pub(in super::super) async fn passed(&self, revision: u64) {
-        self.wait_for(|stream| stream.is_followed() && revision <= stream.position).await;
+        self.wait_for(|stream| stream.has_passed(revision)).await;
     }
 
     /// Waits until `condition` holds of the stream.
