@@ -186,6 +186,11 @@ pub fn sync(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// An error of the file system.
 pub fn create_folder(folder: &Path) -> io::Result<()> {
+    create_synced(folder, sync)
+}
+
+/// Like [`create_folder`]; `sync` makes the names in a folder durable.
+pub(crate) fn create_synced(folder: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
     let created: Vec<_> = folder.ancestors().take_while(is_missing).collect();
     let mut builder = DirBuilder::new();

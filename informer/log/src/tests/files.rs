@@ -1,9 +1,9 @@
 //! Locks and permissions of files, and files that are not a log of this owner.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use super::fixture::{IDENTITY, User, files, log_of, several_saves};
-use crate::{DiskLog, FileLock, create_folder, identity_of};
+use crate::{DiskLog, FileLock, create_folder, files::create_synced, identity_of};
 
 #[test]
 fn a_lock_has_one_holder_and_a_copy_of_its_descriptor_does_not_keep_it() {
@@ -84,4 +84,24 @@ fn files_are_for_this_user_alone_and_folders_that_existed_stay_as_they_are() {
         }
     }
     assert_eq!(mode(created.parent().unwrap()), 0o700);
+}
+
+/// Goal: a power cut loses no folder that was created. Method: a path of three new folders; its parents are synced, existing
+/// ones above are not.
+#[test]
+fn the_names_of_created_folders_are_synced() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |path: &str| root.path().join(path);
+    let synced = |path: &str| {
+        let mut synced = Vec::new();
+        create_synced(&at(path), |folder| {
+            synced.push(folder.to_owned());
+            Ok(())
+        })
+        .unwrap();
+        synced
+    };
+    assert_eq!(synced("a/b/c"), [at("a/b"), at("a"), at("")].map(|path| path.components().collect::<PathBuf>()));
+    assert_eq!(synced("a/b/d"), [at("a/b")]);
+    assert!(synced("a/b/d").is_empty(), "its name was there");
 }
