@@ -178,3 +178,51 @@ fn poll_unread(timer: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Pol
         sleep.as_mut().reset(at.max(Instant::now()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc};
+
+    use access_rules::user::User;
+    use tokio::time::Duration;
+
+    use super::*;
+    use crate::{
+        limits::HTTP2_UNREAD_BYTES_MAX,
+        shares::{StreamCaller, UserShares},
+    };
+
+    /// Runs a stream whose client reads nothing. Returns its end, and the time until then.
+    async fn unread(owner: &StreamOwner) -> (Option<StreamCut>, Duration) {
+        let begun = Instant::now();
+        let stream = async {
+            set_owner(owner.clone());
+            note_given(1);
+            pending::<()>().await;
+        };
+        (run(stream).await, begun.elapsed())
+    }
+
+    /// Goal: while unread bytes are short, a user with its part is cut soon, and others have their time. Method: one user that
+    /// holds half of all bytes, another one, and a caller that was refused.
+    #[tokio::test(start_paused = true)]
+    async fn unread_streams_of_a_user_that_has_its_part_end_soon() {
+        let shares = Arc::<UserShares>::default();
+        let limited = |name| {
+            let share = shares.of(&User::authenticated(name, [])).expect("a limited user");
+            StreamOwner::new(Arc::clone(&shares), StreamCaller::Limited(share))
+        };
+        let (greedy, modest) = (limited("greedy"), limited("modest"));
+        let refused = StreamOwner::new(Arc::clone(&shares), StreamCaller::Refused);
+        let _held = greedy.hold_unread(HTTP2_UNREAD_BYTES_MAX / 2).expect("half of all");
+        for (owner, cut, after) in [
+            (&greedy, StreamCut::Connection, HTTP2_STREAM_STUCK_SHORT),
+            (&modest, StreamCut::Stream, HTTP2_STREAM_STUCK),
+            (&refused, StreamCut::Stream, Duration::ZERO),
+        ] {
+            let (found, took) = unread(owner).await;
+            assert_eq!(found, Some(cut));
+            assert!(after <= took && took <= after + Duration::from_millis(2), "{cut:?} after {took:?}");
+        }
+    }
+}
