@@ -276,6 +276,7 @@ fn finished(
         finish(response.headers_mut(), &context.id);
         set_flow(response.headers_mut(), &context.flow);
     }
+    response.headers_mut().entry(header::DATE).or_insert_with(clock::http_date);
     if closes {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -300,6 +301,7 @@ pub(crate) async fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) 
     admission::audited(&mut context, &mut response, Some(&status));
     response.extensions_mut().insert(app.access.refused_stream());
     finish(response.headers_mut(), &context.id);
+    response.headers_mut().insert(header::DATE, clock::http_date());
     response
 }
 
@@ -309,7 +311,6 @@ fn finish(headers: &mut HeaderMap, id: &HeaderValue) {
     // Browsers must not interpret stored text as a script or a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(AUDIT_ID, id.clone());
-    headers.insert(header::DATE, clock::http_date());
 }
 
 /// Names the FlowSchema and the priority level of the request by their uids, if they are stored.

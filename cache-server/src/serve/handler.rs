@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::{
     access::{authenticate::certificates, peer::Peer},
     app::App,
-    budget,
+    budget, clock,
     http::body::Body,
     read::encode::{self, RequestedEncoding},
     shares::StreamOwner,
@@ -65,6 +65,7 @@ impl Handler for AppHandler {
     fn refuse_crowded(&self) -> Response<Body> {
         let mut response = encode::error(&budget::no_room(), RequestedEncoding::Indented).map(Body::without_bytes);
         response.headers_mut().remove(header::CONTENT_TYPE);
+        response.headers_mut().insert(header::DATE, clock::http_date());
         self.0.metrics.request("OTHER", "", response.status().as_u16());
         response
     }
@@ -129,6 +130,7 @@ mod tests {
                 (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
                 (429, &"1".parse().unwrap())
             );
+            assert!(response.headers().contains_key(header::DATE), "hyper's stands still when the clock is set back");
             assert!(response.body().is_end_stream(), "a stream without a body leaves nothing behind");
         }
         let text = handler.0.metrics.text(&handler.0.caches);

@@ -63,6 +63,9 @@ pub fn requests<S: Socket, H: Handler>(
     let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { buffered, piece, slot: Arc::clone(&slot) } });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
+    // Stands still while the clock is behind a time that it had. The handler sets the header; the 400 and 431 of hyper itself
+    // go without, as those of Go.
+    builder.auto_date_header(false);
     let mut connection = builder.serve_connection(stream, service);
     let own_wakes = OwnWakes::new();
     ConnectionPhase::new(async move {

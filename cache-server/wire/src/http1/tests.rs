@@ -289,3 +289,15 @@ async fn requests_of_foreign_pages_are_refused() {
         client.until(refusal).await;
     }
 }
+
+/// Goal: no answer has the time of a clock that was set back. Method: requests that hyper refuses itself; it would add a header
+/// that stands still then.
+#[tokio::test]
+async fn answers_to_broken_requests_have_no_date() {
+    for (sent, code) in [("GET\r\n\r\n".to_owned(), "400"), (request("/livez", &"a: b\r\n".repeat(101)), "431")] {
+        let (_feeds, mut client) = start().await;
+        client.send(&sent).await;
+        let head = client.head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")) && !head.contains("date:"), "{head}");
+    }
+}
