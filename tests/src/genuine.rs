@@ -46,6 +46,8 @@ pub const ADMIN: &str = "admin";
 /// User of a cache: may get, list and watch every type, and write nothing.
 pub const CACHE: &str = "cache";
 
+/// Minor version whose well-known roles, columns and messages this server has.
+const OUR_MINOR: u32 = 36;
 /// Timeout until kube-apiserver is ready, and the pause between two checks. It needs 10 s on two idle cores.
 const READY_WAIT: Duration = Duration::from_secs(180);
 const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -286,6 +288,21 @@ impl Genuine {
     /// Address of one kube-apiserver, counted from zero.
     pub fn address_of(&self, server: usize) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.ports.apiservers[server]))
+    }
+
+    /// Minor version of the release, such as 36.
+    pub async fn minor(&self) -> u32 {
+        let version = self.client(ADMIN).get("/version").await.with_code(200).json();
+        version["minor"].as_str().and_then(|minor| minor.parse().ok()).expect("a number")
+    }
+
+    /// Returns true if the release is the one whose tables and texts this server has. Prints one line otherwise.
+    pub async fn is_of_our_release(&self, test: &str) -> bool {
+        let minor = self.minor().await;
+        if minor != OUR_MINOR {
+            eprintln!("{test}: skipped, it compares with 1.{OUR_MINOR}, not with 1.{minor}");
+        }
+        minor == OUR_MINOR
     }
 
     /// A client of the first kube-apiserver with a user's token. Trusts the server's certificate only.

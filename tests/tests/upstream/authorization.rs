@@ -320,6 +320,8 @@ async fn refused_grants_have_the_words_of_kube_apiserver() {
     }
     let aggregated = json!({"metadata": {"name": "g"}, "aggregationRule": {"clusterRoleSelectors": [{}]}});
     let reviews = "/apis/authorization.k8s.io/v1";
+    // 1.37 names other fields for some of them.
+    let has_our_texts = scene.genuine.is_of_our_release("texts of refused grants").await;
     for (path, object) in [
         (format!("{RBAC}/namespaces/a/roles"), of("secrets", &["get", "delete"])),
         (format!("{RBAC}/namespaces/a/roles"), of("pods", &["get", "list"])),
@@ -340,7 +342,8 @@ async fn refused_grants_have_the_words_of_kube_apiserver() {
             (code, status["message"].clone(), status["reason"].clone(), status["details"].clone())
         };
         let [theirs, ours] = [theirs, ours].map(|answer| of(answer.code.as_u16(), answer.json()));
-        assert_eq!(ours, theirs, "POST {path} {object}");
+        assert_eq!((ours.0, &ours.2), (theirs.0, &theirs.2), "POST {path} {object}");
+        assert!(!has_our_texts || ours == theirs, "POST {path} {object}: {ours:?}, not {theirs:?}");
     }
     let [theirs, ours] = scene.clients(ADMIN);
     let bindings = format!("{RBAC}/namespaces/a/rolebindings");

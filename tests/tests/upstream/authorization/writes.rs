@@ -72,5 +72,7 @@ async fn restricted_writes_are_those_of_kube_apiserver() {
     let listed = cases.iter().filter(|case| case.ours.is_some()).count();
     println!("{} rows, {listed} of them with a listed difference; {} faults", cases.len(), faults.len());
     assert!(faults.is_empty(), "{} of {} rows:\n{}", faults.len(), cases.len(), faults.join("\n"));
-    assert!(differences.is_empty(), "{} texts differ: {differences:#?}", differences.len());
+    if scene.genuine.is_of_our_release("texts of restricted writes").await {
+        assert!(differences.is_empty(), "{} texts differ: {differences:#?}", differences.len());
+    }
 }
