@@ -15,6 +15,7 @@ use informer_core::{
     selector::{
         field,
         label::{self, Operator},
+        shard,
     },
 };
 use memchr::memmem::Finder;
@@ -45,6 +46,7 @@ pub struct Filter {
     /// One per requirement of `labels`, in their order; empty above [`KEYS_SEARCHED_MAX`].
     label_keys: Box<[LabelKey]>,
     terms: Terms,
+    shard: Option<shard::Selector>,
     sketches: Sketches,
     /// See [`Self::weight`].
     weight: usize,
@@ -150,7 +152,7 @@ impl Filter {
         let weight = 1 + (labels.len() + terms.places.len()) / CONDITIONS_PER_OBJECT;
         let sketches = Sketches::new(&labels, schema.node_field, &terms);
         let namespace = namespace.map(Into::into);
-        Ok(Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight }))
+        Ok(Arc::new(Self { namespace, range, node, labels, label_keys, terms, shard: None, sketches, weight }))
     }
 
     /// Returns a filter that matches every object.
@@ -158,8 +160,23 @@ impl Filter {
     pub fn all() -> Arc<Self> {
         let labels = label::Selector::default();
         let (label_keys, terms, sketches) = (Box::default(), Terms::default(), Sketches::default());
-        let (namespace, range, node) = (None, Range::All, None);
-        Arc::new(Self { namespace, range, node, labels, label_keys, terms, sketches, weight: 1 })
+        let (namespace, range, node, shard) = (None, Range::All, None, None);
+        Arc::new(Self { namespace, range, node, labels, label_keys, terms, shard, sketches, weight: 1 })
+    }
+
+    /// Narrows the filter to the objects of a shard.
+    #[must_use]
+    pub fn in_shard(self: Arc<Self>, shard: Option<shard::Selector>) -> Arc<Self> {
+        if shard.is_none() {
+            return self;
+        }
+        Arc::new(Self { shard, ..Arc::unwrap_or_clone(self) })
+    }
+
+    /// Returns the shard to which the filter is narrowed.
+    #[must_use]
+    pub const fn shard(&self) -> Option<&shard::Selector> {
+        self.shard.as_ref()
     }
 
     /// Returns true if `entry` matches. Cost: the sketch rejects most other objects without reading their text; the
@@ -172,6 +189,7 @@ impl Filter {
             && self.namespace.as_deref().is_none_or(|namespace| entry.namespace() == namespace)
             && self.terms.iter().all(|term| term.matches(entry))
             && (self.labels.is_empty() || self.labels_match(entry))
+            && self.shard.as_ref().is_none_or(|shard| shard.matches(entry.uid(), entry.namespace()))
     }
 
     /// Returns the cost of one match in examined objects: selectors may have thousands of conditions.
@@ -189,10 +207,10 @@ impl Filter {
         self.labels.matches(|_| keys.next().and_then(|key| entry.find_label(key)))
     }
 
-    /// Returns true if neither a label nor a field selector was given.
+    /// Returns true if no selector was given.
     #[must_use]
     pub fn selects_all(&self) -> bool {
-        self.terms.places.is_empty() && self.labels.is_empty()
+        self.terms.places.is_empty() && self.labels.is_empty() && self.shard.is_none()
     }
 
     /// Returns true if every object matches.
@@ -208,7 +226,7 @@ impl Filter {
 
     /// Returns true if evaluating it takes longer than looking up a cached verdict.
     pub(crate) fn is_costly(&self) -> bool {
-        !self.labels.is_empty() || self.terms.places.len() > 1
+        !self.labels.is_empty() || self.terms.places.len() > 1 || self.shard.is_some()
     }
 
     /// Returns the namespace in the request's path.
@@ -277,6 +295,7 @@ impl PartialEq for Filter {
             && self.node == other.node
             && self.terms == other.terms
             && self.labels == other.labels
+            && self.shard == other.shard
     }
 }
 
@@ -284,7 +303,7 @@ impl Eq for Filter {}
 
 impl Hash for Filter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.namespace, &self.range, &self.node, &self.terms, &self.labels).hash(state);
+        (&self.namespace, &self.range, &self.node, &self.terms, &self.labels, &self.shard).hash(state);
     }
 }
 

@@ -16,10 +16,10 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
-use informer_core::Objects;
+use informer_core::{Objects, selector::shard};
 use informer_serving::{
     continue_token::{ContinueToken, Position, TokenExtras},
-    list,
+    list::{self, ListMeta},
     options::ListOptions,
     reads::{ListRead, RequestedState},
     status::{Status, StatusExt as _},
@@ -151,7 +151,9 @@ impl SelectedObjects {
         answer: &AnswerFormat,
     ) -> Result<Response, Status> {
         let form = answer.form(ty, AnswerSubject::List)?;
-        let listing = ListBody::new(ty, page, self.resource_version, self.history, form);
+        let shard = self.filter.shard();
+        let position = ListPosition { resource_version: self.resource_version, history: self.history, shard };
+        let listing = ListBody::new(ty, page, position, form);
         let encoding = RequestedEncoding::of(answer);
         let mut response = if app.config.list_encoding == ListEncoding::Buffered {
             // Encoding takes long enough to delay other tasks on this worker.
@@ -294,6 +296,15 @@ struct SlowItems {
     items: Option<Box<ListItems>>,
 }
 
+/// What the metadata of a list reports beside its page.
+#[derive(Clone, Copy)]
+struct ListPosition<'a> {
+    resource_version: u64,
+    /// Id of its history.
+    history: Option<u64>,
+    shard: Option<&'a shard::Selector>,
+}
+
 /// Text around the items of a list.
 pub(super) struct Ends {
     /// Text before the first item, up to and including the opening bracket.
@@ -305,14 +316,17 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    fn new(ty: &ResourceType, page: &Page, resource_version: u64, history: Option<u64>, form: &Form) -> Self {
+    fn new(ty: &ResourceType, page: &Page, position: ListPosition<'_>, form: &Form) -> Self {
+        let ListPosition { resource_version, history, shard } = position;
         let token = page.next().map(|start| {
             let (resource_version, start) = (Position::At(resource_version), start.to_owned());
             let extras = TokenExtras { following: page.remaining(), history };
             ContinueToken { resource_version, start }.encode_with(extras)
         });
-        let (token, remaining) = (token.as_deref(), page.remaining());
-        let opening = |kind: &str, api_version| list::opening(kind, api_version, resource_version, token, remaining);
+        let shard = shard.map(ToString::to_string);
+        let (continue_token, remaining, shard) = (token.as_deref(), page.remaining(), shard.as_deref());
+        let meta = ListMeta { resource_version, continue_token, remaining, shard };
+        let opening = |kind: &str, api_version| list::opening(kind, api_version, &meta);
         let (head, tail) = match &form.content {
             Content::Metadata(meta) => {
                 let head = [&*opening("PartialObjectMetadataList", meta.api_version()), br#","items":"#].concat();
@@ -325,11 +339,11 @@ impl Ends {
                 (head, Bytes::from_static(list::TAIL))
             }
             Content::Whole if ty.schema.builtin => {
-                let head = list::head(&ty.list_kind(), ty.api_version(), resource_version, token, remaining);
+                let head = list::head(&ty.list_kind(), ty.api_version(), &meta);
                 (head, Bytes::from_static(list::TAIL))
             }
             Content::Whole => {
-                let tail = list::custom_tail(&ty.list_kind(), resource_version, token, remaining);
+                let tail = list::custom_tail(&ty.list_kind(), &meta);
                 (list::custom_head(ty.api_version()), tail.into())
             }
         };
@@ -339,8 +353,8 @@ impl Ends {
 }
 
 impl ListBody {
-    fn new(ty: &ResourceType, page: Page, resource_version: u64, history: Option<u64>, form: Form) -> Self {
-        let ends = Ends::new(ty, &page, resource_version, history, &form);
+    fn new(ty: &ResourceType, page: Page, position: ListPosition<'_>, form: Form) -> Self {
+        let ends = Ends::new(ty, &page, position, &form);
         let page = page.shown_as(form, clock::unix_seconds());
         let items = Some(Box::new(ListItems { page, encoder: Encoder::Plain }));
         Self { items, ends, begun: false, over: false, first: Slices::new(), yields: false, slow: None }

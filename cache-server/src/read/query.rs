@@ -16,7 +16,8 @@ use crate::route::Target;
 /// Builds the filter for the objects of `target`.
 ///
 /// # Errors
-/// 400 for a field that objects of this type cannot be selected by, in the wording of the type.
+/// 400 for a field that objects of this type cannot be selected by, in the wording of the type; 500 for an invalid shard
+/// selector.
 pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filter>, Status> {
     let ty = &target.ty;
     let refuse = |label: &str| Status::bad_request(ty.refuse_field(label));
@@ -33,12 +34,14 @@ pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filte
         Filter::new(&ty.schema, ty.namespaced, target.namespace.as_deref(), options.labels.clone(), fields)
             .map_err(|UnknownField { label }| refuse(&label))
     };
+    // kube-apiserver parses the shard selector after all others.
     let filtered = filter(&options.fields)?;
+    let shard = options.shard()?;
     // The path of a watch of one object is equivalent to a selector on its name.
     match &target.name {
-        None => Ok(filtered),
-        Some(name) if options.fields.is_empty() => filter(&field::Selector::one(NAME, name)),
-        Some(name) if options.fields.exact(NAME) == Some(name) => Ok(filtered),
+        None => Ok(filtered.in_shard(shard)),
+        Some(name) if options.fields.is_empty() => Ok(filter(&field::Selector::one(NAME, name))?.in_shard(shard)),
+        Some(name) if options.fields.exact(NAME) == Some(name) => Ok(filtered.in_shard(shard)),
         Some(_) => Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name")),
     }
 }

@@ -75,7 +75,7 @@ impl ResumeRequest {
         };
         let ty = Arc::clone(&target.ty);
         let place = (ty.id(), ty.api_version(), &target.namespace, &target.name);
-        let selectors = (options.labels.to_string(), options.fields.to_string());
+        let selectors = (options.labels.to_string(), options.fields.to_string(), &*options.shard_selector);
         let question = KeyedHash::of((place, selectors, partial, form.without_managed_fields));
         let value = header.to_str().unwrap_or_default();
         // An invalid token counts as one of another server, and is not stored.

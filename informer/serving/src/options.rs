@@ -5,7 +5,7 @@
 //!
 //! Source: apiserver `endpoints/handlers/get.go`, apimachinery `apis/meta/internalversion/{defaults,validation}`.
 
-use informer_core::selector::{field, label};
+use informer_core::selector::{field, label, shard};
 
 use crate::{
     go,
@@ -28,6 +28,8 @@ pub struct ListOptions {
     pub labels: label::Selector,
     /// Field selector.
     pub fields: field::Selector,
+    /// Shard selector as sent; see [`Self::shard`].
+    pub shard_selector: String,
     /// Requested lifetime of the watch, in seconds.
     pub timeout_seconds: Option<i64>,
     /// True for a watch.
@@ -65,6 +67,7 @@ impl ListOptions {
             continue_token: text("continue"),
             labels: labels.map_err(|error| bad_request(error.to_string()))?,
             fields: fields.map_err(|error| bad_request(error.to_string()))?,
+            shard_selector: text("shardSelector"),
             timeout_seconds,
             watch: query.flag("watch").unwrap_or_default(),
             allow_bookmarks: query.flag("allowWatchBookmarks").unwrap_or_default(),
@@ -132,6 +135,16 @@ impl ListOptions {
             }
         }
         causes
+    }
+
+    /// Parses the shard selector; `None` without one.
+    ///
+    /// # Errors
+    /// 500 for an invalid one, as kube-apiserver answers: it parses the selector only where it reads the objects.
+    pub fn shard(&self) -> Result<Option<shard::Selector>, Status> {
+        let parse = |text| shard::Selector::parse(text).map_err(|error| format!("invalid shard selector: {error}"));
+        let selector = Some(&*self.shard_selector).filter(|text| !text.is_empty());
+        selector.map(parse).transpose().map_err(Status::unmapped)
     }
 
     /// Returns true if the read is of one object: `metadata.name=x` alone, with a known namespace if the type is

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use informer_core::selector::{field, label};
+use informer_core::selector::{field, label, shard};
 use informer_serving::{
     go,
     options::ListOptions,
@@ -17,11 +17,12 @@ pub(super) struct FakeFilter {
     namespace: Option<String>,
     labels: label::Selector,
     fields: field::Selector,
+    shard: Option<shard::Selector>,
 }
 
 impl FakeFilter {
     /// # Errors
-    /// 400 for a field the type cannot be selected by.
+    /// 400 for a field the type cannot be selected by, 500 for an invalid shard selector.
     pub(super) fn new(options: &ListOptions, target: &PathTarget) -> Result<Self, Status> {
         let ty = &target.ty;
         let knows = |name: &str| match name {
@@ -38,17 +39,26 @@ impl FakeFilter {
                 format!("{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             }));
         }
-        let (labels, fields) = (options.labels.clone(), options.fields.clone());
-        Ok(Self { namespace: target.namespace.clone(), labels, fields })
+        let (labels, fields, shard) = (options.labels.clone(), options.fields.clone(), options.shard()?);
+        Ok(Self { namespace: target.namespace.clone(), labels, fields, shard })
     }
 
-    /// Returns true if there is neither a label nor a field selector.
+    /// Returns the shard selector.
+    pub(super) const fn shard(&self) -> Option<&shard::Selector> {
+        self.shard.as_ref()
+    }
+
+    /// Returns true if there is no selector.
     pub(super) fn selects_all(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none()
     }
 
     pub(super) fn matches(&self, stored: &StoredObject) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| *namespace == stored.namespace)
+            && self.shard.as_ref().is_none_or(|shard| {
+                let uid = stored.field("metadata.uid").unwrap_or_default();
+                shard.matches(&uid, &stored.namespace)
+            })
             && self.labels.matches(|key| stored.label(key))
             && self.fields.matches(|name| match name {
                 "metadata.name" => Some(Cow::from(&stored.name)),

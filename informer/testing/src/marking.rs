@@ -43,8 +43,8 @@ impl MarkSchedule {
     ) -> Option<(Self, Option<MarkedStart>)> {
         let faults = server.faults();
         let every = faults.marks_every.filter(|_| !requested.is_empty() && options.allow_bookmarks)?;
-        let (path, ListOptions { labels, fields, .. }) = (target.key(""), options);
-        let question = format!("{} {path} {labels} {fields} {form:?}", target.ty.plural);
+        let (path, ListOptions { labels, fields, shard_selector, .. }) = (target.key(""), options);
+        let question = format!("{} {path} {labels} {fields} {shard_selector} {form:?}", target.ty.plural);
         let mut made = Self {
             server: server.clone(),
             question,

@@ -79,6 +79,8 @@ struct ListPage {
     items: Vec<Arc<StoredObject>>,
     token: Option<String>,
     remaining: Option<u64>,
+    /// Text of the shard selector.
+    shard: Option<String>,
 }
 
 impl ListPage {
@@ -100,16 +102,18 @@ impl ListPage {
         let remaining = rest.count() as u64;
         let last = last.filter(|_| remaining > 0).map(|key| key.strip_prefix(&prefix).unwrap_or(key));
         let token = last.map(|key| ContinueToken::after(key, Position::At(position)).encode());
-        Self { items, remaining: token.as_ref().map(|_| remaining).filter(|_| filter.selects_all()), token }
+        let remaining = token.as_ref().map(|_| remaining).filter(|_| filter.selects_all());
+        Self { items, remaining, token, shard: filter.shard().map(ToString::to_string) }
     }
 
     fn into_body(self, ty: &FakeType, position: u64, form: FakeForm) -> Body {
         let (kind, api_version) = form.list_type(ty);
-        let token = self.token.as_deref();
+        let (continue_token, shard) = (self.token.as_deref(), self.shard.as_deref());
+        let meta = list::ListMeta { resource_version: position, continue_token, remaining: self.remaining, shard };
         let (head, tail) = if ty.builtin || form == FakeForm::Metadata {
-            (list::head(&kind, api_version, position, token, self.remaining), list::TAIL.to_vec())
+            (list::head(&kind, api_version, &meta), list::TAIL.to_vec())
         } else {
-            (list::custom_head(api_version), list::custom_tail(&kind, position, token, self.remaining))
+            (list::custom_head(api_version), list::custom_tail(&kind, &meta))
         };
         let bare = ty.builtin;
         let items = self.items.into_iter().enumerate().map(move |(at, stored)| {

@@ -24,6 +24,7 @@ mod replicas;
 mod restores;
 mod rights;
 mod serves;
+mod shards;
 mod staleness;
 mod withdrawn;
 

@@ -66,6 +66,45 @@ async fn selectors_and_scope_narrow_a_list() {
     }
 }
 
+/// Goal: clients of two shards get each object once, and can see that the list is of their shard. Method: both halves,
+/// whole and in pages.
+#[tokio::test]
+async fn shards_divide_a_list_and_say_so() {
+    let server = Server::new();
+    let mut expected = Vec::new();
+    for index in 0..30 {
+        server.create("ns", &format!("c{index:02}"), "").await;
+        expected.push(format!("ns/c{index:02}"));
+    }
+    let mut found = Vec::new();
+    for index in [0, 1] {
+        let half = shard::Selector::part(shard::Key::Uid, index, 2).unwrap().to_string();
+        let path = format!("/api/v1/configmaps?shardSelector={}", half.replace(' ', "%20"));
+        let whole = server.get(&path).await;
+        assert_eq!(whole.json()["metadata"]["shardInfo"]["selector"], half);
+        let (mut pages, mut query) = (Vec::new(), "&limit=3".to_owned());
+        while !query.is_empty() {
+            let page = server.get(&format!("{path}{query}")).await;
+            let metadata = &page.json()["metadata"];
+            assert_eq!(metadata["shardInfo"]["selector"], half, "{query}");
+            assert!(metadata.get("remainingItemCount").is_none(), "it would count the other half");
+            let token = metadata["continue"].as_str();
+            query = token.map(|token| format!("&limit=3&continue={token}")).unwrap_or_default();
+            pages.extend(page.keys());
+        }
+        assert_eq!(pages, whole.keys());
+        assert!(!pages.is_empty() && pages.len() < expected.len(), "{pages:?}");
+        found.extend(pages);
+    }
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    let whole = server.get("/api/v1/configmaps?shardSelector=").await.json();
+    assert!(whole["metadata"].get("shardInfo").is_none(), "an empty selector is none");
+    let refused = server.get("/api/v1/configmaps?shardSelector=half").await;
+    let text = "invalid shard selector: unexpected expression kind 3; expected shardRange() call or || operator";
+    assert_eq!((refused.code, &refused.json()["message"]), (500, &text.into()));
+}
+
 #[tokio::test]
 async fn pages_show_one_state() {
     let server = three().await;

@@ -1,6 +1,7 @@
 //! WATCH: start positions, events and their times, and ends. Time is paused: it advances only when every task is idle.
 
 use http_body_util::BodyExt as _;
+use informer_core::selector::shard;
 use serde_json::Value;
 
 use super::*;
@@ -91,6 +92,35 @@ async fn a_watch_list_is_the_state_its_end_and_what_follows() {
     server.delete("ns", "b").await;
     let expected = [format!("ADDED c {c}"), format!("MODIFIED a {a2}"), format!("DELETED b {}", a2 + 1)];
     assert_eq!(stream.now(3).await, expected);
+}
+
+/// Goal: a watch of a shard has the events of its objects alone, each once among all shards.
+#[tokio::test(start_paused = true)]
+async fn shards_divide_events() {
+    let (server, a, b) = two().await;
+    let mut streams = Vec::new();
+    for index in [0, 1] {
+        let half = shard::Selector::part(shard::Key::Uid, index, 2).unwrap().to_string().replace(' ', "%20");
+        streams.push(Stream::open(&server, &format!("{WATCH_LIST}&shardSelector={half}&timeoutSeconds=30")).await);
+    }
+    let c = server.create("other", "c", "").await;
+    let a2 = server.patch("ns", "a", r#"{"data":{"k":"new"}}"#).await;
+    server.delete("ns", "b").await;
+    let mut lines = Vec::new();
+    for found in futures::future::join_all(streams.into_iter().map(Stream::rest)).await {
+        let of = |name: &str| found.iter().filter(|line| line.split(' ').nth(1) == Some(name)).count();
+        assert!(matches!((of("a"), of("b"), of("c")), (0 | 2, 0 | 2, 0 | 1)), "{found:?}");
+        lines.extend(found.into_iter().filter(|line| !line.starts_with("BOOKMARK")));
+    }
+    lines.sort_unstable_by_key(|line| line.rsplit(' ').next().and_then(|position| position.parse::<u64>().ok()));
+    let expected = [
+        format!("ADDED a {a}"),
+        format!("ADDED b {b}"),
+        format!("ADDED c {c}"),
+        format!("MODIFIED a {a2}"),
+        format!("DELETED b {}", a2 + 1),
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[tokio::test(start_paused = true)]

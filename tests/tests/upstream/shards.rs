@@ -1,0 +1,158 @@
+//! Shard selectors (KEP-5866): a kube-apiserver with the feature gate `ShardedListAndWatch` on, and a cache in front of
+//! it, answer alike; a cache in front of one without the gate serves shards all the same.
+
+use fastrand::Rng;
+use informer_core::selector::shard::{Key, Selector};
+use serde_json::{Value, json};
+use tests::{
+    genuine::{ADMIN, Genuine, GenuineSettings},
+    http::{Client, Event, with_query},
+    objects::{Object, configmap},
+};
+
+use super::{Sides, cache_of, namespace};
+
+const GATE: &str = "--feature-gates=ShardedListAndWatch=true";
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const NAMESPACES: [&str; 3] = ["shards-a", "shards-b", "shards-c"];
+const OBJECTS: usize = 40;
+const WRITES: usize = 60;
+
+/// Selectors with ranges that overlap, touch and leave gaps.
+fn selectors() -> Vec<String> {
+    let part = |key, index, count| Selector::part(key, index, count).unwrap().to_string();
+    vec![
+        part(Key::Uid, 0, 2),
+        part(Key::Uid, 1, 2),
+        part(Key::Namespace, 0, 3),
+        [part(Key::Uid, 2, 3), part(Key::Uid, 0, 5), part(Key::Uid, 0, 4)].join(" || "),
+        format!("(\n{}) ||{}", part(Key::Namespace, 6, 7), part(Key::Namespace, 1, 7)).replace('\'', "\""),
+        part(Key::Uid, 0, 1),
+    ]
+}
+
+async fn create_some(client: &Client, rng: &mut Rng) -> Vec<Object> {
+    for name in NAMESPACES {
+        client.create_manifest(&namespace(name)).await;
+    }
+    let mut objects = Vec::new();
+    for index in 0..OBJECTS {
+        let app = ["x", "y"][rng.usize(..2)];
+        let object = configmap(&format!("c{index:02}")).namespace(NAMESPACES[rng.usize(..3)]).label("app", app);
+        client.create(&object).await;
+        objects.push(object);
+    }
+    objects
+}
+
+/// The keys and the `shardInfo` of a whole list, read in pages of `limit`.
+async fn list(client: &Client, query: &[(&str, &str)], limit: Option<&str>) -> (Vec<String>, Value) {
+    let (mut keys, mut token) = (Vec::new(), String::new());
+    loop {
+        let mut query = query.to_vec();
+        query.extend(limit.map(|limit| ("limit", limit)));
+        if !token.is_empty() {
+            query.push(("continue", &token));
+        }
+        let page = client.get(&with_query(CONFIGMAPS, &query)).await.with_code(200);
+        keys.extend(page.keys());
+        match page.token() {
+            Some(next) => token = next,
+            None => return (keys, page.json()["metadata"]["shardInfo"].clone()),
+        }
+    }
+}
+
+/// Goal: clients cannot tell the cache from kube-apiserver by a shard selector. Method: random objects and writes; whole
+/// lists, pages, other selectors beside it, watches, and refusals of both.
+#[tokio::test]
+async fn shards_are_those_of_kube_apiserver() {
+    let settings = GenuineSettings { flags: vec![GATE.to_owned()], ..GenuineSettings::default() };
+    let Some(genuine) = Genuine::start_with("upstream shards", settings).await else { return };
+    let server = cache_of(&genuine, "configmaps").await;
+    let sides = Sides::new(&genuine, &server);
+    let mut rng = Rng::with_seed(5866);
+    let objects = create_some(&sides.direct, &mut rng).await;
+    let mut selected = 0;
+    for selector in selectors() {
+        let shard = ("shardSelector", &*selector);
+        for beside in [None, Some(("labelSelector", "app=x")), Some(("fieldSelector", "metadata.name!=c00"))] {
+            let query: Vec<_> = [shard].into_iter().chain(beside).collect();
+            for limit in [None, Some("7")] {
+                let direct = list(&sides.direct, &query, limit).await;
+                assert_eq!(list(&sides.cached, &query, limit).await, direct, "{query:?} {limit:?}");
+                selected += direct.0.len();
+            }
+        }
+    }
+    assert!(OBJECTS < selected, "most selectors match something");
+    compare_watches(&sides, &objects, &mut rng).await;
+    for refused in ["half", " ", "shardRange(object.metadata.name, '0x0', '0x1')", "shardRange(object.metadata.uid)"] {
+        let path = with_query(CONFIGMAPS, &[("shardSelector", refused)]);
+        for path in [path.clone(), with_query(&path, &[("watch", "1"), ("timeoutSeconds", "1")])] {
+            let [direct, cached] = [sides.direct.get(&path).await, sides.cached.get(&path).await];
+            assert_eq!((cached.code, cached.json()), (direct.code, direct.json()), "{path}");
+        }
+    }
+}
+
+/// Compares the events of random writes in watches of all selectors.
+async fn compare_watches(sides: &Sides, objects: &[Object], rng: &mut Rng) {
+    let at = sides.cached.get(CONFIGMAPS).await.with_code(200).resource_version().to_string();
+    let mut watches = Vec::new();
+    for selector in selectors() {
+        let query = [("watch", "1"), ("resourceVersion", &at), ("shardSelector", &selector)];
+        let path = with_query(CONFIGMAPS, &query);
+        watches.push((selector, sides.direct.watch(&path).await, sides.cached.watch(&path).await));
+    }
+    // uid and namespace of the object of each event.
+    let (mut changed, mut present) = (Vec::new(), vec![true; objects.len()]);
+    for write in 0..WRITES {
+        let at = rng.usize(..objects.len());
+        let path = objects[at].path();
+        if !present[at] {
+            sides.direct.create(&objects[at]).await;
+        }
+        let object = sides.direct.get(&path).await.with_code(200).json();
+        if present[at] && rng.u8(..3) == 0 {
+            sides.direct.delete(&path).await.with_code(200);
+            present[at] = false;
+        } else if present[at] {
+            let patch = json!({"data": {"k": write.to_string()}});
+            sides.direct.patch(&path, "application/merge-patch+json", &patch).await.with_code(200);
+        } else {
+            present[at] = true;
+        }
+        changed.push(["uid", "namespace"].map(|name| object["metadata"][name].as_str().unwrap().to_owned()));
+    }
+    for (selector, mut direct, mut cached) in watches {
+        let shard = Selector::parse(&selector).unwrap();
+        let count = changed.iter().filter(|[uid, namespace]| shard.matches(uid, namespace)).count();
+        let [direct, cached] = [direct.events(count).await, cached.events(count).await];
+        let shown =
+            |events: Vec<Event>| -> Vec<_> { events.into_iter().map(|event| (event.kind, event.object)).collect() };
+        assert_eq!(shown(cached), shown(direct), "{selector}");
+    }
+}
+
+/// Goal: shards need no API server that knows them. Method: one without the gate, which ignores the selector.
+#[tokio::test]
+async fn a_cache_serves_shards_that_its_upstream_does_not_know() {
+    let Some(genuine) = Genuine::start("upstream without shards").await else { return };
+    let server = cache_of(&genuine, "configmaps").await;
+    let sides = Sides::new(&genuine, &server);
+    create_some(&genuine.client(ADMIN), &mut Rng::with_seed(1)).await;
+    let all = list(&sides.direct, &[], None).await.0;
+    let mut found = Vec::new();
+    for half in &selectors()[..2] {
+        let query = [("shardSelector", &**half)];
+        let direct = list(&sides.direct, &query, None).await;
+        assert_eq!(direct, (all.clone(), Value::Null), "the API server ignores the selector");
+        let (keys, info) = list(&sides.cached, &query, None).await;
+        assert_eq!(info["selector"], **half);
+        assert!(keys.len() < all.len(), "{keys:?}");
+        found.extend(keys);
+    }
+    found.sort_unstable();
+    assert_eq!(found, all);
+}
