@@ -1,4 +1,4 @@
-//! Decodes values: JSON unchanged, Kubernetes' protobuf to JSON.
+//! Decodes values: JSON unchanged, Kubernetes' protobuf and CBOR to JSON.
 //!
 //! INVARIANT: any bytes lead to JSON or an error, and errors contain no text of an object: they may reach logs.
 //!
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 use informer_core::wire::json::{Walk, string};
 
-use super::{defaults, definition};
+use super::{cbor, defaults, definition};
 use crate::{
     object::{
         Object,
@@ -46,7 +46,7 @@ pub enum StoredValueError {
         /// [`ResourceType::id`] and version of the type.
         expected: String,
     },
-    /// Neither JSON nor Kubernetes' protobuf.
+    /// Neither JSON nor Kubernetes' protobuf nor CBOR.
     #[error("the value cannot be decoded: {reason}")]
     Malformed {
         /// The reason, without text of the value.
@@ -56,8 +56,6 @@ pub enum StoredValueError {
 
 const TOO_HEAVY: &str = "the object has too many values";
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-/// Self-described CBOR (RFC 8949, 3.4.6): kube-apiserver's feature gate `CBORServingAndStorage`, for custom types.
-const CBOR: &[u8] = &[0xd9, 0xd9, 0xf7];
 /// Length of names that errors repeat: the longest apiVersion has a DNS subdomain as its group.
 const NAME_BYTES_MAX: usize = 317;
 
@@ -79,10 +77,12 @@ pub fn decode_value<'a>(ty: &ResourceType, value: &'a [u8]) -> Result<Cow<'a, [u
         let provider = provider.filter(|name| is_name(name)).unwrap_or("unknown").to_owned();
         return Err(StoredValueError::Encrypted { provider });
     }
+    if let Some(value) = value.strip_prefix(cbor::PREFIX) {
+        return decode_cbor(ty, value).map(Cow::Owned);
+    }
     match value.trim_ascii_start().first() {
         Some(b'{') => decode_json(ty, value),
-        Some(_) if value.starts_with(CBOR) => Err(malformed("CBOR is not supported")),
-        Some(_) => Err(malformed("neither JSON nor protobuf")),
+        Some(_) => Err(malformed("neither JSON nor protobuf nor CBOR")),
         None => Err(malformed("it is empty")),
     }
 }
@@ -105,6 +105,15 @@ fn decode_message(ty: &ResourceType, message: &StoredMessage<'_>) -> Result<Vec<
         }
         StoredForm::OldDefinition => converted(ty, message.object(definition::MESSAGE).map_err(refused)?),
     }
+}
+
+/// Returns an object in CBOR as JSON with the members in the order of custom resources: CBOR sorts them by length first.
+fn decode_cbor(ty: &ResourceType, value: &[u8]) -> Result<Vec<u8>, StoredValueError> {
+    let json = cbor::json(value).map_err(malformed)?;
+    Weight::default().json(&json).map_err(|_| malformed(TOO_HEAVY))?;
+    let json = decode_json(ty, &json)?;
+    let object = serde_json::from_slice(&json).map_err(|_| malformed("no object"))?;
+    Ok(ordered(ty, object))
 }
 
 /// Reads kind and apiVersion of a JSON object of a built-in type. The caller gives objects of custom types their own.
@@ -251,6 +260,26 @@ mod tests {
         );
     }
 
+    /// Goal: a value in CBOR is read like the same object in JSON, with its members in order. Method: texts as byte
+    /// strings, as kube-apiserver writes them.
+    #[test]
+    fn cbor_becomes_json() {
+        let thing = super::super::tests::custom();
+        let value = [
+            &b"\xd9\xd9\xf7\xa4\x44kind\x45Thing\x44spec\xa2\x41b\xf5\x42aa\x82\x01\x22"[..],
+            b"\x48metadata\xa1\x44name\x41t\x4aapiVersion\x4eexample.com/v1",
+        ];
+        let decoded = decode_value(&thing, &value.concat()).expect("is decoded").into_owned();
+        assert_eq!(
+            String::from_utf8(decoded).expect("UTF-8"),
+            r#"{"kind":"Thing","apiVersion":"example.com/v1","metadata":{"name":"t"},"spec":{"aa":[1,-3],"b":true}}"#
+                .to_owned()
+                + "\n"
+        );
+        let error = decode_value(&thing, b"\xd9\xd9\xf7\x80").expect_err("is no object").to_string();
+        assert!(error.contains("decoded: no object"), "{error}");
+    }
+
     /// Goal: fields in any order are read. Method: fields that gogo/protobuf writes once and in order, twice and in
     /// another one.
     #[test]
@@ -295,7 +324,7 @@ mod tests {
             ("pods", &protobuf("v1", "Pod", &[0x08, 1]), "decoded: no such protobuf message"),
             ("pods", b"{}", "decoded: no kind or no apiVersion"),
             ("pods", b"{\"kind", "decoded: no JSON object"),
-            ("pods", b"\xd9\xd9\xf7\xa0", "decoded: CBOR is not supported"),
+            ("pods", b"\xd9\xd9\xf7\xa0", "decoded: no kind or no apiVersion"),
         ];
         for (id, value, text) in table {
             let error = decode_value(&type_of(id), value).expect_err(text).to_string();
