@@ -80,11 +80,11 @@ where
         },
     };
     let passage = match passage {
-        Ok(Answering::Here(proved)) => {
+        Ok(Respondent::Here(proved)) => {
             head.proved = proved;
             None
         }
-        Ok(Answering::Upstream(passage)) => Some(passage),
+        Ok(Respondent::Upstream(passage)) => Some(passage),
         Err(answer) => {
             let closes = !body.is_end_stream() && parts.version == Version::HTTP_11;
             return finished(answer, head.errors, &mut context, &mut answering, closes);
@@ -126,7 +126,7 @@ where
 }
 
 /// The server that answers an admitted request.
-enum Answering<'a> {
+enum Respondent<'a> {
     /// This server; from this cache, if there is one.
     Here(Option<ProvedCache>),
     Upstream(Passage<'a>),
@@ -153,8 +153,8 @@ async fn answerer<'a>(
     context: &RequestContext,
     info: &'a RequestInfo,
     route: &'a Route,
-) -> Result<Answering<'a>, Result<Response, Status>> {
-    let Some(upstream) = app.upstream() else { return Ok(Answering::Here(None)) };
+) -> Result<Respondent<'a>, Result<Response, Status>> {
+    let Some(upstream) = app.upstream() else { return Ok(Respondent::Here(None)) };
     let checks_rights = app.access.authorizer.decides_by_credentials();
     let is_local = context.caller.as_deref().is_some_and(Caller::is_local);
     let names_object = matches!(route, Route::Resource(target) if target.name.is_some());
@@ -168,17 +168,17 @@ async fn answerer<'a>(
         is_passable: !is_local || upstream.impersonator.is_some(),
     };
     let forwarder = match upstream_answerer(app, upstream, read, route).await.map_err(Err)? {
-        Answerer::Here => return Ok(Answering::Here(None)),
-        Answerer::Proved(proved) => return Ok(Answering::Here(Some(proved))),
+        Answerer::Here => return Ok(Respondent::Here(None)),
+        Answerer::Proved(proved) => return Ok(Respondent::Here(Some(proved))),
         Answerer::Identity(identity) => return Err(Ok(body::json(StatusCode::OK, identity.into()))),
         Answerer::Upstream(forwarder) => forwarder,
     };
     match &context.caller {
         // A static token must not leave this server, and a certificate cannot.
         Some(caller) if caller.is_local() => {
-            acting_passage(upstream, &caller.user, info).await.map(Answering::Upstream).map_err(Err)
+            acting_passage(upstream, &caller.user, info).await.map(Respondent::Upstream).map_err(Err)
         }
-        Some(_) | None => Ok(Answering::Upstream(Passage { forwarder, acting: None })),
+        Some(_) | None => Ok(Respondent::Upstream(Passage { forwarder, acting: None })),
     }
 }
 

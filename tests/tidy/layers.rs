@@ -39,6 +39,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "last_answer",
             "connect",
             "answers",
+            "frequent",
             "identity",
             "own_requests",
             "forward",

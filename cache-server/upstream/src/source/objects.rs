@@ -97,7 +97,7 @@ impl ReadRate {
 }
 
 /// A way to a proof.
-enum Joined {
+enum ProofRoute {
     Known(Proof),
     Awaited(SharedProof),
 }
@@ -115,8 +115,8 @@ pub(super) fn prove(
     Some(async move {
         let deadline = arrived + PROOF_WAIT;
         let proof = match joined {
-            Joined::Known(proof) => proof,
-            Joined::Awaited(proof) => timeout_at(deadline, proof).await.ok()??,
+            ProofRoute::Known(proof) => proof,
+            ProofRoute::Awaited(proof) => timeout_at(deadline, proof).await.ok()??,
         };
         let reader = reads.followed.cache()?;
         // The common case, without a timer.
@@ -133,7 +133,7 @@ pub(super) fn prove(
     })
 }
 
-fn join(reads: &TypeReads, now: Instant, max_age: Duration) -> Option<Joined> {
+fn join(reads: &TypeReads, now: Instant, max_age: Duration) -> Option<ProofRoute> {
     let followed = &reads.followed;
     let state = &mut *followed.object_proofs.state.lock();
     let rate = state.rate.count(now);
@@ -145,9 +145,9 @@ fn join(reads: &TypeReads, now: Instant, max_age: Duration) -> Option<Joined> {
         if asks && max_age / 2 <= age(&last) {
             drop(state.next(reads, rate, now));
         }
-        return Some(Joined::Known(last));
+        return Some(ProofRoute::Known(last));
     }
-    asks.then(|| Joined::Awaited(state.next(reads, rate, now)))
+    asks.then(|| ProofRoute::Awaited(state.next(reads, rate, now)))
 }
 
 impl ProofState {
