@@ -8,6 +8,7 @@
 mod etcd;
 pub(super) mod fill;
 mod front;
+mod gets;
 mod held;
 mod incident;
 mod metrics;
@@ -169,6 +170,12 @@ fn cases(sizes: &LoadSizes) -> Vec<UpstreamCase<'_>> {
             holds: Incident,
             method: passing::method(sizes),
             run: Box::new(|cluster| passing::run(cluster, sizes)),
+        },
+        UpstreamCase {
+            name: "gets",
+            holds: Incident,
+            method: gets::method(sizes),
+            run: Box::new(|cluster| gets::run(cluster, sizes)),
         },
         UpstreamCase { name: "held", holds: Incident, method: held::method(), run: Box::new(held::run) },
         // Last, because etcd keeps memory that they make it take.
