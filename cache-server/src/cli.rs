@@ -95,7 +95,12 @@ pub fn main() -> ExitCode {
 /// Runs the program with these arguments; the first is the program's name. Returns when the command ends or a signal
 /// stops it.
 #[must_use]
-pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
+    run_all(arguments.into_iter().map(Into::into).collect())
+}
+
+/// Not generic, so that the server is compiled with this crate, and not again with every program that runs it.
+fn run_all(arguments: Vec<OsString>) -> ExitCode {
     let command = match Arguments::try_parse_from(arguments) {
         Ok(Arguments { command }) => command,
         Err(error) => return explain(&error),

@@ -7,6 +7,7 @@ mod handler;
 
 use std::{convert::Infallible, fmt, future, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
+use futures::future::BoxFuture;
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, timeout, timeout_at},
@@ -269,6 +270,15 @@ impl Server {
     /// # Errors
     /// [`StartError`]; no request was served, and the address is released.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
+        Self::start(config).await
+    }
+
+    /// Boxed, so that the start is compiled with this crate, and not again with every program that starts a server.
+    fn start(config: Config) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::bind_here(config))
+    }
+
+    async fn bind_here(config: Config) -> Result<Self, StartError> {
         let address = config.listen;
         check_features(&config)?;
         check_exposure(&config)?;
@@ -327,7 +337,16 @@ impl Server {
 
     /// Serves until `shutdown` resolves. Then it stops accepting, ends watches cleanly, lets requests finish for at
     /// most [`Config::grace`], and drops the remaining connections.
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+    pub async fn serve(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+        self.serve_until(Box::pin(shutdown)).await;
+    }
+
+    /// Boxed for the same reason as in `start`.
+    fn serve_until(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        Box::pin(self.serve_here(shutdown))
+    }
+
+    async fn serve_here(self, shutdown: BoxFuture<'static, ()>) {
         let Self { listeners, app, tls, mut starting, .. } = self;
         let trimming = tokio::spawn({
             let app = Arc::clone(&app);

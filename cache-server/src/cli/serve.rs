@@ -4,7 +4,6 @@ use std::{
     io::{self, Write as _},
     net::SocketAddr,
     path::PathBuf,
-    pin::pin,
     process::ExitCode,
     time::Duration,
 };
@@ -225,7 +224,7 @@ fn exit_code(ended: Result<ExitCode, JoinError>) -> ExitCode {
 /// Binds and serves until `stopping` resolves; a stop also interrupts the loading of objects.
 async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCode {
     // An error means that the sender was dropped, which is a stop as well.
-    let mut stop = pin!(stopping.map(drop));
+    let mut stop = stopping.map(drop);
     let server = tokio::select! {
         biased;
         () = &mut stop => return ExitCode::SUCCESS,
