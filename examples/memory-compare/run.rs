@@ -1,6 +1,9 @@
 //! Runs a new server, the other clients and the measured client, and collects the kernel's measurements.
 
-use std::{io::Write as _, time::Duration};
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use measured::{
@@ -20,7 +23,7 @@ use crate::{
 /// Pause before the idle size of the server is measured.
 const REST: Duration = Duration::from_secs(1);
 
-/// Pause after a run: the server checks once a second for memory to return.
+/// Pause after a run: the server checks once a second for memory to return. The next server starts meanwhile.
 const REST_AFTER: Duration = Duration::from_millis(2500);
 
 /// Pause before the resident size of a client is measured, in runs that compare clients.
@@ -56,12 +59,20 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")?);
 
     let mut servers = Vec::new();
+    let mut resting: Option<Resting> = None;
     for &mode in &modes {
         for &clients in &options.clients {
             bar.set_message(format!("{mode}, {clients} clients"));
-            servers.push(bar_safe(&bar, server_run(options, mode, clients.max(1)))?);
+            let prepared = bar_safe(&bar, Prepared::new(options, mode, clients.max(1)))?;
+            if let Some(before) = resting.take() {
+                servers.push(bar_safe(&bar, before.finish())?);
+            }
+            resting = Some(bar_safe(&bar, prepared.run())?);
             bar.inc(1);
         }
+    }
+    if let Some(last) = resting {
+        servers.push(bar_safe(&bar, last.finish())?);
     }
     let mut clients = Vec::new();
     for kind in kinds {
@@ -81,38 +92,73 @@ fn bar_safe<T>(bar: &ProgressBar, result: Result<T, Failure>) -> Result<T, Failu
     result.inspect_err(|_| bar.finish_and_clear())
 }
 
-fn server_run(options: &Options, mode: Mode, clients: usize) -> Result<ServerRow, Failure> {
-    let server = Server::start(options, mode)?;
-    let truth = server.truth()?;
-    let clients = mode.fitting(clients, truth.bytes);
-    let mut fleet = Part::start(
-        "load",
-        &[
-            format!("--address={}", server.address),
-            format!("--mode={}", value_name(&mode)),
-            format!("--clients={}", clients - 1),
-            format!("--slow-readers={}", options.slow_readers),
-            format!("--slow-rate={}", options.slow_rate_mib << 20),
-        ],
-    )?;
-    let mut measured = server.measured(mode.client(), Duration::ZERO)?;
-    let idle = server.rest()?;
-    fleet.go()?;
-    measured.go()?;
-    let fleet_outcome: load::Outcome = fleet.outcome()?;
-    let client: client::Outcome = measured.outcome()?;
-    let peak = server.usage()?.peak;
-    drop((fleet, measured));
-    let after = server.rest_after()?;
+/// A server at rest and its clients, before they start to read.
+struct Prepared {
+    mode: Mode,
+    clients: usize,
+    server: Server,
+    truth: Truth,
+    fleet: Part,
+    measured: Part,
+    idle: usize,
+}
 
-    if let Some(error) = fleet_outcome.errors.first() {
-        return Err(format!("{mode}, {clients} clients: {} failed, first: {error}", fleet_outcome.errors.len()).into());
+impl Prepared {
+    fn new(options: &Options, mode: Mode, clients: usize) -> Result<Self, Failure> {
+        let server = Server::start(options, mode)?;
+        let truth = server.truth()?;
+        let clients = mode.fitting(clients, truth.bytes);
+        let fleet = Part::start(
+            "load",
+            &[
+                format!("--address={}", server.address),
+                format!("--mode={}", value_name(&mode)),
+                format!("--clients={}", clients - 1),
+                format!("--slow-readers={}", options.slow_readers),
+                format!("--slow-rate={}", options.slow_rate_mib << 20),
+            ],
+        )?;
+        let measured = server.measured(mode.client(), Duration::ZERO)?;
+        let idle = server.rest()?;
+        Ok(Self { mode, clients, server, truth, fleet, measured, idle })
     }
-    for checksum in fleet_outcome.checksums.iter().chain([&client.checksum]) {
-        truth.agrees(&mode.to_string(), *checksum)?;
+
+    fn run(self) -> Result<Resting, Failure> {
+        let Self { mode, clients, server, truth, mut fleet, mut measured, idle } = self;
+        fleet.go()?;
+        measured.go()?;
+        let fleet_outcome: load::Outcome = fleet.outcome()?;
+        let client: client::Outcome = measured.outcome()?;
+        let peak = server.usage()?.peak;
+        drop((fleet, measured));
+        let left_at = Instant::now();
+
+        if let Some(error) = fleet_outcome.errors.first() {
+            let failed = fleet_outcome.errors.len();
+            return Err(format!("{mode}, {clients} clients: {failed} failed, first: {error}").into());
+        }
+        for checksum in fleet_outcome.checksums.iter().chain([&client.checksum]) {
+            truth.agrees(&mode.to_string(), *checksum)?;
+        }
+        let all_synced_ms = fleet_outcome.synced_ms.max(client.synced_ms);
+        let growth = peak.saturating_sub(idle);
+        let row = ServerRow { mode, clients, idle, growth, after: 0, all_synced_ms, client };
+        Ok(Resting { row, server, left_at })
     }
-    let all_synced_ms = fleet_outcome.synced_ms.max(client.synced_ms);
-    Ok(ServerRow { mode, clients, idle, growth: peak.saturating_sub(idle), after, all_synced_ms, client })
+}
+
+/// A server whose clients have left. Its memory afterwards is not known yet.
+struct Resting {
+    row: ServerRow,
+    server: Server,
+    left_at: Instant,
+}
+
+impl Resting {
+    fn finish(self) -> Result<ServerRow, Failure> {
+        std::thread::sleep(REST_AFTER.saturating_sub(self.left_at.elapsed()));
+        Ok(ServerRow { after: self.server.usage()?.resident, ..self.row })
+    }
 }
 
 fn client_run(options: &Options, kind: Kind) -> Result<ClientRow, Failure> {
@@ -203,11 +249,6 @@ impl Server {
     fn rest(&self) -> std::io::Result<usize> {
         std::thread::sleep(REST);
         memory::reset_peak(self.process.id())?;
-        Ok(self.usage()?.resident)
-    }
-
-    fn rest_after(&self) -> std::io::Result<usize> {
-        std::thread::sleep(REST_AFTER);
         Ok(self.usage()?.resident)
     }
 }
