@@ -22,6 +22,7 @@ use std::{
 
 use access_rules::user::User;
 use informer_serving::status::Status;
+use parking_lot::Mutex;
 
 pub(crate) use self::progress::{StartPart, StartProgress};
 use crate::{
@@ -139,12 +140,13 @@ impl App {
     fn assemble(
         config: Config,
         caches: Caches,
+        files: FileWatcher,
         writes: impl FnOnce(&Arc<Caches>, &Arc<Live>, &Arc<SupervisedTasks>) -> Writes,
     ) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
         let caches = Arc::new(caches);
         let registry = Arc::new(Live::new(Registry::builtin()));
-        let tasks = Arc::<SupervisedTasks>::default();
+        let tasks = Arc::clone(files.tasks());
         let writes = writes(&caches, &registry, &tasks);
         let store = match &writes {
             Writes::Local(LocalWrites { duty: ControllerDuty::None, .. }) | Writes::Forward(_) => None,
@@ -163,7 +165,7 @@ impl App {
             authorizer.ask_about_users(upstream.subject_rights());
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow);
-        let (files, progress) = Default::default();
+        let progress = StartProgress::default();
         Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files, progress }
     }
 
@@ -220,7 +222,12 @@ impl App {
         }
         let (leases, changes) = (Arc::downgrade(&self.access.leases), self.access.changes());
         let app = Arc::downgrade(self);
-        tokio::spawn(lease::keep_checking(leases, changes, move |right| check_right(Weak::clone(&app), right)));
+        self.tasks.spawn("watch-rights", move || {
+            let app = Weak::clone(&app);
+            lease::keep_checking(Weak::clone(&leases), changes.clone(), move |right| {
+                check_right(Weak::clone(&app), right)
+            })
+        });
     }
 
     /// True if the controllers of this server write objects of their own.
@@ -234,7 +241,8 @@ impl App {
     /// Starts the tasks of flow control.
     pub(crate) fn keep_flow_control(&self) {
         let flow = Arc::downgrade(&self.access.flow);
-        tokio::spawn(flow::keep_checking(Weak::clone(&flow)));
+        let checked = Weak::clone(&flow);
+        self.tasks.spawn("flow-seats", move || flow::keep_checking(Weak::clone(&checked)));
         if self.config.flow.source == FlowSource::Stored {
             let (caches, registry) = (Arc::downgrade(&self.caches), Arc::clone(&self.registry));
             self.tasks.spawn("flow-control", move || {
@@ -259,11 +267,7 @@ impl App {
             let is_doubted = |cluster: &ClusterName| self.caches.has_states_of_others(cluster.uid());
             let cluster = upstream.identity.reached(is_doubted).await;
             self.caches.settle_cluster(cluster.uid());
-            tokio::spawn(identity::keep_checking(
-                Arc::downgrade(&upstream.identity),
-                Arc::clone(&upstream.last_answer),
-            ));
-            tokio::spawn(follow_cluster(Arc::downgrade(upstream), Arc::downgrade(&self.caches)));
+            self.follow_identity(upstream, cluster);
         }
         self.progress.wait_for(StartPart::Definitions);
         self.definitions.settle().await;
@@ -290,6 +294,20 @@ impl App {
         self.progress.complete();
     }
 
+    /// Checks which cluster answers at the addresses, and ends all histories when it is no longer `cluster`.
+    fn follow_identity(&self, upstream: &Arc<Upstream>, cluster: ClusterName) {
+        let (checked, last_answer) = (Arc::downgrade(&upstream.identity), Arc::clone(&upstream.last_answer));
+        self.tasks.spawn("upstream-identity", move || {
+            identity::keep_checking(Weak::clone(&checked), Arc::clone(&last_answer))
+        });
+        let (upstream, caches) = (Arc::downgrade(upstream), Arc::downgrade(&self.caches));
+        // Outlives a panic, so that no change of the cluster is missed.
+        let followed = Arc::new(Mutex::new(cluster));
+        self.tasks.spawn("upstream-cluster", move || {
+            follow_cluster(Weak::clone(&upstream), Weak::clone(&caches), Arc::clone(&followed))
+        });
+    }
+
     /// Starts the caches of named types. Waits until they are filled, if the server listens only then.
     async fn begin_caches(&self) {
         let Some(upstream) = self.upstream() else { return };
@@ -297,7 +315,8 @@ impl App {
         upstream.report_unknown(&self.registry.now());
         self.named();
         if upstream.is_on_demand() {
-            tokio::spawn(expire_idle(Arc::downgrade(&self.caches), Arc::clone(&self.registry)));
+            let (caches, registry) = (Arc::downgrade(&self.caches), Arc::clone(&self.registry));
+            self.tasks.spawn("idle-caches", move || expire_idle(Weak::clone(&caches), Arc::clone(&registry)));
         }
         if self.config.upstream.as_ref().is_some_and(|settings| settings.listens_when_ready) {
             self.filled().await;
@@ -338,20 +357,23 @@ async fn check_right(app: Weak<App>, right: Arc<HeldRight>) -> Result<(), Status
     app.access.admit_again(&right.caller, &right.info).await
 }
 
-/// Ends all histories when the addresses of the API server have turned to another cluster, until the server is dropped.
-async fn follow_cluster(upstream: Weak<Upstream>, caches: Weak<Caches>) {
+/// Ends all histories when the addresses of the API server have turned to another cluster than `followed`, until the server
+/// is dropped.
+async fn follow_cluster(upstream: Weak<Upstream>, caches: Weak<Caches>, followed: Arc<Mutex<ClusterName>>) {
     let Some(mut changes) = upstream.upgrade().map(|upstream| upstream.identity.changes()) else { return };
-    let mut before = changes.borrow_and_update().clone();
+    let is_followed = changes.borrow().as_ref() == Some(&*followed.lock());
+    if !is_followed {
+        changes.mark_changed();
+    }
     while changes.changed().await.is_ok() {
-        let cluster = changes.borrow_and_update().clone();
+        let Some(cluster) = changes.borrow_and_update().clone() else { continue };
         let (Some(upstream), Some(caches)) = (upstream.upgrade(), caches.upgrade()) else { return };
-        let uid = cluster.as_ref().and_then(ClusterName::uid);
-        caches.replace_cluster(uid);
+        caches.replace_cluster(cluster.uid());
         // A uid that could not be read before names the cluster that the caches have.
-        if before.as_ref().is_some_and(|before| before.uid().is_some()) {
+        if followed.lock().uid().is_some() {
             upstream.source.lose_histories();
         }
-        before = cluster;
+        *followed.lock() = cluster;
     }
 }
 

@@ -348,8 +348,9 @@ impl Server {
 
     async fn serve_here(self, shutdown: BoxFuture<'static, ()>) {
         let Self { listeners, app, tls, mut starting, .. } = self;
-        let trimming = tokio::spawn({
-            let app = Arc::clone(&app);
+        let trimmed = Arc::clone(&app);
+        let trimming = app.tasks.spawn("memory", move || {
+            let app = Arc::clone(&trimmed);
             async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
         let shutdown = async {

@@ -8,8 +8,10 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
+#[cfg(any(test, feature = "testing"))]
+use tokio::sync::Notify;
 use tokio::{
-    task::JoinError,
+    task::{AbortHandle, JoinError, JoinSet},
     time::{Instant, sleep, timeout},
 };
 
@@ -21,6 +23,9 @@ pub struct SupervisedTasks {
     panics: Family<TaskLabels, Counter>,
     /// Time since which a task has been panicking, by its name.
     failing: Mutex<BTreeMap<String, Instant>>,
+    /// Makes all running tasks panic.
+    #[cfg(any(test, feature = "testing"))]
+    fault: Notify,
 }
 
 /// Labels of a metric of one task.
@@ -30,25 +35,31 @@ struct TaskLabels {
 }
 
 impl SupervisedTasks {
-    /// Starts a task, and starts it again after a panic, with a growing pause. Ends when the task returns.
-    pub fn spawn<F>(self: &Arc<Self>, name: impl Into<String>, mut task: impl FnMut() -> F + Send + 'static)
+    /// Starts a task, and starts it again after a panic, with a growing pause. Ends when the task returns, or is aborted.
+    pub fn spawn<F>(
+        self: &Arc<Self>,
+        name: impl Into<String>,
+        mut task: impl FnMut() -> F + Send + 'static,
+    ) -> AbortHandle
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (tasks, name) = (Arc::clone(self), name.into());
-        tokio::spawn(async move {
+        let supervising = tokio::spawn(async move {
             let mut backoff = RestartBackoff::default();
+            // Aborts the task with this one.
+            let mut running = JoinSet::new();
             loop {
                 let began = Instant::now();
-                let mut running = tokio::spawn(task());
-                let ended = match timeout(RESTART_PAUSE_MAX, &mut running).await {
+                running.spawn(tasks.breakable(task()));
+                let ended = match timeout(RESTART_PAUSE_MAX, running.join_next()).await {
                     Ok(ended) => ended,
                     Err(_) => {
                         tasks.failing.lock().remove(&name);
-                        running.await
+                        running.join_next().await
                     }
                 };
-                if !has_panicked(ended) {
+                if !ended.is_some_and(has_panicked) {
                     tasks.failing.lock().remove(&name);
                     return;
                 }
@@ -56,6 +67,31 @@ impl SupervisedTasks {
                 sleep(backoff.pause_after(began.elapsed())).await;
             }
         });
+        supervising.abort_handle()
+    }
+
+    /// Makes all running tasks panic once.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn break_all(&self) {
+        self.fault.notify_waiters();
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn breakable<F: Future<Output = ()>>(self: &Arc<Self>, task: F) -> impl Future<Output = ()> + use<F> {
+        let tasks = Arc::clone(self);
+        async move {
+            tokio::select! {
+                biased;
+                () = tasks.fault.notified() => panic!("on purpose"),
+                () = task => {}
+            }
+        }
+    }
+
+    #[cfg(not(any(test, feature = "testing")))]
+    #[expect(clippy::unused_self, reason = "as in tests")]
+    fn breakable<F: Future<Output = ()>>(&self, task: F) -> F {
+        task
     }
 
     fn fails(&self, name: &str) {

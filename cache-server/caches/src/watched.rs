@@ -20,7 +20,10 @@ use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::limits::{FILE_CHECK_EVERY, WATCHED_FILE_BYTES_MAX};
+use crate::{
+    limits::{FILE_CHECK_EVERY, WATCHED_FILE_BYTES_MAX},
+    supervised::SupervisedTasks,
+};
 
 /// Reason why a file cannot be used, in one line without its content.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,8 @@ struct WatchedSources {
     retained: Mutex<Vec<Arc<dyn WatchedSource>>>,
     /// True once the task runs.
     is_started: AtomicBool,
+    /// Starts the task again after a panic.
+    tasks: Arc<SupervisedTasks>,
 }
 
 struct CheckedSource {
@@ -75,8 +80,14 @@ impl FileWatcher {
         let (source, is_busy) = (Arc::downgrade(&source), AtomicBool::new(false));
         self.0.all.lock().push(Arc::new(CheckedSource { source, is_busy }));
         if !self.0.is_started.swap(true, Ordering::Relaxed) {
-            tokio::spawn(keep_checking(Arc::downgrade(&self.0)));
+            let sources = Arc::downgrade(&self.0);
+            self.0.tasks.spawn("files", move || keep_checking(Weak::clone(&sources)));
         }
+    }
+
+    /// The tasks of the server that has these files.
+    pub fn tasks(&self) -> &Arc<SupervisedTasks> {
+        &self.0.tasks
     }
 
     /// Checks all sources now, and waits for that.

@@ -8,6 +8,7 @@ use crate::{
     config::Config,
     controllers::namespaces::Namespaces,
     storage::{Store, embedded::EmbeddedStorage},
+    watched::FileWatcher,
 };
 
 impl App {
@@ -38,7 +39,7 @@ impl App {
     }
 
     pub(super) fn local_with(config: Config, store: Arc<dyn Store>, caches: Caches, duty: ControllerDuty) -> Self {
-        Self::assemble(config, caches, |caches, registry, tasks| {
+        Self::assemble(config, caches, FileWatcher::default(), |caches, registry, tasks| {
             let namespaces = Namespaces::new(Arc::clone(&store), caches, Arc::clone(registry), Arc::clone(tasks));
             let namespaces = match duty {
                 ControllerDuty::None => namespaces.idle(),

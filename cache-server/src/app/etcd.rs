@@ -24,6 +24,8 @@ impl App {
             EtcdAccess::Guest | EtcdAccess::ReadOnly => ControllerDuty::None,
         };
         let caches = Caches::new(CoalescedSource::new(Arc::clone(&store)), config.limits.clone());
-        Ok(Self::local_with(config, store, caches, duty))
+        let app = Self::local_with(config, Arc::clone(&store) as _, caches, duty);
+        store.keep_checking(etcd, &app.tasks);
+        Ok(app)
     }
 }

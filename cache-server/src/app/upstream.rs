@@ -33,6 +33,6 @@ impl App {
             Some(folder) => caches.saved_in(folder.awaiting_cluster()),
             None => caches,
         };
-        Ok(Self { files, ..Self::assemble(config, caches, |_, _, _| Writes::Forward(Arc::new(upstream))) })
+        Ok(Self::assemble(config, caches, files, |_, _, _| Writes::Forward(Arc::new(upstream))))
     }
 }

@@ -24,12 +24,16 @@ mod position;
 mod stream;
 mod versions;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream as streams};
 use parking_lot::Mutex;
-use tokio::{sync::Semaphore, task::AbortHandle};
+use tokio::sync::Semaphore;
 use watch_cache::{Draft, Entry, Reader};
 
 pub use self::connect::EtcdConfigError;
@@ -50,7 +54,7 @@ use super::{
     Expect, FollowFrom, ListSnapshot, Source, SourceError, StateRead, Store, StoredState, Txn, Updates, WriteError,
     WriteResult,
 };
-use crate::{config::EtcdConfig, registry::ResourceType};
+use crate::{config::EtcdConfig, registry::ResourceType, supervised::SupervisedTasks};
 
 /// Objects in etcd. Needs a tokio runtime.
 pub struct EtcdStorage {
@@ -63,7 +67,6 @@ pub struct EtcdStorage {
     comparisons: Semaphore,
     /// By type id. One entry per type that was ever followed.
     positions: Mutex<HashMap<String, Arc<StreamPosition>>>,
-    tasks: Vec<AbortHandle>,
 }
 
 /// An etcd that cannot be used.
@@ -95,14 +98,20 @@ impl EtcdStorage {
             EtcdOpenError::Unusable { endpoints: config.endpoints.join(","), cause: failure.to_string() }
         })?;
         versions::check(&client).await;
-        let mut tasks = vec![tokio::spawn(versions::keep_checking(Arc::downgrade(&client))).abort_handle()];
-        if access != EtcdAccess::ReadOnly && !config.compaction_interval.is_zero() {
-            let compacting = compactor::run(Arc::downgrade(&client), config.compaction_interval);
-            tasks.push(tokio::spawn(compacting).abort_handle());
-        }
         let history = HistoryReads::new(Arc::clone(&client));
         let comparisons = Semaphore::new(COMPARISONS_AT_ONCE);
-        Ok(Self { client, root, access, history, comparisons, positions: Mutex::default(), tasks })
+        Ok(Self { client, root, access, history, comparisons, positions: Mutex::default() })
+    }
+
+    /// Checks the members again and again, and drops old revisions, until the store is dropped.
+    pub fn keep_checking(&self, config: &EtcdConfig, tasks: &Arc<SupervisedTasks>) {
+        let client = Arc::downgrade(&self.client);
+        let checked = Weak::clone(&client);
+        tasks.spawn("etcd-members", move || versions::keep_checking(Weak::clone(&checked)));
+        let interval = config.compaction_interval;
+        if self.access != EtcdAccess::ReadOnly && !interval.is_zero() {
+            tasks.spawn("etcd-compaction", move || compactor::run(Weak::clone(&client), interval));
+        }
     }
 
     /// Returns the rights of this server over the objects.
@@ -202,12 +211,6 @@ impl EtcdStorage {
             (None, _) => deleted(&txn.ty, step)?,
         };
         Ok(WriteResult { resource_version: revision, entry })
-    }
-}
-
-impl Drop for EtcdStorage {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 

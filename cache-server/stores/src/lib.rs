@@ -18,10 +18,10 @@ pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod hooked;
 
-#[cfg(feature = "etcd")]
-use cache_server_caches::config;
 #[cfg(test)]
 use cache_server_caches::{cacher, coalesced};
+#[cfg(feature = "etcd")]
+use cache_server_caches::{config, supervised};
 use cache_server_caches::{
     limits, registry,
     storage::{self, *},

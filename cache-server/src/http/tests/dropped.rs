@@ -13,7 +13,7 @@ use crate::{
         testing::{OTHER_SEATS, objects},
     },
     config::{AuthenticationConfig, FlowSettings},
-    limits::{FILE_CHECK_EVERY, WITHDRAWAL_WAIT},
+    limits::{FILE_CHECK_EVERY, RESTART_PAUSE_MAX, WITHDRAWAL_WAIT},
 };
 
 /// Polls after which a request is dropped, at most.
@@ -25,8 +25,10 @@ const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// Method, path, Content-Type and body of each request.
-fn requests() -> Vec<(&'static str, String, &'static str, String)> {
+/// Method, path, Content-Type and body of a request.
+type DroppedRequest = (&'static str, String, &'static str, String);
+
+fn requests() -> Vec<DroppedRequest> {
     let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"dropped"}}"#;
     let lease = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"dropped"}}"#;
     let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"dropped"},"spec":{"nodeName":"n"}}"#;
@@ -104,11 +106,15 @@ fn get_as(token: &str, path: &str) -> Request<LateBody> {
 
 /// A server with one seat and a queue, whose users come from a file of tokens.
 async fn server(tokens: &Path) -> Server {
+    server_with(tokens, Config::default()).await
+}
+
+async fn server_with(tokens: &Path, config: Config) -> Server {
     fs::write(tokens, "t-alice,alice,1\nt-bob,bob,2\n").unwrap();
     let flow = FlowSettings { seats: 1 + OTHER_SEATS, ..FlowSettings::default() };
     let authentication =
         AuthenticationConfig { token_auth_file: Some(tokens.to_owned()), ..AuthenticationConfig::default() };
-    let mut app = App::new(Config { first_revision: Some(100), flow, authentication, ..Config::default() });
+    let mut app = App::new(Config { first_revision: Some(100), flow, authentication, ..config });
     let (config, metrics) = (app.config.authentication.clone(), app.metrics.authentication.clone());
     let authenticator = Authenticator::load(&config, None, metrics, true, &app.files).await.expect("usable settings");
     app.access.authenticate_by(authenticator);
@@ -214,4 +220,42 @@ async fn dropped_requests_put_off_no_reload() {
     assert_eq!(server.send_as("t-bob", "/version").await, 200);
     let ended = tokio::time::timeout(WITHDRAWAL_WAIT, reading).await;
     ended.expect("the watch ends").expect("its reader does not panic");
+}
+
+/// Goal: a panic freezes no task of a server, and `/readyz` names the tasks. Method: all of them panic; then a token leaves the
+/// file while its watch is open.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_panic_are_named_and_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    let modes = vec![AuthorizationMode::Rbac, AuthorizationMode::AlwaysAllow];
+    let server =
+        server_with(&tokens, Config { authorization: AuthorizationConfig { modes }, ..Config::default() }).await;
+    server.app.keep_flow_control();
+    let mut watch = handle(Arc::clone(&server.app), get_as("t-alice", "/api/v1/configmaps?watch=1")).await;
+    assert_eq!(watch.status(), 200);
+    let reading = tokio::spawn(async move { while let Some(Ok(_)) = watch.body_mut().frame().await {} });
+    sleep(Duration::from_millis(100)).await;
+    server.app.tasks.break_all();
+    sleep(Duration::from_millis(1)).await;
+    let unready = server.get("/readyz").await;
+    assert_eq!(unready.code, 500, "{}", unready.body);
+    let named: Vec<_> = unready.body.lines().filter_map(|line| line.strip_prefix("[-]task/")).collect();
+    let names: Vec<_> = named.iter().filter_map(|line| line.split(' ').next()).collect();
+    let expected = [
+        "authorization/clusterrolebindings",
+        "authorization/clusterroles",
+        "authorization/rolebindings",
+        "authorization/roles",
+        "definitions",
+        "files",
+        "flow-seats",
+        "watch-rights",
+    ];
+    assert_eq!(names, expected, "{}", unready.body);
+    fs::write(&tokens, "t-bob,bob,2\n").unwrap();
+    let ended = tokio::time::timeout(WITHDRAWAL_WAIT, reading).await;
+    ended.expect("the watch ends").expect("its reader does not panic");
+    sleep(RESTART_PAUSE_MAX).await;
+    assert_eq!(server.get("/readyz").await.code, 200);
 }
