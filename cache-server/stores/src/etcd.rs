@@ -143,7 +143,10 @@ impl EtcdStorage {
         let another = || Err(SourceError::Compacted { after: position });
         let _turn = self.comparisons.acquire().await.expect("the semaphore is never closed");
         let (stream, snapshot) = (self.position(ty), cache.snapshot());
-        let is_comparable = snapshot.resource_version == position;
+        if snapshot.resource_version != position {
+            // Keys of two positions prove nothing.
+            return another();
+        }
         let is_cached = |kv: &KeyValue| {
             let entry = keys.object(&kv.key).and_then(|object| snapshot.objects.get(object));
             entry.map_or_else(
@@ -154,11 +157,8 @@ impl EtcdStorage {
         let (mut pages, mut found) = (PagedRange::new(Arc::clone(&self.client), keys, position).keys_only(), 0);
         while let Some(page) = pages.next().await.map_err(failed)? {
             found += page.kvs.len();
-            if !stream.is_of_cluster(page.cluster) || is_comparable && !page.kvs.iter().all(is_cached) {
+            if !stream.is_of_cluster(page.cluster) || !page.kvs.iter().all(is_cached) {
                 return another();
-            }
-            if !is_comparable {
-                return Ok(());
             }
         }
         if found != snapshot.objects.len() + stream.unreadable() {
@@ -343,3 +343,27 @@ const COMPARISONS_AT_ONCE: usize = 4;
 
 /// Time for which a starting server waits for etcd.
 pub const OPEN_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::Endpoint;
+    use watch_cache::{Limits, cache};
+
+    use super::{client::EtcdMember, *};
+    use crate::registry::Registry;
+
+    /// Goal: a cache is continued only from the position of its objects. Method: one that has none, and positions; etcd does not
+    /// answer, so that nothing else decides.
+    #[tokio::test]
+    async fn a_cache_at_another_position_has_another_history() {
+        let ty = Registry::builtin().find("", "v1", "configmaps").expect("a built-in type");
+        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let client = EtcdClient::new(vec![EtcdMember::new("http://127.0.0.1:1".to_owned(), channel)], None);
+        let (root, history) = ("/registry/".to_owned(), HistoryReads::new(Arc::clone(&client)));
+        let (comparisons, positions) = (Semaphore::new(1), Mutex::default());
+        let storage = EtcdStorage { client, root, access: EtcdAccess::ReadOnly, history, comparisons, positions };
+        let (_writer, _waker, reader) = cache(Arc::clone(&ty.schema), Limits::default());
+        let followed = storage.follow(&ty, FollowFrom::After(9), reader).await.map(drop);
+        assert!(matches!(followed, Err(SourceError::Compacted { after: 9 })), "{followed:?}");
+    }
+}
