@@ -292,7 +292,7 @@ fn commands_select_suites_that_exist() {
             let mut words = command.split(|letter: char| !letter.is_alphanumeric() && !"_-".contains(letter));
             let (binary, suite) = (words.next().expect("a name"), words.next().unwrap_or_default());
             let mut files = Vec::new();
-            let folder = ["tests/tests", "tests"].map(|folder| root().join(folder).join(binary));
+            let folder = ["tests/tests", "tests", "informer/tests"].map(|folder| root().join(folder).join(binary));
             let folder = folder.into_iter().find(|folder| folder.join("main.rs").is_file());
             sources(&folder.unwrap_or_else(|| panic!("there is no test binary {binary}")), &mut files);
             let is_there = files.iter().any(|file| file.file_stem().is_some_and(|name| name == suite));
