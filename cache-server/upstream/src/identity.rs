@@ -105,6 +105,8 @@ struct AddressCheck {
     breaks: u64,
     /// Time and result of the last check, if it proved nothing.
     missed: Option<(Instant, RefusedAddress)>,
+    /// The reason why the last check had no answer.
+    error: Option<String>,
 }
 
 impl UpstreamIdentity {
@@ -228,10 +230,22 @@ impl UpstreamIdentity {
                 true
             }
             NameAnswer::None(error) => {
-                tracing::debug!(server = self.addresses[address].url, error, "cluster identity not read");
+                self.report(address, error);
                 self.miss(address);
                 false
             }
+        }
+    }
+
+    /// Reports why a check had no answer: at level warn once until an answer, or another error.
+    fn report(&self, address: usize, error: String) {
+        let server = self.addresses[address].url.as_str();
+        let reported = &mut self.state.lock().checks[address].error;
+        if reported.as_ref() == Some(&error) {
+            tracing::debug!(server, error, "cluster identity not read");
+        } else {
+            tracing::warn!(server, error, "cluster identity not read");
+            *reported = Some(error);
         }
     }
 
@@ -256,7 +270,7 @@ impl UpstreamIdentity {
             return;
         }
         let before = check.found.replace(found.clone());
-        (check.breaks, check.missed) = (breaks.max(check.breaks), None);
+        (check.breaks, check.missed, check.error) = (breaks.max(check.breaks), None, None);
         let Some(ClusterName::Uid(ours)) = &state.cluster else {
             // The first answer, or the first one with a uid.
             if state.cluster.is_none() || found != ClusterName::Unreadable {

@@ -228,6 +228,8 @@ async fn a_start_that_fails_late_is_named_until_it_succeeds() {
     let client = server.client();
     let waits = client.get("/readyz").await.with_code(500);
     assert!(waits.text().contains("[-]start failed: waits for the first answer of the API server for "), "{waits:?}");
+    let unread = server.logged("cluster identity not read").await;
+    assert!(unread.contains(" WARN ") && unread.contains("error="), "{unread}");
     relay.rejoin();
     let reason =
         "[-]start failed: the settings failed: cannot use the upstream: the scope of things.example.com: there is";
