@@ -11,6 +11,7 @@ mod etcd;
 mod identities;
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -411,6 +412,11 @@ impl Genuine {
     /// request the record.
     pub fn reads(&self) -> Vec<RecordedRead> {
         audit::reads(self.processes.folder())
+    }
+
+    /// Number of reviews of rights that reached the server so far, by their caller, like [`reads`](Self::reads).
+    pub fn reviews(&self) -> BTreeMap<String, usize> {
+        audit::reviews(self.processes.folder())
     }
 
     /// Counters of the first kube-apiserver now.

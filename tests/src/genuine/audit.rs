@@ -1,14 +1,20 @@
-//! The lists and watches that reached a kube-apiserver, from its audit log: each with its caller and its query, which
-//! counters do not have.
+//! The lists, watches and reviews of rights that reached a kube-apiserver, from its audit log: each with its caller and
+//! its query, which counters do not have.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+};
 
 use serde::Deserialize;
 
-/// Records a list or watch when it arrives and when it is answered, and nothing else.
+/// Records a list, a watch or a review when it arrives and when it is answered, and nothing else.
 const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
     "omitStages": ["Panic"],
-    "rules": [{"level": "Metadata", "verbs": ["list", "watch"]}, {"level": "None"}]}"#;
+    "rules": [{"level": "Metadata", "verbs": ["list", "watch"]},
+        {"level": "Metadata", "verbs": ["create"], "resources": [{"group": "authorization.k8s.io"}]},
+        {"level": "None"}]}"#;
 const LOG: &str = "audit.log";
 
 /// A list or watch that reached the API server.
@@ -78,11 +84,10 @@ pub(super) fn flags(folder: &Path) -> [String; 2] {
 
 /// The reads so far. A line that a killed server did not finish is skipped.
 pub(super) fn reads(folder: &Path) -> Vec<RecordedRead> {
-    let log = fs::read_to_string(folder.join(LOG)).unwrap_or_default();
-    let events: Vec<AuditEvent> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let events = events(folder);
     let codes: HashMap<_, _> =
         events.iter().filter_map(|event| Some((event.id.clone(), event.response_status.code?))).collect();
-    let received = events.into_iter().filter(|event| event.stage == "RequestReceived");
+    let received = events.into_iter().filter(|event| event.stage == "RequestReceived" && event.verb != "create");
     let read = |AuditEvent { id, user, verb, request_uri, .. }| RecordedRead {
         user: user.username,
         verb,
@@ -90,4 +95,18 @@ pub(super) fn reads(folder: &Path) -> Vec<RecordedRead> {
         code: codes.get(&id).copied(),
     };
     received.map(read).collect()
+}
+
+/// Number of reviews of rights so far, by their caller.
+pub(super) fn reviews(folder: &Path) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for event in events(folder).into_iter().filter(|event| event.stage == "RequestReceived" && event.verb == "create") {
+        *counts.entry(event.user.username).or_default() += 1;
+    }
+    counts
+}
+
+fn events(folder: &Path) -> Vec<AuditEvent> {
+    let log = fs::read_to_string(folder.join(LOG)).unwrap_or_default();
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

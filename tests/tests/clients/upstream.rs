@@ -10,6 +10,7 @@
 //!
 //! A program that cannot be built or installed here is skipped with one line, as are all of them without a kube-apiserver.
 
+mod cluster;
 mod followers;
 mod kubectl;
 mod metrics;

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{SocketAddr, TcpListener},
+    path::Path,
     process::Stdio,
 };
 
@@ -33,14 +34,19 @@ pub(super) struct KubeStateMetrics {
 impl KubeStateMetrics {
     /// Starts it, and waits until it answers. `None` if it is not here.
     pub(super) async fn start(scene: &Scene) -> Option<Self> {
+        let resources = RESOURCES.map(|(name, _)| name.trim_end_matches(".apps")).join(",");
+        Self::start_with(&scene.kubeconfig(), &resources).await
+    }
+
+    /// Like [`start`](Self::start), with a kubeconfig and types, separated by commas.
+    pub(super) async fn start_with(kubeconfig: &Path, resources: &str) -> Option<Self> {
         let program = Program::ready("kube-state-metrics")?;
         let [metrics, telemetry] = free_ports();
-        let resources = RESOURCES.map(|(name, _)| name.trim_end_matches(".apps")).join(",");
         let mut command = program.process();
         command
             .args(["--host=127.0.0.1", "--telemetry-host=127.0.0.1"])
             .args([format!("--port={}", metrics.port()), format!("--telemetry-port={}", telemetry.port())])
-            .args([format!("--resources={resources}"), format!("--kubeconfig={}", scene.kubeconfig().display())])
+            .args([format!("--resources={resources}"), format!("--kubeconfig={}", kubeconfig.display())])
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let _child = command.spawn().expect("it was made ready");
@@ -61,6 +67,14 @@ impl KubeStateMetrics {
             .await;
         }
         assert_eq!(last, expected);
+    }
+
+    /// The names of the pods that the metrics name, sorted.
+    pub(super) async fn pods(&self) -> Vec<String> {
+        let pods = self.objects().await.remove("pods").unwrap_or_default();
+        let mut names: Vec<_> = pods.iter().filter_map(|pod| pod.split('/').nth(1)).map(str::to_owned).collect();
+        names.sort_unstable();
+        names
     }
 
     /// The objects that the metrics name.

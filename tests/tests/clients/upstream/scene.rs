@@ -44,6 +44,7 @@ pub(super) struct Scene {
 /// A cache-server with TLS in front of a cluster.
 pub(super) struct Front {
     server: Server,
+    arguments: Vec<String>,
     authority: Authority,
     folder: tempfile::TempDir,
 }
@@ -98,18 +99,32 @@ impl Front {
         let files = authority.issue(folder.path());
         fs::write(folder.path().join("ca.crt"), authority.pem()).unwrap();
         let upstream = ["--upstream", "--kubeconfig", kubeconfig.to_str().unwrap()];
-        let server = Server::start(SERVER, &[&upstream, &files.flags()[..], flags].concat()).await;
-        let front = Self { server, authority, folder };
-        let client = front.client(READER);
-        until("the cache-server is ready", async || client.get("/readyz").await.code == 200).await;
+        let arguments = [&upstream, &files.flags()[..], flags].concat();
+        let server = Server::start(SERVER, &arguments).await;
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let front = Self { server, arguments, authority, folder };
+        front.is_ready().await;
         front
+    }
+
+    /// Ends the server and starts it again at another address, with the same certificate.
+    pub(super) async fn restart(&mut self) {
+        self.server.terminate();
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.server = Server::start(SERVER, &arguments).await;
+        self.is_ready().await;
+    }
+
+    async fn is_ready(&self) {
+        let client = self.client(READER);
+        until("the cache-server is ready", async || client.get("/readyz").await.code == 200).await;
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    fn client(&self, user: &str) -> Http {
+    pub(super) fn client(&self, user: &str) -> Http {
         self.server.client().over_tls(self.trust()).with_token(&token_of(user))
     }
 
@@ -137,10 +152,18 @@ impl Front {
 }
 
 /// Waits until a condition holds.
-pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
+    assert!(until_within(PATIENCE, condition).await, "waited in vain: {what}");
+}
+
+/// Waits until a condition holds. Returns false if it does not within `wait`.
+pub(super) async fn until_within(wait: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !condition().await {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        if begun.elapsed() > wait {
+            return false;
+        }
         sleep(CHECK_EVERY).await;
     }
+    true
 }
