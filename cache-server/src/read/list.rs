@@ -19,7 +19,7 @@ use http::{HeaderValue, StatusCode, header};
 use informer_core::{Objects, selector::shard};
 use informer_serving::{
     continue_token::{ContinueToken, Position, TokenExtras},
-    list::{self, ListMeta},
+    list::{self, ListMetadata},
     options::ListOptions,
     reads::{ListRead, RequestedState},
     status::{Status, StatusExt as _},
@@ -296,7 +296,7 @@ struct SlowItems {
     items: Option<Box<ListItems>>,
 }
 
-/// What the metadata of a list reports beside its page.
+/// Position and shard of a list, for its metadata.
 #[derive(Clone, Copy)]
 struct ListPosition<'a> {
     resource_version: u64,
@@ -325,7 +325,7 @@ impl Ends {
         });
         let shard = shard.map(ToString::to_string);
         let (continue_token, remaining, shard) = (token.as_deref(), page.remaining(), shard.as_deref());
-        let meta = ListMeta { resource_version, continue_token, remaining, shard };
+        let meta = ListMetadata { resource_version, continue_token, remaining, shard };
         let opening = |kind: &str, api_version| list::opening(kind, api_version, &meta);
         let (head, tail) = match &form.content {
             Content::Metadata(meta) => {

@@ -11,7 +11,7 @@ pub const SEPARATOR: &[u8] = b",";
 
 /// Metadata of a list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ListMeta<'a> {
+pub struct ListMetadata<'a> {
     /// Position of the list.
     pub resource_version: u64,
     /// Token of the next page, if there is one.
@@ -24,7 +24,7 @@ pub struct ListMeta<'a> {
 
 /// Returns a built-in list up to `"items":[`. `kind` is the list's own (`PodList`).
 #[must_use]
-pub fn head(kind: &str, api_version: &str, meta: &ListMeta<'_>) -> Vec<u8> {
+pub fn head(kind: &str, api_version: &str, meta: &ListMetadata<'_>) -> Vec<u8> {
     let mut out = opening(kind, api_version, meta);
     out.extend_from_slice(br#","items":["#);
     out
@@ -32,8 +32,8 @@ pub fn head(kind: &str, api_version: &str, meta: &ListMeta<'_>) -> Vec<u8> {
 
 /// Returns the start of a list that has its metadata in front, up to the end of the metadata.
 #[must_use]
-pub fn opening(kind: &str, api_version: &str, meta: &ListMeta<'_>) -> Vec<u8> {
-    let ListMeta { resource_version, continue_token, remaining, shard } = *meta;
+pub fn opening(kind: &str, api_version: &str, meta: &ListMetadata<'_>) -> Vec<u8> {
+    let ListMetadata { resource_version, continue_token, remaining, shard } = *meta;
     let mut out = format!(
         r#"{{"kind":{},"apiVersion":{},"metadata":{{"resourceVersion":"{resource_version}""#,
         text(kind),
@@ -59,8 +59,8 @@ pub fn custom_head(api_version: &str) -> Vec<u8> {
 /// Returns the rest of a custom resource list after its items. It contains `continue` even if empty, as in
 /// kube-apiserver.
 #[must_use]
-pub fn custom_tail(kind: &str, meta: &ListMeta<'_>) -> Vec<u8> {
-    let ListMeta { resource_version, continue_token, remaining, shard } = *meta;
+pub fn custom_tail(kind: &str, meta: &ListMetadata<'_>) -> Vec<u8> {
+    let ListMetadata { resource_version, continue_token, remaining, shard } = *meta;
     let remaining = remaining.map(|count| format!(r#""remainingItemCount":{count},"#)).unwrap_or_default();
     format!(
         "],\"kind\":{},\"metadata\":{{\"continue\":{},{remaining}\"resourceVersion\":\"{resource_version}\"{}}}}}\n",
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn built_in_lists_look_like_those_of_the_api_server() {
         let list = |continue_token, remaining, shard, expected: &str| {
-            let meta = ListMeta { resource_version: 82, continue_token, remaining, shard };
+            let meta = ListMetadata { resource_version: 82, continue_token, remaining, shard };
             let body = body(head("ConfigMapList", "v1", &meta), "", TAIL);
             let meta = format!(r#"{{"resourceVersion":"82"{expected}}}"#);
             assert_eq!(
@@ -114,7 +114,8 @@ mod tests {
             (Some("t"), Some(7), None, r#"{"continue":"t","remainingItemCount":7,"resourceVersion":"189"}"#),
             (None, None, Some("s"), r#"{"continue":"","resourceVersion":"189","shardInfo":{"selector":"s"}}"#),
         ] {
-            let tail = custom_tail("FooList", &ListMeta { resource_version: 189, continue_token, remaining, shard });
+            let tail =
+                custom_tail("FooList", &ListMetadata { resource_version: 189, continue_token, remaining, shard });
             assert_eq!(
                 body(custom_head("cr.bar.com/v1"), "{}", &tail),
                 format!(r#"{{"apiVersion":"cr.bar.com/v1","items":[{{}}],"kind":"FooList","metadata":{expected}}}"#)

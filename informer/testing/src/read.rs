@@ -109,7 +109,7 @@ impl ListPage {
     fn into_body(self, ty: &FakeType, position: u64, form: FakeForm) -> Body {
         let (kind, api_version) = form.list_type(ty);
         let (continue_token, shard) = (self.token.as_deref(), self.shard.as_deref());
-        let meta = list::ListMeta { resource_version: position, continue_token, remaining: self.remaining, shard };
+        let meta = list::ListMetadata { resource_version: position, continue_token, remaining: self.remaining, shard };
         let (head, tail) = if ty.builtin || form == FakeForm::Metadata {
             (list::head(&kind, api_version, &meta), list::TAIL.to_vec())
         } else {

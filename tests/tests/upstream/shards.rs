@@ -2,7 +2,7 @@
 //! it, answer alike; a cache in front of one without the gate serves shards all the same.
 
 use fastrand::Rng;
-use informer_core::selector::shard::{Key, Selector};
+use informer_core::selector::shard::{Selector, ShardField};
 use serde_json::{Value, json};
 use tests::{
     genuine::{ADMIN, Genuine, GenuineSettings},
@@ -22,12 +22,13 @@ const WRITES: usize = 60;
 fn selectors() -> Vec<String> {
     let part = |key, index, count| Selector::part(key, index, count).unwrap().to_string();
     vec![
-        part(Key::Uid, 0, 2),
-        part(Key::Uid, 1, 2),
-        part(Key::Namespace, 0, 3),
-        [part(Key::Uid, 2, 3), part(Key::Uid, 0, 5), part(Key::Uid, 0, 4)].join(" || "),
-        format!("(\n{}) ||{}", part(Key::Namespace, 6, 7), part(Key::Namespace, 1, 7)).replace('\'', "\""),
-        part(Key::Uid, 0, 1),
+        part(ShardField::Uid, 0, 2),
+        part(ShardField::Uid, 1, 2),
+        part(ShardField::Namespace, 0, 3),
+        [part(ShardField::Uid, 2, 3), part(ShardField::Uid, 0, 5), part(ShardField::Uid, 0, 4)].join(" || "),
+        format!("(\n{}) ||{}", part(ShardField::Namespace, 6, 7), part(ShardField::Namespace, 1, 7))
+            .replace('\'', "\""),
+        part(ShardField::Uid, 0, 1),
     ]
 }
 

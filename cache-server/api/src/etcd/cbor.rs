@@ -53,7 +53,7 @@ struct Transcoder<'a> {
 }
 
 /// The first bytes of an item: major type, additional information, and its argument; `None` for an unknown length.
-struct Head {
+struct ItemHead {
     major: u8,
     info: u8,
     argument: Option<u64>,
@@ -64,7 +64,7 @@ impl<'a> Transcoder<'a> {
         if depth > DEPTH_MAX {
             return Err("the CBOR value is nested too deeply");
         }
-        let Head { major, info, argument } = self.head()?;
+        let ItemHead { major, info, argument } = self.head()?;
         match (major, argument) {
             (UNSIGNED, Some(number)) => self.number(i64::try_from(number).map_err(|_| NOT_READ)?),
             // -1 - n is the complement of n.
@@ -82,7 +82,7 @@ impl<'a> Transcoder<'a> {
         }
     }
 
-    fn head(&mut self) -> Result<Head, &'static str> {
+    fn head(&mut self) -> Result<ItemHead, &'static str> {
         let [first] = self.take()?;
         let (major, info) = (first >> 5, first & 0x1f);
         let argument = match info {
@@ -94,7 +94,7 @@ impl<'a> Transcoder<'a> {
             31 => None,
             _ => return Err(BROKEN),
         };
-        Ok(Head { major, info, argument })
+        Ok(ItemHead { major, info, argument })
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
@@ -125,7 +125,7 @@ impl<'a> Transcoder<'a> {
         let mut whole = Vec::new();
         while !self.ends() {
             match self.head()? {
-                Head { major: piece, argument: Some(length), .. } if piece == major => {
+                ItemHead { major: piece, argument: Some(length), .. } if piece == major => {
                     whole.extend_from_slice(self.slice(length)?);
                 }
                 _ => return Err(BROKEN),
@@ -165,7 +165,7 @@ impl<'a> Transcoder<'a> {
         let mut count = 0;
         while !self.is_done(length, count) {
             self.separate(count);
-            let Head { major, argument, .. } = self.head()?;
+            let ItemHead { major, argument, .. } = self.head()?;
             if !matches!(major, BYTES | TEXT) {
                 return Err(NOT_READ);
             }

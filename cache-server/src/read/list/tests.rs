@@ -78,7 +78,7 @@ async fn shards_divide_a_list_and_say_so() {
     }
     let mut found = Vec::new();
     for index in [0, 1] {
-        let half = shard::Selector::part(shard::Key::Uid, index, 2).unwrap().to_string();
+        let half = shard::Selector::part(shard::ShardField::Uid, index, 2).unwrap().to_string();
         let path = format!("/api/v1/configmaps?shardSelector={}", half.replace(' ', "%20"));
         let whole = server.get(&path).await;
         assert_eq!(whole.json()["metadata"]["shardInfo"]["selector"], half);

@@ -100,7 +100,7 @@ async fn shards_divide_events() {
     let (server, a, b) = two().await;
     let mut streams = Vec::new();
     for index in [0, 1] {
-        let half = shard::Selector::part(shard::Key::Uid, index, 2).unwrap().to_string().replace(' ', "%20");
+        let half = shard::Selector::part(shard::ShardField::Uid, index, 2).unwrap().to_string().replace(' ', "%20");
         streams.push(Stream::open(&server, &format!("{WATCH_LIST}&shardSelector={half}&timeoutSeconds=30")).await);
     }
     let c = server.create("other", "c", "").await;

@@ -12,7 +12,7 @@ use std::fmt;
 
 /// The field of an object whose hash is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
+pub enum ShardField {
     /// `object.metadata.uid`.
     Uid,
     /// `object.metadata.namespace`: the objects of one namespace are in one shard.
@@ -25,16 +25,16 @@ pub enum Key {
 /// KEP-5866, "Server-side sharded list and watch".
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
-    key: Key,
+    key: ShardField,
     /// In the order of the text.
-    requested: Box<[Range]>,
+    requested: Box<[HashRange]>,
     /// The same hashes, sorted and disjoint.
-    merged: Box<[Range]>,
+    merged: Box<[HashRange]>,
 }
 
 /// Hashes from `first` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Range {
+struct HashRange {
     first: u64,
     last: u64,
 }
@@ -56,7 +56,7 @@ impl Selector {
         if text.trim().is_empty() {
             return refuse("empty shard selector is not allowed; omit the parameter for unfiltered lists");
         }
-        let mut parser = Parser { text, rest: text, calls: Vec::new() };
+        let mut parser = ShardParser { text, rest: text, calls: Vec::new() };
         parser.alternatives(0)?;
         if !parser.rest.is_empty() {
             return parser.unexpected();
@@ -76,17 +76,17 @@ impl Selector {
     /// Creates the selector of the part `index` of `count` equal parts of all hashes. Returns `None` if there is no such
     /// part.
     #[must_use]
-    pub fn part(key: Key, index: u32, count: u32) -> Option<Self> {
+    pub fn part(key: ShardField, index: u32, count: u32) -> Option<Self> {
         // The bounds are below 2^64, as `index` is below `count`.
         let start = |index: u32| (u128::from(index) << 64) / u128::from(count);
-        let range = || Range::new(start(index), start(index + 1));
+        let range = || HashRange::new(start(index), start(index + 1));
         (index < count).then(range).flatten().map(|range| Self::new(key, Box::new([range])))
     }
 
-    fn new(key: Key, requested: Box<[Range]>) -> Self {
+    fn new(key: ShardField, requested: Box<[HashRange]>) -> Self {
         let mut sorted = requested.to_vec();
         sorted.sort_unstable();
-        let mut merged: Vec<Range> = Vec::with_capacity(sorted.len());
+        let mut merged: Vec<HashRange> = Vec::with_capacity(sorted.len());
         for range in sorted {
             match merged.last_mut() {
                 Some(before) if range.first <= before.last => before.last = before.last.max(range.last),
@@ -101,8 +101,8 @@ impl Selector {
     #[must_use]
     pub fn matches(&self, uid: &str, namespace: &str) -> bool {
         let hash = hash(match self.key {
-            Key::Uid => uid,
-            Key::Namespace => namespace,
+            ShardField::Uid => uid,
+            ShardField::Namespace => namespace,
         });
         let at = self.merged.partition_point(|range| range.last < hash);
         self.merged.get(at).is_some_and(|range| range.first <= hash)
@@ -114,7 +114,7 @@ fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-impl Key {
+impl ShardField {
     const fn path(self) -> &'static str {
         match self {
             Self::Uid => "object.metadata.uid",
@@ -123,7 +123,7 @@ impl Key {
     }
 }
 
-impl Range {
+impl HashRange {
     /// Returns the range from `start` up to, not including, `end`; `None` if it is empty or out of bounds.
     fn new(start: u128, end: u128) -> Option<Self> {
         let first = u64::try_from(start).ok()?;
@@ -148,7 +148,7 @@ enum Argument<'a> {
 }
 
 impl Call<'_> {
-    fn range(&self) -> Result<(Key, Range), ParseError> {
+    fn range(&self) -> Result<(ShardField, HashRange), ParseError> {
         if self.function != "shardRange" {
             return refuse(format!("unsupported function {:?}; only shardRange() and || are allowed", self.function));
         }
@@ -157,7 +157,7 @@ impl Call<'_> {
         };
         let key = field.key()?;
         let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
-        let range = Range::new(start, end).ok_or_else(|| {
+        let range = HashRange::new(start, end).ok_or_else(|| {
             ParseError(format!("shard range start {} must be less than end {}", Bound(start), Bound(end)))
         })?;
         Ok((key, range))
@@ -165,14 +165,14 @@ impl Call<'_> {
 }
 
 impl Argument<'_> {
-    fn key(self) -> Result<Key, ParseError> {
+    fn key(self) -> Result<ShardField, ParseError> {
         let Self::Path(path) = self else {
             let kind = self.kind();
             return refuse(format!(
                 "shardRange() first argument: expected field path (e.g. object.metadata.uid), got expression kind {kind}"
             ));
         };
-        [Key::Uid, Key::Namespace].into_iter().find(|key| key.path() == path).ok_or_else(|| {
+        [ShardField::Uid, ShardField::Namespace].into_iter().find(|key| key.path() == path).ok_or_else(|| {
             let supported = "object.metadata.uid, object.metadata.namespace";
             ParseError(format!("unsupported field path {path:?}; supported: {supported}"))
         })
@@ -222,7 +222,7 @@ impl Argument<'_> {
 }
 
 /// Splits a text into calls. `rest` begins with a token or is empty once a token was taken.
-struct Parser<'a> {
+struct ShardParser<'a> {
     text: &'a str,
     rest: &'a str,
     calls: Vec<Call<'a>>,
@@ -231,7 +231,7 @@ struct Parser<'a> {
 /// Parentheses around parentheses at most; kube-apiserver's parser stops at 250 levels of all kinds.
 const DEPTH_MAX: usize = 32;
 
-impl<'a> Parser<'a> {
+impl<'a> ShardParser<'a> {
     fn alternatives(&mut self, depth: usize) -> Result<(), ParseError> {
         loop {
             self.one(depth)?;
@@ -328,7 +328,7 @@ impl fmt::Display for Bound {
 /// Writes the canonical text, as Kubernetes prints it; parsing it gives an equal selector.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, &Range { first, last }) in self.requested.iter().enumerate() {
+        for (at, &HashRange { first, last }) in self.requested.iter().enumerate() {
             let separator = if at == 0 { "" } else { " || " };
             let (start, end) = (Bound(first.into()), Bound(u128::from(last) + 1));
             write!(f, "{separator}shardRange({}, '{start}', '{end}')", self.key.path())?;
@@ -418,20 +418,20 @@ mod tests {
         /// Each object is in exactly one part.
         #[test]
         fn parts_divide_all_objects(uid: String, namespace in "[a-c]{0,2}", count in 1_u32..40) {
-            for key in [Key::Uid, Key::Namespace] {
+            for key in [ShardField::Uid, ShardField::Namespace] {
                 let parts = (0..count).map(|index| Selector::part(key, index, count).unwrap());
                 prop_assert_eq!(parts.filter(|part| part.matches(&uid, &namespace)).count(), 1);
             }
-            prop_assert_eq!(Selector::part(Key::Uid, count, count), None);
+            prop_assert_eq!(Selector::part(ShardField::Uid, count, count), None);
         }
 
         #[test]
         fn alternatives_match_what_one_of_them_matches(bounds in prop::collection::vec((0_u64..9, 0_u64..9), 1..5), uid: String) {
             let bounds = bounds.into_iter().map(|(start, end)| (u128::from(start) << 61, (u128::from(end) << 61).min(1 << 64)));
-            let ranges: Vec<_> = bounds.filter_map(|(start, end)| Range::new(start, end)).collect();
+            let ranges: Vec<_> = bounds.filter_map(|(start, end)| HashRange::new(start, end)).collect();
             prop_assume!(!ranges.is_empty());
-            let whole = Selector::new(Key::Uid, ranges.clone().into());
-            let one = |range| Selector::new(Key::Uid, Box::new([range])).matches(&uid, "");
+            let whole = Selector::new(ShardField::Uid, ranges.clone().into());
+            let one = |range| Selector::new(ShardField::Uid, Box::new([range])).matches(&uid, "");
             prop_assert_eq!(whole.matches(&uid, ""), ranges.into_iter().any(one));
             prop_assert_eq!(Selector::parse(&whole.to_string()).unwrap(), whole);
         }
