@@ -31,14 +31,14 @@ pub struct ProvedCache {
 
 /// The API server's position when it was asked, which the stream has reached.
 #[derive(Clone, Copy, Debug)]
-struct Proof {
+struct PositionProof {
     sent: Instant,
     revision: u64,
     /// The stream before the question.
     seen: StreamState,
 }
 
-type SharedProof = Shared<BoxFuture<'static, Option<Proof>>>;
+type SharedProof = Shared<BoxFuture<'static, Option<PositionProof>>>;
 
 /// The proofs of one type.
 #[derive(Default)]
@@ -59,7 +59,7 @@ struct ProofState {
     sent: Option<Instant>,
     /// True while that question has no answer.
     is_open: bool,
-    last: Option<Proof>,
+    last: Option<PositionProof>,
     pause: Pause,
     /// Times in a row that the stream fell behind before proofs had answered [`PAYING_READS`].
     misses: u32,
@@ -98,7 +98,7 @@ impl ReadRate {
 
 /// A way to a proof.
 enum ProofRoute {
-    Known(Proof),
+    Known(PositionProof),
     Awaited(SharedProof),
 }
 
@@ -139,7 +139,7 @@ fn join(reads: &TypeReads, now: Instant, max_age: Duration) -> Option<ProofRoute
     let rate = state.rate.count(now);
     let stream = followed.state();
     let asks = SHARING_MIN <= rate && stream.is_sound() && 0 < stream.position && state.may_ask(now);
-    let age = |proof: &Proof| now.duration_since(proof.sent);
+    let age = |proof: &PositionProof| now.duration_since(proof.sent);
     if let Some(last) = state.last.filter(|last| age(last) < max_age && stream.continues(last.seen, true)) {
         // Asked before the last proof is too old, so that no read waits for the next one.
         if asks && max_age / 2 <= age(&last) {
@@ -185,14 +185,14 @@ impl ProofState {
 }
 
 /// Asks the API server for its position at `due`, once no other question is on its way.
-async fn ask(reads: TypeReads, due: Instant) -> Option<Proof> {
+async fn ask(reads: TypeReads, due: Instant) -> Option<PositionProof> {
     let followed = &reads.followed;
     let proofs = &followed.object_proofs;
     let _turn = proofs.turn.lock().await;
     sleep_until(due).await;
     let (sent, seen) = proofs.begin(|| followed.state());
     let found = reads.newest_position(seen).await;
-    let proof = found.map(|revision| Proof { sent, revision, seen });
+    let proof = found.map(|revision| PositionProof { sent, revision, seen });
     let has_passed = match &proof {
         Ok(proof) if followed.state().has_passed(proof.revision) => true,
         Ok(proof) => timeout(STREAM_WAIT, followed.passed(proof.revision)).await.is_ok(),
@@ -220,7 +220,7 @@ async fn ask(reads: TypeReads, due: Instant) -> Option<Proof> {
 
 /// Waits for a proof that the stream is complete at a position ahead of it. Quiet types lag while others change, and then
 /// no shared question helps: the next one would find the stream behind again.
-async fn catch_up(reads: TypeReads, proof: Proof) {
+async fn catch_up(reads: TypeReads, proof: PositionProof) {
     let has_reached = matches!(reads.reach(proof.revision).await, Ok(true));
     let proofs = &reads.followed.object_proofs;
     let answered = proofs.answered.swap(0, Ordering::Relaxed);
