@@ -40,6 +40,8 @@ const WRITES: f64 = 50.0;
 const LANES: usize = 8;
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 3_000;
+/// Pods of one page of the list that has their names.
+const PAGE: u32 = 500;
 /// Time before the measurement, in which rights are asked for.
 const WARM_UP_SECONDS: u64 = 2;
 const REQUESTS: &str = "apiserver_request_total";
@@ -117,14 +119,21 @@ fn measure(cluster: &Cluster, sizes: &LoadSizes, is_through: bool) -> Result<Get
 
 /// Paths of all pods.
 async fn paths(server: &Target) -> Result<Vec<String>, LoadFailure> {
-    let mut connection = server.connect().await?;
-    let body = writer::send(&mut connection, Method::GET, "/api/v1/pods?resourceVersion=0", None).await?;
-    let list: Value = serde_json::from_slice(&body).map_err(|error| LoadFailure::new(Kind::Protocol, error))?;
-    let path = |pod: &Value| {
-        let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
-        format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"))
-    };
-    Ok(list["items"].as_array().into_iter().flatten().map(path).collect())
+    let (mut connection, mut paths, mut token) = (server.connect().await?, Vec::new(), String::new());
+    loop {
+        let page = format!("/api/v1/pods?limit={PAGE}&continue={token}");
+        let body = writer::send(&mut connection, Method::GET, &page, None).await?;
+        let list: Value = serde_json::from_slice(&body).map_err(|error| LoadFailure::new(Kind::Protocol, error))?;
+        let path = |pod: &Value| {
+            let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
+            format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"))
+        };
+        paths.extend(list["items"].as_array().into_iter().flatten().map(path));
+        token = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if token.is_empty() {
+            return Ok(paths);
+        }
+    }
 }
 
 /// Sends GETs at the rate. Returns the seconds of each.
