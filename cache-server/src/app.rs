@@ -221,12 +221,11 @@ impl App {
             return;
         }
         let (leases, changes) = (Arc::downgrade(&self.access.leases), self.access.changes());
-        let app = Arc::downgrade(self);
+        let (app, roles) = (Arc::downgrade(self), self.access.authorizer.roles());
         self.tasks.spawn("watch-rights", move || {
             let app = Weak::clone(&app);
-            lease::keep_checking(Weak::clone(&leases), changes.clone(), move |right| {
-                check_right(Weak::clone(&app), right)
-            })
+            let check = move |right, may_ask| check_right(Weak::clone(&app), right, may_ask);
+            lease::keep_checking(Weak::clone(&leases), changes.clone(), Arc::clone(&roles), check)
         });
     }
 
@@ -344,17 +343,32 @@ impl App {
         {
             bootstrap::store_objects(&self.caches, &**store, &self.registry).await;
         }
-        authorizer.follow(&self.caches, &self.registry, &self.tasks).await;
+        match &self.writes {
+            Writes::Forward(upstream) if authorizer.asks_upstream() => {
+                let (upstream, caches) = (Arc::downgrade(upstream), Arc::downgrade(&self.caches));
+                let (registry, tasks) = (Arc::clone(&self.registry), Arc::downgrade(&self.tasks));
+                tokio::spawn(authorizer.follow_once_allowed(upstream, caches, registry, tasks));
+            }
+            Writes::Local(_) | Writes::Forward(_) => {
+                authorizer.follow(&self.caches, &self.registry, &self.tasks).await;
+            }
+        }
     }
 }
 
-/// Decides again whether the caller of an open watch may go on reading.
-async fn check_right(app: Weak<App>, right: Arc<HeldRight>) -> Result<(), Status> {
-    let Some(app) = app.upgrade() else { return Ok(()) };
-    if let (Some(upstream), Some(credentials)) = (app.upstream(), &right.credentials) {
-        upstream.check_again(credentials, &right.info, right.is_forwarded).await?;
+/// Decides again whether the caller of an open watch may go on reading. Asks another server if it may, and returns the reason
+/// of its allow.
+async fn check_right(app: Weak<App>, right: Arc<HeldRight>, may_ask: bool) -> Result<Option<Arc<str>>, Status> {
+    let Some(app) = app.upgrade() else { return Ok(None) };
+    let mut reason = None;
+    if let (Some(upstream), Some(credentials)) = (app.upstream().filter(|_| may_ask), &right.credentials) {
+        let held = right.allow.lock().clone();
+        let allow = upstream.check_again(credentials, &right.info, right.is_forwarded, held.as_ref()).await?;
+        reason = Some(Arc::clone(&allow.reason));
+        *right.allow.lock() = Some(allow);
     }
-    app.access.admit_again(&right.caller, &right.info).await
+    let decided = app.access.admit_again(&right.caller, &right.info, may_ask).await?;
+    Ok(reason.or_else(|| decided.map(Arc::from)))
 }
 
 /// Ends all histories when the addresses of the API server have turned to another cluster than `followed`, until the server

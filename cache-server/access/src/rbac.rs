@@ -21,7 +21,7 @@ pub(crate) use self::{escalation::missing_rules, object::nullable, rule::RuleReq
 pub use self::{
     escalation::{COMBINATIONS_MAX, GrantRefusal, check_held, full_authority},
     object::{RbacKind, RbacObject, RoleReference, RoleRule, RoleSubject},
-    policy::RbacPolicy,
+    policy::{RbacPolicy, allowed_subject},
 };
 
 /// API group of the four kinds.

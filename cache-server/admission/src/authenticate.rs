@@ -18,7 +18,11 @@ use std::{
 };
 
 use access_rules::{
-    authentication::{bearer, claims::UnixSeconds, signed_token},
+    authentication::{
+        bearer,
+        claims::UnixSeconds,
+        signed_token::{self, UnverifiedToken},
+    },
     request_info::RequestInfo,
     user::User,
 };
@@ -261,11 +265,12 @@ impl Authenticator {
         }
     }
 
-    /// Returns `Ok` if the credentials of a caller are still valid, and prove the same identity.
+    /// Returns `Ok` if the credentials of a caller are still valid, and prove the same identity. Unless it `may_ask`, those
+    /// that another server decides about count as valid.
     ///
     /// # Errors
     /// 401 if they are not; 503 if it cannot be decided.
-    pub async fn confirm(&self, caller: &Caller) -> Result<(), Status> {
+    pub async fn confirm(&self, caller: &Caller, may_ask: bool) -> Result<(), Status> {
         if caller.has_expired() {
             return Err(Status::unauthorized());
         }
@@ -276,10 +281,20 @@ impl Authenticator {
                 Some(_) | None => Err(Status::unauthorized()),
             },
             CallerCredential::StaticToken(_) | CallerCredential::Token(_) => match &self.tokens {
+                Some(_) if !may_ask && self.asks_about(caller) => Ok(()),
                 Some(tokens) => tokens.confirm(caller).await,
                 None => Err(Status::unauthorized()),
             },
-            CallerCredential::Impersonation(rights) => Box::pin(self.confirm(&rights.caller)).await,
+            CallerCredential::Impersonation(rights) => Box::pin(self.confirm(&rights.caller, may_ask)).await,
+        }
+    }
+
+    /// True if another server decides about the credentials of a caller.
+    pub fn asks_about(&self, caller: &Caller) -> bool {
+        match (&caller.credential, &self.tokens) {
+            (CallerCredential::Token(token), Some(tokens)) => tokens.asks_about(token),
+            (CallerCredential::Impersonation(rights), _) => self.asks_about(&rights.caller),
+            _ => false,
         }
     }
 
@@ -329,6 +344,13 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Status> {
     }
     let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     bearer::of_subprotocols(protocols).map_err(|error| refused(&error))
+}
+
+/// Returns the time at which the token of a request expires by its own account, if it has one: only to ask another server in
+/// time.
+pub fn claimed_expiry(headers: &HeaderMap) -> Option<Instant> {
+    let token = bearer_token(headers).ok()??;
+    UnverifiedToken::parse(&token).ok()?.claimed_expiry().map(instant_of)
 }
 
 /// The 401 for credentials that are not valid. The reason is only logged: it helps to forge them.

@@ -10,27 +10,29 @@ pub mod bootstrap;
 pub mod escalation;
 mod followed;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use access_rules::{
     decision::AccessDecision,
-    rbac::full_authority,
+    rbac::{self, RbacKind, full_authority},
     request_info::RequestInfo,
     review::SubjectRules,
     user::{MASTERS, User},
 };
-use informer_serving::status::Status;
-use tokio::sync::watch;
+use informer_serving::{query::Query, status::Status};
+use tokio::{sync::watch, time::sleep};
 
 use self::followed::FollowedPolicies;
+pub use self::followed::FollowedRoles;
 use super::HEALTH_PATHS;
 use crate::{
     cacher::Caches,
     config::{AuthorizationConfig, AuthorizationMode},
+    limits::{REVIEW_WAIT, RIGHT_ASKED_EVERY},
     metrics::AuthorizationMetrics,
     registry::Live,
     supervised::SupervisedTasks,
-    upstream::{own_requests::QuestionOrigin, rights::SubjectRights},
+    upstream::{gateway::Upstream, own_requests::QuestionOrigin, rights::SubjectRights},
 };
 
 /// Turns a decision into the answer to the caller.
@@ -73,6 +75,54 @@ impl Authorizer {
         self.modes.contains(&AuthorizationMode::Upstream) && self.subjects.is_none()
     }
 
+    /// True if the API server behind this server decides about users that are known here.
+    pub const fn asks_others(&self) -> bool {
+        self.subjects.is_some()
+    }
+
+    /// The followed roles and bindings, as far as they explain decisions of the API server behind this server.
+    pub fn roles(&self) -> Arc<dyn FollowedRoles> {
+        Arc::clone(&self.followed) as Arc<dyn FollowedRoles>
+    }
+
+    /// True if the API server behind this server decides.
+    pub fn asks_upstream(&self) -> bool {
+        self.followed.only_explains
+    }
+
+    /// Follows roles and bindings, to explain the API server's decisions, from the time on at which this server's account may.
+    /// Asks about that until the caches are dropped.
+    pub fn follow_once_allowed(
+        &self,
+        upstream: Weak<Upstream>,
+        caches: Weak<Caches>,
+        registry: Arc<Live>,
+        tasks: Weak<SupervisedTasks>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let followed = Arc::clone(&self.followed);
+        let watches = RbacKind::ALL.map(|kind| {
+            let path = format!("/apis/{}/v1/{}", rbac::GROUP, kind.resource());
+            RequestInfo::new("GET", &path, &Query::parse(Some("watch=1")))
+        });
+        let mut pause = REVIEW_WAIT;
+        async move {
+            loop {
+                let allowed = match upstream.upgrade() {
+                    Some(upstream) => upstream.may(&watches).await,
+                    None => return,
+                };
+                if allowed == Ok(true) {
+                    let (Some(caches), Some(tasks)) = (caches.upgrade(), tasks.upgrade()) else { return };
+                    return followed.follow(&caches, &registry, &tasks).await;
+                }
+                tracing::info!(delay = ?pause, ?allowed, "roles and bindings not followed");
+                sleep(pause).await;
+                // An API server that has just started denies everything for a moment.
+                pause = RIGHT_ASKED_EVERY.min(2 * pause);
+            }
+        }
+    }
+
     /// Follows the objects that the authorizers decide by, until the caches are dropped. Waits until they are known, at most
     /// 3 s ([`FRESH_WAIT`](crate::limits::FRESH_WAIT)).
     pub async fn follow(&self, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
@@ -95,7 +145,7 @@ impl Authorizer {
         self.decide_by_all(user, info, QuestionOrigin::Request).await
     }
 
-    async fn decide_by_all(
+    pub(super) async fn decide_by_all(
         &self,
         user: &User,
         info: &RequestInfo,
@@ -198,7 +248,7 @@ impl Authorizer {
     /// Number of the policies' version, which changes with roles and bindings; `None` if they never change, or without a
     /// notice. A change of pods has none.
     pub fn changes(&self) -> Option<watch::Receiver<u64>> {
-        self.has_roles().then(|| self.followed.changes())
+        (self.has_roles() || self.followed.only_explains).then(|| self.followed.changes())
     }
 }
 

@@ -1,20 +1,25 @@
 //! Rights of open watches: checked again while the watches are open, and withdrawn.
 //!
-//! INVARIANT: a watch ends within [`WITHDRAWAL_WAIT`] after its caller lost the right to it, in each of its phases: the
-//! body ends when it is polled, and a connection or stream whose client does not read is reset.
+//! INVARIANT: a watch ends within [`WITHDRAWAL_WAIT`] after this server knows that its caller lost the right to it, in each of
+//! its phases: the body ends when it is polled, and a connection or stream whose client does not read is reset. Another
+//! server is asked by a [`schedule`].
 //! INVARIANT: only an answer that refuses withdraws a right. While no answer comes, the watch stays open. INVARIANT: a user
 //! with many different rights delays the checks of its own watches only.
 //!
 //! [`WITHDRAWAL_WAIT`]: crate::limits::WITHDRAWAL_WAIT
 
+mod schedule;
+
 use std::{
     collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    pin::pin,
     sync::{Arc, Weak},
     task::{Context, Poll},
 };
 
 use access_rules::{request_info::RequestInfo, user::User};
-use futures::{StreamExt as _, stream, task::AtomicWaker};
+use futures::{StreamExt as _, future, stream, task::AtomicWaker};
 use http::HeaderMap;
 use informer_serving::status::Status;
 use parking_lot::Mutex;
@@ -24,11 +29,16 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
-use super::authenticate::{Caller, CallerProof};
+pub use self::schedule::AskedRight;
+use self::schedule::{AskSchedule, RolesView};
+use super::{
+    authenticate::{Caller, CallerProof},
+    authorize::FollowedRoles,
+};
 use crate::{
     limits::{RECHECK_EVERY, RECHECK_PAUSE, RECHECKS_MAX},
     term::Withdrawal,
-    upstream::key::QuestionKey,
+    upstream::{gateway::CredentialRight, key::QuestionKey, rights::HeldAllow},
 };
 
 /// Identity of a right: watches with equal keys share one.
@@ -52,10 +62,29 @@ pub struct HeldRight {
     pub credentials: Option<HeaderMap>,
     /// True if another server answers the watch, and has allowed it to the caller.
     pub is_forwarded: bool,
+    /// True if this server decides about a part of it.
+    is_checked_here: bool,
+    /// The last answer about the caller's own credentials.
+    pub allow: Mutex<Option<HeldAllow>>,
     /// Time at which it was last checked, or opened.
     checked: Mutex<Instant>,
+    /// The questions to another server; `None` if none decides.
+    schedule: Option<Mutex<AskSchedule>>,
     withdrawal: Arc<Withdrawal>,
     bodies: Mutex<Slab<Arc<AtomicWaker>>>,
+}
+
+/// Deciders about the right of a watch.
+#[derive(Default)]
+pub struct LeaseTerms {
+    /// The right of the caller's own credentials, where another server decides by them.
+    pub own: Option<CredentialRight>,
+    /// True if another server answers the watch.
+    pub is_forwarded: bool,
+    /// True if this server decides about a part of the right.
+    pub is_checked_here: bool,
+    /// The questions to another server; `None` if none decides.
+    pub asking: Option<AskedRight>,
 }
 
 /// The rights of all open watches.
@@ -76,28 +105,39 @@ pub struct WatchLease {
 }
 
 impl WatchLeases {
-    /// Opens a watch of `caller`. `credentials` are its own, with their hash, where another server decides by them.
-    /// `is_forwarded`: another server answers it.
-    pub fn open(
-        self: &Arc<Self>,
-        caller: &Arc<Caller>,
-        info: &Arc<RequestInfo>,
-        credentials: Option<(QuestionKey, HeaderMap)>,
-        is_forwarded: bool,
-    ) -> WatchLease {
-        let (credentials, headers) = credentials.unzip();
+    /// Opens a watch of `caller`.
+    pub fn open(self: &Arc<Self>, caller: &Arc<Caller>, info: &Arc<RequestInfo>, terms: LeaseTerms) -> WatchLease {
+        let LeaseTerms { own, is_forwarded, is_checked_here, asking } = terms;
         let (user, proof) = (caller.user.clone(), caller.proof());
+        let credentials = own.as_ref().map(|own| own.caller);
         let key = RightKey { user, proof, info: Arc::clone(info), credentials, is_forwarded };
         let waker = Arc::new(AtomicWaker::new());
         let mut rights = self.rights.lock();
         let fresh = || {
-            let (caller, info) = (Arc::clone(caller), Arc::clone(info));
-            Arc::new(HeldRight::new(caller, info, headers, is_forwarded))
+            let schedule = asking.map(|right| Mutex::new(AskSchedule::new(right, key.share())));
+            let (credentials, allow) = own.map(|own| (own.credentials, own.allow)).unzip();
+            Arc::new(HeldRight {
+                caller: Arc::clone(caller),
+                info: Arc::clone(info),
+                credentials,
+                is_forwarded,
+                is_checked_here,
+                allow: Mutex::new(allow.flatten()),
+                checked: Mutex::new(Instant::now()),
+                schedule,
+                withdrawal: Arc::default(),
+                bodies: Mutex::default(),
+            })
         };
         let right = Arc::clone(rights.entry(key.clone()).or_insert_with(fresh));
         let place = right.bodies.lock().insert(Arc::clone(&waker));
         drop(rights);
         WatchLease { table: Arc::clone(self), key, right, waker, place }
+    }
+
+    /// Time of the next question to another server about any right.
+    fn next_question(&self, view: RolesView<'_>) -> Option<Instant> {
+        self.rights.lock().values().filter_map(|right| right.next_question(view)).min()
     }
 
     /// Different rights that open watches need.
@@ -106,11 +146,13 @@ impl WatchLeases {
         self.rights.lock().len()
     }
 
-    /// All rights that open watches need, in the order of their checks: first the one of each user that was checked longest
-    /// ago, then the second one of each, and so on. Cost: sorts them.
-    fn in_turn(&self) -> Vec<Arc<HeldRight>> {
-        let mut held: Vec<_> =
-            self.rights.lock().values().map(|right| (*right.checked.lock(), Arc::clone(right))).collect();
+    /// The rights that open watches need, and that are to be checked, in the order of their checks: first the one of each user
+    /// that was checked longest ago, then the second one of each, and so on. Cost: visits all rights, and sorts these.
+    fn in_turn(&self, is_checked: impl Fn(&HeldRight) -> bool) -> Vec<Arc<HeldRight>> {
+        let rights = self.rights.lock();
+        let checked = rights.values().filter(|right| is_checked(right));
+        let mut held: Vec<_> = checked.map(|right| (*right.checked.lock(), Arc::clone(right))).collect();
+        drop(rights);
         held.sort_by_key(|(checked, _)| *checked);
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let turns: Vec<usize> = held
@@ -127,11 +169,44 @@ impl WatchLeases {
     }
 }
 
+impl RightKey {
+    /// Number by which callers differ. All rights of a caller have the same one.
+    fn share(&self) -> u8 {
+        let mut hash = DefaultHasher::new();
+        (&self.user.name, &self.proof, &self.credentials).hash(&mut hash);
+        hash.finish().to_le_bytes()[0]
+    }
+}
+
 impl HeldRight {
-    fn new(caller: Arc<Caller>, info: Arc<RequestInfo>, credentials: Option<HeaderMap>, is_forwarded: bool) -> Self {
-        let (withdrawal, bodies) = Default::default();
-        let checked = Mutex::new(Instant::now());
-        Self { caller, info, credentials, is_forwarded, checked, withdrawal, bodies }
+    /// Time of the next question to another server.
+    fn next_question(&self, view: RolesView<'_>) -> Option<Instant> {
+        let schedule = self.schedule.as_ref().filter(|_| !self.withdrawal.is_withdrawn())?;
+        schedule.lock().next(&self.info, view)
+    }
+
+    /// True if it is time to ask another server.
+    fn is_due(&self, view: RolesView<'_>) -> bool {
+        self.next_question(view).is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Takes over the outcome of a check, which asked another server if `has_asked`.
+    fn take_over(&self, outcome: Result<Option<Arc<str>>, Status>, has_asked: bool) {
+        *self.checked.lock() = Instant::now();
+        match outcome {
+            Err(status) if refuses(&status) => {
+                tracing::info!(user = %self.caller.user.name, act = self.info.act(), "watch right withdrawn");
+                self.withdraw();
+            }
+            outcome => {
+                if let Some(schedule) = self.schedule.as_ref().filter(|_| has_asked) {
+                    match outcome {
+                        Ok(reason) => schedule.lock().answer(reason.as_deref().unwrap_or_default()),
+                        Err(status) => schedule.lock().fail(&status),
+                    }
+                }
+            }
+        }
     }
 
     /// Ends all watches of this right.
@@ -171,36 +246,44 @@ impl Drop for WatchLease {
     }
 }
 
-/// Checks the rights of all open watches every [`RECHECK_EVERY`], and after each change of the policies, until the server
-/// is dropped. `check` decides about one of them. Rights that there is no time for are the first of their users' next time.
+/// Checks the rights of all open watches every [`RECHECK_EVERY`], after each change of the policies, and when another server
+/// is to be asked, until the server is dropped. `check` decides about one of them, asks another server if it may, and returns
+/// the reason of its allow. Rights that there is no time for are the first of their users' next time.
 pub async fn keep_checking<F>(
     leases: Weak<WatchLeases>,
     mut changes: Option<watch::Receiver<u64>>,
-    check: impl Fn(Arc<HeldRight>) -> F,
+    roles: Arc<dyn FollowedRoles>,
+    check: impl Fn(Arc<HeldRight>, bool) -> F,
 ) where
-    F: Future<Output = Result<(), Status>>,
+    F: Future<Output = Result<Option<Arc<str>>, Status>>,
 {
-    let mut next = Instant::now() + RECHECK_EVERY;
+    let mut known = Instant::now();
+    let mut next = known + RECHECK_EVERY;
     loop {
         let _ = timeout_at(next, changed(&mut changes)).await;
-        let Some(held) = leases.upgrade().map(|leases| leases.in_turn()) else { return };
+        let Some(table) = leases.upgrade() else { return };
+        let version = roles.version();
+        if version.is_some() {
+            known = Instant::now();
+        }
+        let view = RolesView { roles: &*roles, version, known };
+        let is_checked = |right: &HeldRight| right.is_checked_here || right.is_due(view);
+        let held = table.in_turn(|right| !right.withdrawal.is_withdrawn() && is_checked(right));
+        drop(table);
         next = Instant::now() + RECHECK_EVERY;
-        // No check begins after that; those that have begun are finished.
-        let checks = stream::iter(held).take_until(sleep_until(next)).map(|right| {
-            let checking = check(Arc::clone(&right));
-            async move {
-                let outcome = checking.await;
-                *right.checked.lock() = Instant::now();
-                if let Err(status) = outcome
-                    && refuses(&status)
-                {
-                    tracing::info!(user = %right.caller.user.name, act = right.info.act(), "watch right withdrawn");
-                    right.withdraw();
-                }
-            }
+        // No check begins after that, or after another change; those that have begun are finished.
+        let mut news = changes.clone();
+        let (ends, changes_again) = (pin!(sleep_until(next)), pin!(changed(&mut news)));
+        let over = future::select(ends, changes_again);
+        let checks = stream::iter(held).take_until(over).map(|right| {
+            let may_ask = right.is_due(view);
+            let checking = check(Arc::clone(&right), may_ask);
+            async move { right.take_over(checking.await, may_ask) }
         });
         checks.for_each_concurrent(RECHECKS_MAX, |checking| checking).await;
         sleep(RECHECK_PAUSE).await;
+        let question = leases.upgrade().and_then(|leases| leases.next_question(view));
+        next = question.map_or(next, |question| question.min(next));
     }
 }
 

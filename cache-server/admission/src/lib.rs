@@ -44,7 +44,7 @@ use self::{
     authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
-    lease::WatchLeases,
+    lease::{AskedRight, LeaseTerms, WatchLease, WatchLeases},
     peer::Peer,
 };
 use cache_server_caches::{
@@ -52,7 +52,7 @@ use cache_server_caches::{
     shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
     storage, stored, supervised, term, watched,
 };
-use cache_server_upstream::{self as upstream, own_requests::QuestionOrigin};
+use cache_server_upstream::{self as upstream, gateway::CredentialRight, own_requests::QuestionOrigin};
 
 /// Header with the identifier of a request, in requests and in responses.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -103,6 +103,8 @@ pub struct RequestContext {
     pub caller: Option<Arc<Caller>>,
     /// Its records in the audit log; `None` without one, and once the response holds them.
     pub audit: Option<Box<AuditRecord>>,
+    /// Reason for which another server allowed the request to a user that is known here.
+    allowed_by: Option<Box<str>>,
     /// Notified once the caller has proved who it is.
     watcher: Option<Arc<dyn ProofWatcher>>,
 }
@@ -120,7 +122,8 @@ impl RequestContext {
         let peer = parts.extensions.get::<Arc<Peer>>().cloned().unwrap_or_default();
         let watcher = parts.extensions.get::<Arc<dyn ProofWatcher>>().cloned();
         let (seat, share, place, flow) = (None, None, None, FlowHeaders::default());
-        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller: None, audit: None, watcher }
+        let (caller, audit, allowed_by) = Default::default();
+        Self { id, info, peer, arrived: Instant::now(), seat, share, place, flow, caller, audit, allowed_by, watcher }
     }
 
     /// The caller's identity; `None` if it is not known.
@@ -187,6 +190,7 @@ impl Access {
         if let Some(audit) = &mut request.audit {
             audit.authorized(&decision);
         }
+        request.allowed_by = self.authorizer.asks_others().then(|| decision.reason().into());
         authorize::permit(&decision, &caller.user, &request.info)
     }
 
@@ -333,26 +337,68 @@ impl Access {
         self.authorizer.changes()
     }
 
-    /// Decides again about the caller of an open watch.
+    /// Opens the lease of a watch; `None` if its right cannot be withdrawn. `right` is that of the caller's own credentials,
+    /// where another server decides by them. `is_forwarded`: another server answers the watch.
+    pub fn lease(
+        &self,
+        request: &RequestContext,
+        headers: &HeaderMap,
+        right: Option<CredentialRight>,
+        is_forwarded: bool,
+    ) -> Option<WatchLease> {
+        let caller = request.caller.as_ref()?;
+        let is_reviewed = self.authenticator.asks_about(caller);
+        let asks_others = right.is_some() || is_reviewed || self.authorizer.asks_others();
+        let asking = asks_others.then(|| AskedRight {
+            reason: match &right {
+                Some(right) => right.allow.as_ref().map(|allow| Arc::clone(&allow.reason)),
+                None => Some(request.allowed_by.as_deref().unwrap_or_default().into()),
+            },
+            expires: authenticate::claimed_expiry(headers),
+            // No role explains that a token is valid, nor that its owner may act as another user.
+            keeps_asking: is_reviewed || caller.impersonation().is_some(),
+        });
+        let checks_rights_here = self.authorizer.checks_again() && !self.authorizer.asks_others();
+        let is_checked_here = self.authenticator.checks_again() || checks_rights_here;
+        let is_held = asking.is_some() || is_checked_here;
+        let terms = LeaseTerms { own: right, is_forwarded, is_checked_here, asking };
+        is_held.then(|| self.leases.open(caller, &request.info, terms))
+    }
+
+    /// Decides again about the caller of an open watch. Unless it `may_ask`, other servers' decisions count on. Returns the
+    /// reason of an authorizer that asked.
     ///
     /// # Errors
     /// As [`admit`](Self::admit). A refusal comes before an error of what cannot be decided now.
-    pub async fn admit_again(&self, caller: &Caller, info: &RequestInfo) -> Result<(), Status> {
+    pub async fn admit_again(
+        &self,
+        caller: &Caller,
+        info: &RequestInfo,
+        may_ask: bool,
+    ) -> Result<Option<String>, Status> {
+        let decides = may_ask || !self.authorizer.asks_others();
         let impersonating = async {
-            match caller.impersonation() {
+            match caller.impersonation().filter(|_| decides) {
                 Some(impersonated) => self.may_impersonate(impersonated, QuestionOrigin::OpenWatch).await,
                 None => Ok(()),
             }
         };
+        let authorizing = async {
+            if !decides {
+                return Ok(None);
+            }
+            let decision = self.authorizer.decide_by_all(&caller.user, info, QuestionOrigin::OpenWatch).await?;
+            authorize::permit(&decision, &caller.user, info)?;
+            Ok(self.authorizer.asks_others().then(|| decision.reason().to_owned()))
+        };
         // All at once: each may need a request, and the time of a check is bounded.
-        let (confirmed, impersonates, authorized) = futures::join!(
-            self.authenticator.confirm(caller),
-            impersonating,
-            self.authorizer.authorize(&caller.user, info, QuestionOrigin::OpenWatch),
-        );
+        let (confirmed, impersonates, authorized) =
+            futures::join!(self.authenticator.confirm(caller, may_ask), impersonating, authorizing);
+        let mut reason = None;
+        let authorized = authorized.map(|by| reason = by);
         let mut errors: Vec<_> = [confirmed, impersonates, authorized].into_iter().filter_map(Result::err).collect();
         errors.sort_by_key(|error| !lease::refuses(error));
-        errors.into_iter().next().map_or(Ok(()), Err)
+        errors.into_iter().next().map_or(Ok(reason), Err)
     }
 }
 

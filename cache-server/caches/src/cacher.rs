@@ -360,6 +360,13 @@ impl Caches {
         self.all.lock().running.get(ty.id())?.health.failing_for()
     }
 
+    /// True if the type's cache has a state, and its stream works and has delivered something within `silence`. Counts as use of
+    /// the cache.
+    pub fn is_followed(&self, ty: &Arc<ResourceType>, silence: Duration) -> bool {
+        let now = self.now();
+        self.started(ty).is_some_and(|running| running.readable().is_some() && running.health.is_heard(now, silence))
+    }
+
     /// Ends the caches that no watch has used, and no read for `idle`. Those of types that define types stay.
     pub fn expire(&self, registry: &Registry, idle: Duration) {
         let defines = |id: &String| registry.by_id(id).is_some_and(|ty| ty.defines_types);

@@ -191,12 +191,24 @@ pub const WATCH_END_WAIT: Duration = Duration::from_secs(10);
 /// Time within which an open watch ends after its caller lost the right to it: a check, the answer to it, and the end.
 pub const WITHDRAWAL_WAIT: Duration = Duration::from_secs(10);
 
-/// Interval at which the rights of open watches are checked. Cost: one decision for each different caller and resource,
-/// and one request to an API server that decides.
+/// Interval at which the rights of open watches are checked by what this server knows. Cost: one decision for each different
+/// caller and resource.
 pub const RECHECK_EVERY: Duration = Duration::from_secs(4);
 
-/// Age up to which an earlier answer about a right counts in such a check.
-pub const RECHECKED_AGE: Duration = Duration::from_secs(1);
+/// Age up to which an earlier answer about a right counts in such a check: less than any pause before another question.
+pub const RECHECKED_AGE: Duration = Duration::from_millis(100);
+
+/// Longest time between two questions to the API server about an open watch whose right no followed role explains. Each
+/// caller's pause is 75 to 95 % of it.
+pub const RIGHT_ASKED_EVERY: Duration = Duration::from_mins(5);
+
+/// Pause after the first question about an open watch that left its right undecided. Doubles with each, up to
+/// [`RIGHT_ASKED_EVERY`].
+pub const RIGHT_RETRY: Duration = Duration::from_millis(200);
+
+/// Time without an event or a bookmark after which followed roles do not explain rights any more. kube-apiserver sends a
+/// bookmark each minute.
+pub const ROLES_SILENT_MAX: Duration = Duration::from_mins(3);
 
 /// Pause between two checks if the policies change all the time.
 pub const RECHECK_PAUSE: Duration = Duration::from_millis(200);
@@ -520,7 +532,7 @@ pub const RIGHT_AGE_AWAY: Duration = Duration::from_secs(300);
 pub const RIGHT_AGE_LATE: Duration = Duration::from_secs(30);
 
 /// Answers about rights of callers, and names of callers, that are kept. Memory: about 200 bytes each, and at most
-/// [`REVIEW_TEXT_BYTES_MAX`] for a denial or a name.
+/// [`REVIEW_TEXT_BYTES_MAX`] for the reason of a decision, or a name.
 pub const RIGHTS_MAX: usize = 16_384;
 
 /// Callers whose reads of single objects are counted. Memory: about 100 bytes each.
@@ -631,6 +643,7 @@ const _: () = assert!(
     RECHECK_EVERY.as_secs() + FILE_CHECK_EVERY.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
     "a watch of a removed token ends in time"
 );
+const _: () = assert!(RECHECKED_AGE.as_millis() < RIGHT_RETRY.as_millis(), "a repeated question is asked");
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");
 
 /// Objects that an import of a snapshot writes at once. As many as share one commit to the disk.

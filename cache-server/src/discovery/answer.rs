@@ -15,7 +15,9 @@ use super::{
 use crate::{
     app::App,
     cacher::DownCache,
-    clock, metrics,
+    clock,
+    limits::RIGHT_ASKED_EVERY,
+    metrics,
     read::{
         body::{self, Response, page_not_found},
         pretty,
@@ -113,6 +115,7 @@ fn checks(app: &App, endpoint: Health) -> Vec<Check> {
             let missing = app.progress.missing();
             checks.push(check_or("start", missing.is_none(), &missing.unwrap_or_default()));
             checks.push(upstream_check(upstream));
+            checks.extend(rights_check(app));
         }
         checks.extend(app.access.authorizer.unread().map(|unread| {
             check_or("authorization", unread.is_empty(), &format!("not read yet: {}", unread.join(", ")))
@@ -147,6 +150,18 @@ fn upstream_check(upstream: &Upstream) -> Check {
         Some("the API server was not reached yet".to_owned())
     };
     Check { name: "upstream".into(), passes, note }
+}
+
+/// The check of how rights of open watches are noticed to be withdrawn, if the API server decides about them. It always passes.
+fn rights_check(app: &App) -> Option<Check> {
+    let authorizer = &app.access.authorizer;
+    let is_followed = authorizer.asks_upstream().then(|| authorizer.roles().version().is_some())?;
+    let note = if is_followed {
+        "followed: roles and bindings explain open watches".to_owned()
+    } else {
+        format!("asked about every {:?}: roles and bindings are not followed", RIGHT_ASKED_EVERY)
+    };
+    Some(Check { name: "rights".into(), passes: true, note: Some(note) })
 }
 
 /// The check of a store that may refuse writes. A full one goes on with reads and removals.

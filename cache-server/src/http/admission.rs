@@ -73,9 +73,9 @@ pub(super) fn hold_right(app: &App, context: &RequestContext, headers: &HeaderMa
         body.end_by(at);
     }
     let decider = app.upstream().filter(|_| app.access.authorizer.decides_by_credentials());
-    let credentials = decider.map(|upstream| upstream.read_right(headers, &context.info));
-    if credentials.is_some() || app.access.checks_again() {
-        body.guard().lend(app.access.leases.open(caller, &context.info, credentials, is_forwarded));
+    let right = decider.map(|upstream| upstream.read_right(headers, &context.info));
+    if let Some(lease) = app.access.lease(context, headers, right, is_forwarded) {
+        body.guard().lend(lease);
     }
 }
 

@@ -13,7 +13,7 @@ use informer_serving::status::Status;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::key::QuestionKey;
+use super::{key::QuestionKey, own_requests::QuestionOrigin};
 use crate::limits::{RIGHT_AGE_AWAY, RIGHT_AGE_LATE};
 
 type Outcome<T> = Result<T, Status>;
@@ -98,25 +98,26 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
         question.await
     }
 
-    /// Like [`answer`](Self::answer), but the last answer counts while the API server is away, up to [`RIGHT_AGE_AWAY`], and
-    /// for [`RIGHT_AGE_LATE`] if its answer alone is late: a caller can fill its own queues at the API server.
+    /// Like [`answer`](Self::answer), for a question of this origin. For a request, the last answer counts while the API server
+    /// is away, up to [`RIGHT_AGE_AWAY`], and for [`RIGHT_AGE_LATE`] if its answer alone is late: a caller can fill its own
+    /// queues at the API server.
     ///
     /// # Errors
     /// The error of `ask`: 503 if the API server is away, 504 if its answer is late. Other ones count as no answer at all.
-    pub async fn answer_or_last<F>(
+    pub async fn answer_for<F>(
         &self,
+        origin: QuestionOrigin,
         key: QuestionKey,
-        age: Duration,
         ask: impl FnOnce(Option<T>) -> F,
     ) -> Outcome<T>
     where
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
-        let outcome = self.answer(key, age, ask).await;
-        let counts_for = match &outcome {
-            Err(away) if away.code == 503 => RIGHT_AGE_AWAY,
-            Err(late) if late.code == 504 => RIGHT_AGE_LATE,
-            Ok(_) | Err(_) => return outcome,
+        let outcome = self.answer(key, origin.age_max(), ask).await;
+        let counts_for = match (origin, &outcome) {
+            (QuestionOrigin::Request, Err(away)) if away.code == 503 => RIGHT_AGE_AWAY,
+            (QuestionOrigin::Request, Err(late)) if late.code == 504 => RIGHT_AGE_LATE,
+            (QuestionOrigin::Request | QuestionOrigin::OpenWatch, _) => return outcome,
         };
         self.last(&key, counts_for).map_or(outcome, Ok)
     }

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use access_rules::request_info::RequestInfo;
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use http::{HeaderMap, Method, StatusCode, header};
 use informer_core::selector::field;
 use informer_serving::{
@@ -24,11 +24,11 @@ use super::{
     forward::{self, Forwarder},
     frequent::{self, FrequentReaders},
     identity::{self, UpstreamIdentity},
-    impersonator::Impersonator,
+    impersonator::{Impersonator, OwnQuestions},
     key::QuestionKey,
     last_answer::LastAnswer,
     own_requests::OwnRequests,
-    rights::{AskUpstream, Rights, SubjectRights},
+    rights::{AskUpstream, HeldAllow, Rights, SubjectRights},
     source::{Fitness, Peers, ProvedCache, UpstreamSource},
 };
 use crate::{
@@ -52,6 +52,8 @@ pub struct Upstream {
     pub last_answer: Arc<LastAnswer>,
     own_requests: OwnRequests,
     rights: Rights,
+    /// Rights of this server's own account.
+    own_rights: Rights,
     readers: FrequentReaders,
     /// Maximum age of the proof that a read without a resourceVersion accepts.
     max_staleness: Duration,
@@ -59,6 +61,15 @@ pub struct Upstream {
     named: Vec<String>,
     /// True if a read outside the cached part of a type is refused, not passed on.
     refuses_outside: bool,
+}
+
+/// The right of a caller to a read, by its own credentials.
+pub struct CredentialRight {
+    /// Hash of the credentials.
+    pub caller: QuestionKey,
+    pub credentials: HeaderMap,
+    /// The answer by which the read was allowed; `None` if the API server was not asked.
+    pub allow: Option<HeldAllow>,
 }
 
 /// The server that answers a request.
@@ -113,11 +124,13 @@ impl Upstream {
         let forwarder = Arc::new(forwarder);
         let impersonator = own.map(|own| Impersonator::new(own, &forwarder, own_requests.clone(), &last_answer));
         let questions = Arc::new(CallersQuestions(Arc::clone(&forwarder)));
+        let own_questions = Arc::new(OwnQuestions(own_requests.clone()));
         Self {
             source,
             identity,
             impersonator,
             rights: Rights::new(questions, Arc::clone(&last_answer)),
+            own_rights: Rights::new(own_questions, Arc::clone(&last_answer)),
             readers: FrequentReaders::default(),
             max_staleness: config.max_staleness,
             last_answer,
@@ -254,13 +267,24 @@ impl Upstream {
         Arc::new(SubjectRights::new(Arc::new(self.own_requests.clone())))
     }
 
-    /// Returns the headers that identify the caller of a cached read, and their hash.
-    pub fn read_right(&self, headers: &HeaderMap, info: &RequestInfo) -> (QuestionKey, HeaderMap) {
-        let credentials = forward::credentials(headers);
-        (self.rights.key(&credentials, info), credentials)
+    /// True if this server's own account may do all of these.
+    ///
+    /// # Errors
+    /// A Status if that is not known.
+    pub async fn may(&self, acts: &[RequestInfo]) -> Result<bool, Status> {
+        let account = HeaderMap::new();
+        let allowed = try_join_all(acts.iter().map(|act| self.own_rights.allows(&account, act))).await?;
+        Ok(allowed.into_iter().all(|allowed| allowed))
     }
 
-    /// Checks the right of a watch that goes on.
+    /// Returns the right of a read's caller, for as long as the read goes on.
+    pub fn read_right(&self, headers: &HeaderMap, info: &RequestInfo) -> CredentialRight {
+        let credentials = forward::credentials(headers);
+        let (caller, allow) = (self.rights.caller(&credentials), self.rights.last_allow(&credentials, info));
+        CredentialRight { caller, credentials, allow }
+    }
+
+    /// Checks the right of a watch that goes on. `held` is the last answer about it.
     ///
     /// # Errors
     /// As [`answerer`](Self::answerer). 503 in place of 403 for a caller of a forwarded watch that may not ask about its
@@ -270,8 +294,9 @@ impl Upstream {
         credentials: &HeaderMap,
         info: &RequestInfo,
         is_forwarded: bool,
-    ) -> Result<(), Status> {
-        self.rights.check_again(credentials, info, is_forwarded).await
+        held: Option<&HeldAllow>,
+    ) -> Result<HeldAllow, Status> {
+        self.rights.check_again(credentials, info, is_forwarded, held).await
     }
 
     fn by_upstream(&self) -> Answerer<'_> {

@@ -71,7 +71,7 @@ impl Impersonator {
 }
 
 /// Questions about the rights of this server's own account.
-struct OwnQuestions(OwnRequests);
+pub(super) struct OwnQuestions(pub(super) OwnRequests);
 
 impl AskUpstream for OwnQuestions {
     fn ask<'a>(

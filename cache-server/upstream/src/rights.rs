@@ -11,7 +11,7 @@ mod subjects;
 
 use std::{sync::Arc, time::Duration};
 
-use access_rules::request_info::RequestInfo;
+use access_rules::{authentication::impersonation, request_info::RequestInfo};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
@@ -55,6 +55,23 @@ pub struct Rights {
     users: AnswerTable<Option<Arc<str>>>,
 }
 
+/// An allow of the API server that an open watch holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldAllow {
+    /// The authorizer's reason; empty if it is none of the caller's own rights alone.
+    pub reason: Arc<str>,
+    /// Index of the narrowest read that is worth a question: wider ones were denied.
+    width: usize,
+}
+
+impl HeldAllow {
+    fn new(credentials: &HeaderMap, reason: Arc<str>, width: usize) -> Self {
+        // The right to act as another user has a reason of its own, which no answer contains.
+        let impersonates = credentials.keys().any(|name| name.as_str().starts_with(impersonation::HEADER_PREFIX));
+        Self { reason: if impersonates { "".into() } else { reason }, width }
+    }
+}
+
 /// Sends questions, each when it is its turn.
 #[derive(Clone)]
 struct Asker {
@@ -87,31 +104,52 @@ impl Rights {
     /// questions of requests are open here.
     pub async fn check(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<(), Status> {
         let deadline = Instant::now() + REVIEW_WAIT;
-        match self.decide(credentials, read, QuestionOrigin::Request).await? {
-            Decision::Allowed => Ok(()),
+        match self.decide(credentials, read).await? {
+            Decision::Allowed(_) => Ok(()),
             Decision::Denied(denial) => Err(self.refusal(credentials, read, &denial, deadline).await),
         }
     }
 
-    /// Like [`check`](Self::check), for a read that goes on: asks the API server again, unless its last answer is younger
-    /// than [`RECHECKED_AGE`](crate::limits::RECHECKED_AGE).
+    /// Like [`check`](Self::check), for a read that goes on: asks the API server again, first about all that contains the read,
+    /// so that the open watches of one caller share an answer. `held` is its last answer.
+    ///
+    /// Cost: one request; up to three if `held` does not show that wider reads are denied.
     ///
     /// # Errors
-    /// As `check`, but without the name of a denied caller. For a forwarded read, which was not checked before: 503 if the
-    /// caller may not even ask, and no answer was known.
+    /// As `check`, but without the name of a denied caller. Earlier answers do not count. For a forwarded read, which was not
+    /// checked before: 503 if the caller may not even ask.
     pub async fn check_again(
         &self,
         credentials: &HeaderMap,
         read: &RequestInfo,
         is_forwarded: bool,
-    ) -> Result<(), Status> {
-        let key = self.keys.question(credentials, read);
-        let may_lack_answers = is_forwarded && self.decisions.last(&key, RIGHT_AGE_AWAY).is_none();
-        match self.decide(credentials, read, QuestionOrigin::OpenWatch).await {
-            Ok(Decision::Allowed) => Ok(()),
-            Ok(Decision::Denied(denial)) => Err(read.forbidden(None, &denial.reason)),
-            Err(refused) if may_lack_answers && refused.code == 403 => Err(unreadable("the caller may not ask")),
-            Err(error) => Err(error),
+        held: Option<&HeldAllow>,
+    ) -> Result<HeldAllow, Status> {
+        if self.asker.last_answer.silent_for().is_some() {
+            return Err(unreadable("it does not answer"));
+        }
+        let mut reason = String::new();
+        let first = held.map_or(0, |held| held.width);
+        for (width, wider) in subjects::containing(read).iter().enumerate().skip(first) {
+            let (key, origin) = (self.keys.question(credentials, wider), QuestionOrigin::OpenWatch);
+            let review = |before| self.review(credentials, wider, before, origin);
+            match self.decisions.answer(key, origin.age_max(), review).await {
+                Ok(Decision::Allowed(reason)) => return Ok(HeldAllow::new(credentials, reason, width)),
+                Ok(Decision::Denied(denial)) => reason.clone_from(&denial.reason),
+                Err(refused) if refused.code == 403 && is_forwarded && held.is_none() => {
+                    return Err(unreadable("the caller may not ask"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(read.forbidden(None, &reason))
+    }
+
+    /// Returns the answer by which a read was allowed just now; `None` if the API server was not asked.
+    pub fn last_allow(&self, credentials: &HeaderMap, read: &RequestInfo) -> Option<HeldAllow> {
+        match self.decisions.last(&self.keys.question(credentials, read), RIGHT_AGE_AWAY)? {
+            Decision::Allowed(reason) => Some(HeldAllow::new(credentials, reason, 0)),
+            Decision::Denied(_) => None,
         }
     }
 
@@ -120,17 +158,12 @@ impl Rights {
     /// # Errors
     /// As `check`, apart from a denial.
     pub async fn allows(&self, credentials: &HeaderMap, act: &RequestInfo) -> Result<bool, Status> {
-        let decision = self.decide(credentials, act, QuestionOrigin::Request).await?;
-        Ok(decision == Decision::Allowed)
+        let decision = self.decide(credentials, act).await?;
+        Ok(matches!(decision, Decision::Allowed(_)))
     }
 
-    async fn decide(
-        &self,
-        credentials: &HeaderMap,
-        read: &RequestInfo,
-        origin: QuestionOrigin,
-    ) -> Result<Decision, Status> {
-        let key = self.keys.question(credentials, read);
+    async fn decide(&self, credentials: &HeaderMap, read: &RequestInfo) -> Result<Decision, Status> {
+        let (origin, key) = (QuestionOrigin::Request, self.keys.question(credentials, read));
         // Known to be silent: another question would take all of its time, and get no answer.
         if self.asker.last_answer.silent_for().is_some()
             && let Some(last) = self.decisions.last(&key, RIGHT_AGE_AWAY)
@@ -138,7 +171,7 @@ impl Rights {
             return Ok(last);
         }
         let review = |before| self.review(credentials, read, before, origin);
-        self.decisions.answer_or_last(key, origin.age_max(), review).await
+        self.decisions.answer_for(origin, key, review).await
     }
 
     /// Asks the API server whether `read` is allowed. `before` is its last decision.
@@ -169,6 +202,11 @@ impl Rights {
     /// Key of a caller's right to `read`.
     pub fn key(&self, credentials: &HeaderMap, read: &RequestInfo) -> QuestionKey {
         self.keys.question(credentials, read)
+    }
+
+    /// Key of a caller.
+    pub fn caller(&self, credentials: &HeaderMap) -> QuestionKey {
+        self.keys.caller(credentials)
     }
 
     /// The question for the caller's name, as `forbidden` errors contain it.

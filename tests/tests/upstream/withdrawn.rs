@@ -12,11 +12,16 @@ use tests::{
     slow::{End, Slow},
 };
 
-use super::{cache_of, client_of, namespace, until};
+use tokio::time::sleep;
+
+use super::{cache_of, cache_with, client_of, namespace, until};
 
 const OBJECTS: usize = 32;
 /// Longest time from the loss of a right to the end of its last watch. kube-apiserver itself needs a moment of it.
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Like [`ENDED_WITHIN`], where the server follows roles and bindings.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Open watches for configmaps, as the server counts them.
 async fn open(server: &Server) -> usize {
@@ -48,7 +53,7 @@ async fn watches_end_when_their_right_is_withdrawn() {
         admin.create_manifest(&map).await.with_code(201);
     }))
     .await;
-    let server = cache_of(&genuine, "configmaps").await;
+    let server = cache_with(&genuine, "configmaps", &["--log", "info"]).await;
     let client = client_of(&server, "reader");
     until("the reader may read", async || client.get(path).await.code == 200).await;
     let watches = PhasedWatches::open(server.address(), client, path).await;
@@ -63,9 +68,15 @@ async fn watches_end_when_their_right_is_withdrawn() {
 
     admin.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/reader").await.with_code(200);
     let withdrawn = Instant::now();
+    server.logged("watch right withdrawn").await;
+    let noticed = withdrawn.elapsed();
+    assert!(noticed < FOLLOWED_WITHIN, "{noticed:?}");
     until("the watches end", async || open(&server).await == 1).await;
     let took = withdrawn.elapsed();
-    println!("{} watches ended {took:.1?} after their right was withdrawn", PhasedWatches::COUNT);
+    println!(
+        "{} watches ended {took:.1?} after their right was withdrawn, noticed {noticed:.1?}",
+        PhasedWatches::COUNT
+    );
     assert!(took < ENDED_WITHIN, "{took:?}");
     watches.have_ended().await;
     until("the reader may read no list", async || client.get(path).await.code == 403).await;
@@ -74,6 +85,58 @@ async fn watches_end_when_their_right_is_withdrawn() {
     admin.create_manifest(&map).await.with_code(201);
     other.event().await;
     forwarded_watches_end(&genuine, path).await;
+}
+
+/// Goal: open watches cost the API server no review while nothing changes, and a deleted binding ends them within two seconds.
+/// Method: watches of two users, whose roles are followed; the API server's count of reviews before and after some seconds
+/// with changes of other roles, and after the binding of one user is deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn followed_roles_spare_the_reviews_of_open_watches() {
+    const WATCHES: usize = 20;
+    let identities = ["reader", "other"].map(|name| Identity::new(name, &[])).into();
+    let settings = GenuineSettings { identities, ..GenuineSettings::default() };
+    let Some(genuine) = Genuine::start_with("followed roles", settings).await else { return };
+    let admin = genuine.client(ADMIN);
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
+    admin.create_manifest(&cluster_role("reads", &rules)).await.with_code(201);
+    for user in ["reader", "other"] {
+        admin.create_manifest(&cluster_role_binding(user, "reads", "User", user)).await.with_code(201);
+    }
+    let server = cache_of(&genuine, "configmaps").await;
+    until("roles are followed", async || {
+        let ready = client_of(&server, ADMIN).get("/readyz?verbose").await;
+        ready.text().contains("[+]rights followed")
+    })
+    .await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let mut watches = Vec::new();
+    for user in ["reader", "other"] {
+        let client = client_of(&server, user);
+        until("the user may read", async || client.get(path).await.code == 200).await;
+        for number in 0..WATCHES {
+            watches.push(client.watch(&format!("{path}?watch=1&fieldSelector=metadata.name%3Dm{number}")).await);
+        }
+    }
+    let reviews = async || {
+        let counters = genuine.counters().await;
+        counters.sum("apiserver_request_total", &[("resource", "selfsubjectaccessreviews")])
+    };
+    let before = reviews().await;
+    // Longer than between two checks, with changes that concern no watch.
+    for number in 0..12 {
+        admin.create_manifest(&cluster_role(&format!("another-{number}"), &rules)).await.with_code(201);
+        sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(reviews().await, before, "reviews of {} open watches", watches.len());
+    admin.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/reader").await.with_code(200);
+    let withdrawn = Instant::now();
+    until("the watches end", async || open(&server).await == WATCHES).await;
+    let (took, asked) = (withdrawn.elapsed(), reviews().await - before);
+    println!("{WATCHES} watches ended {took:.1?} after their binding was deleted, with {asked} reviews");
+    assert!(took < FOLLOWED_WITHIN, "{took:?}");
+    for watch in &mut watches[WATCHES..] {
+        assert!(matches!(watch.step(Duration::from_millis(1)).await, Step::Silence));
+    }
 }
 
 /// Watches that the API server itself answers end as well: over HTTP/1.1 and HTTP/2, and one whose client stopped reading.

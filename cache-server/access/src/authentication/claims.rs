@@ -64,7 +64,7 @@ pub struct OidcRules {
 
 /// A time in a token: whole or fractional seconds.
 #[derive(Clone, Copy)]
-struct NumericDate(UnixSeconds);
+pub(super) struct NumericDate(pub(super) UnixSeconds);
 
 impl<'de> Deserialize<'de> for NumericDate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -13,6 +13,8 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 use serde::Deserialize;
 
+use super::claims::{NumericDate, UnixSeconds};
+
 /// Bytes of the longest token that is verified. Tokens of identity providers list up to some hundred groups.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 
@@ -127,6 +129,11 @@ struct UnverifiedClaims<'a> {
 }
 
 #[derive(Deserialize)]
+struct UnverifiedExpiry {
+    exp: NumericDate,
+}
+
+#[derive(Deserialize)]
 struct UnverifiedAudience {
     aud: AudienceClaim,
 }
@@ -179,6 +186,12 @@ impl<'a> UnverifiedToken<'a> {
     #[must_use]
     pub fn claimed_issuer(&self) -> Option<String> {
         serde_json::from_slice(&self.payload).ok().map(|UnverifiedClaims { iss }| iss.into_owned())
+    }
+
+    /// Returns the time at which the token expires by its own account: only to ask another server in time.
+    #[must_use]
+    pub fn claimed_expiry(&self) -> Option<UnixSeconds> {
+        serde_json::from_slice(&self.payload).ok().map(|UnverifiedExpiry { exp: NumericDate(seconds) }| seconds)
     }
 }
 

@@ -303,6 +303,28 @@ impl RbacPolicy {
     }
 }
 
+/// Returns the part of a user that an allow of RBAC was given to, by the allow's reason: its name, or one of its groups.
+/// The policy decides about that part alone for as long as it explains the allow.
+#[must_use]
+pub fn allowed_subject(reason: &str) -> Option<User> {
+    let described = reason.strip_prefix("RBAC: allowed by ").filter(|text| !text.contains('\\'))?;
+    let [kind, _, role, _, subject, name, ""] = described.split('"').collect::<Vec<_>>()[..] else { return None };
+    let is_binding = matches!(kind, "ClusterRoleBinding " | "RoleBinding ");
+    if !is_binding || !matches!(role, " of ClusterRole " | " of Role ") {
+        return None;
+    }
+    let named = |name: String| User { name, ..User::default() };
+    match subject {
+        " to User " => Some(named(name.to_owned())),
+        " to Group " => Some(User { groups: vec![name.to_owned()], ..User::default() }),
+        " to ServiceAccount " => {
+            let (name, namespace) = name.split_once('/')?;
+            Some(named(User::service_account(namespace, name).name))
+        }
+        _ => None,
+    }
+}
+
 impl RbacKey {
     fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }

@@ -155,10 +155,10 @@ async fn removed_tokens_are_refused() {
     let caller = authenticator.authenticate(&distant(), &info("/"), &headers).await.unwrap();
     fs::write(&path, "broken").unwrap();
     watcher.check().await;
-    assert!(authenticator.confirm(&caller).await.is_ok());
+    assert!(authenticator.confirm(&caller, true).await.is_ok());
     fs::write(&path, "t-1,alice,u1,admins\n").unwrap();
     watcher.check().await;
-    assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401, "the groups are others");
+    assert_eq!(authenticator.confirm(&caller, true).await.unwrap_err().code, 401, "the groups are others");
     assert_eq!(bearer_name(&authenticator, "t-1").await, Ok("alice".to_owned()));
     assert_eq!(bearer_name(&authenticator, "t-2").await, Err(401));
 }
@@ -258,7 +258,7 @@ async fn cached_callers_expire_with_their_token() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(3)).await;
     assert_eq!(name_of(&authenticator, &headers).await, Err(401));
-    assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401);
+    assert_eq!(authenticator.confirm(&caller, true).await.unwrap_err().code, 401);
 }
 
 /// Goal: tokens with unknown key ids cost the issuer a bounded number of requests, and new keys are found. Method: a
@@ -314,12 +314,12 @@ async fn keys_are_fetched_again_when_they_are_old() {
     let caller = authenticator.authenticate(&distant(), &info("/"), &headers).await.unwrap();
     server.answers(KeyAnswer::Document(new.key_set()));
     tokio::time::advance(JWKS_AGE).await;
-    assert!(authenticator.confirm(&caller).await.is_ok(), "the old keys are used while new ones are fetched");
+    assert!(authenticator.confirm(&caller, true).await.is_ok(), "the old keys are used while new ones are fetched");
     while server.fetches() < 3 {
         tokio::task::yield_now().await;
     }
     tokio::time::advance(RIGHT_AGE).await;
-    assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401, "a withdrawn key ends watches");
+    assert_eq!(authenticator.confirm(&caller, true).await.unwrap_err().code, 401, "a withdrawn key ends watches");
     assert_eq!(bearer_name(&authenticator, &token).await, Err(401));
 }
 
@@ -396,13 +396,14 @@ async fn reviews_are_shared_and_kept_for_a_while() {
     reviewer.answers(Err(OwnRequestError::Silent));
     tokio::time::advance(RIGHT_AGE).await;
     assert_eq!(name_of(&authenticator, &headers).await, Ok("alice".to_owned()));
-    assert!(authenticator.confirm(&caller).await.is_ok());
+    assert_eq!(authenticator.confirm(&caller, true).await.unwrap_err().code, 503, "which ends no watch");
+    assert_eq!(authenticator.confirm(&caller, false).await, Ok(()));
     tokio::time::advance(RIGHT_AGE_AWAY).await;
     assert_eq!(name_of(&authenticator, &headers).await, Err(503));
     // Back, and the token was revoked.
     reviewer.answers(Ok(review(json!({"authenticated": false, "error": "gone"}))));
     assert_eq!(name_of(&authenticator, &headers).await, Err(401));
-    assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401);
+    assert_eq!(authenticator.confirm(&caller, true).await.unwrap_err().code, 401);
 }
 
 /// An API server that reviews the token `t` at once, and others never.
@@ -451,7 +452,7 @@ async fn a_flood_of_tokens_does_not_delay_the_end_of_a_watch() {
     reviewer.has_revoked.store(true, Ordering::SeqCst);
     tokio::time::advance(RECHECKED_AGE).await;
     let began = Instant::now();
-    assert_eq!(authenticator.confirm(&caller).await.unwrap_err().code, 401);
+    assert_eq!(authenticator.confirm(&caller, true).await.unwrap_err().code, 401);
     assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
     assert_eq!(bearer_name(&authenticator, "another").await, Err(429), "requests wait");
 }

@@ -162,11 +162,17 @@ impl TokenAuthenticator {
         }
         let (deciders, bearer) = (Arc::clone(&self.deciders), BearerToken { text: token.into(), key });
         let decide = |_| async move { deciders.decide(bearer, origin).await };
-        match self.known.answer_or_last(key, origin.age_max(), decide).await? {
+        match self.known.answer_for(origin, key, decide).await? {
             KnownToken::Valid(caller) if caller.has_expired() => Err(refused(&SignedTokenError::Expired)),
             KnownToken::Valid(caller) => Ok(caller),
             KnownToken::Invalid => Err(refused(&"the API server does not know the token")),
         }
+    }
+
+    /// True if the API server decides about a token.
+    pub(super) fn asks_about(&self, token: &BearerToken) -> bool {
+        let parsed = UnverifiedToken::parse(token.text()).ok();
+        self.deciders.reviews.is_some() && parsed.and_then(|parsed| self.deciders.issuer_of(&parsed)).is_none()
     }
 
     /// Returns `Ok` if the token of `caller` is still valid for the same user.
@@ -185,11 +191,16 @@ impl TokenAuthenticator {
 }
 
 impl TokenDeciders {
+    /// The issuer that a token claims, if its tokens are verified here.
+    fn issuer_of(&self, token: &UnverifiedToken<'_>) -> Option<&TrustedIssuer> {
+        let claimed = token.claimed_issuer()?;
+        self.issuers.iter().find(|issuer| issuer.rules.issuer() == claimed)
+    }
+
     async fn decide(&self, token: BearerToken, origin: QuestionOrigin) -> Result<KnownToken, Status> {
         let parsed = UnverifiedToken::parse(token.text());
         if let Ok(parsed) = &parsed
-            && let Some(claimed) = parsed.claimed_issuer()
-            && let Some(issuer) = self.issuers.iter().find(|issuer| issuer.rules.issuer() == claimed)
+            && let Some(issuer) = self.issuer_of(parsed)
         {
             let user = issuer.keys.verify(parsed, |payload| issuer.rules.user(payload, unix_now())).await;
             return match user {

@@ -7,7 +7,7 @@
 use std::{
     convert::Infallible,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -30,7 +30,7 @@ use watch_cache::{CacheSnapshot, Entry};
 use crate::{
     cacher::Caches,
     config::AuthorizationMode,
-    limits::FRESH_WAIT,
+    limits::{FRESH_WAIT, ROLES_SILENT_MAX},
     passes::{self, Controller, PassOutcome},
     registry::{Live, ResourceType},
     settled::SettledPosition,
@@ -62,6 +62,15 @@ impl FollowedKind {
     }
 }
 
+/// The roles and bindings that another server decides by.
+pub trait FollowedRoles: Send + Sync {
+    /// Number of their changes so far; `None` while they are not known to be up to date.
+    fn version(&self) -> Option<u64>;
+
+    /// True if they allow `info` to `subject`.
+    fn allow(&self, subject: &User, info: &RequestInfo) -> bool;
+}
+
 /// The state of the authorizers, kept up to date by tasks.
 pub(super) struct FollowedPolicies {
     pub(super) rbac: RwLock<RbacPolicy>,
@@ -72,18 +81,24 @@ pub(super) struct FollowedPolicies {
     are_roles_known: AtomicBool,
     /// Number of changes of roles and bindings.
     version: watch::Sender<u64>,
+    /// True if roles and bindings decide nothing here: they explain decisions of the API server behind this server.
+    pub(super) only_explains: bool,
+    /// The caches and types of roles and bindings, once they are followed.
+    caches: OnceLock<(Weak<Caches>, Vec<Arc<ResourceType>>)>,
 }
 
 impl FollowedPolicies {
     /// Follows nothing yet. In front of a cluster, the cluster's own controllers complete its roles.
     pub(super) fn new(modes: &[AuthorizationMode], has_upstream: bool) -> Self {
         let has = |mode| modes.contains(&mode);
-        let rbac = RbacKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Rbac)).map(FollowedKind::Rbac);
+        let only_explains = has_upstream && has(AuthorizationMode::Upstream);
+        let has_roles = has(AuthorizationMode::Rbac) || only_explains;
+        let rbac = RbacKind::ALL.into_iter().filter(|_| has_roles).map(FollowedKind::Rbac);
         let node = NodeObjectKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Node)).map(FollowedKind::Node);
         let kinds = rbac.chain(node).map(|kind| (kind, Arc::default())).collect();
         let rbac = RwLock::new(if has_upstream { RbacPolicy::of_cluster() } else { RbacPolicy::default() });
-        let (node, are_roles_known) = Default::default();
-        Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0) }
+        let (node, are_roles_known, caches) = Default::default();
+        Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0), only_explains, caches }
     }
 
     /// Starts a task for each kind, and waits until all are read, at most [`FRESH_WAIT`].
@@ -97,6 +112,8 @@ impl FollowedPolicies {
             };
             tasks.spawn(name, passes::restartable(follower, Arc::downgrade(caches), ty));
         }
+        let types = self.roles().map(|(kind, _)| kind.ty(registry)).collect();
+        let _ = self.caches.set((Arc::downgrade(caches), types));
         let known = join_all(self.kinds.iter().map(|(_, settled)| settled.known()));
         if timeout(FRESH_WAIT, known).await.is_err() {
             tracing::warn!(timeout = ?FRESH_WAIT, "authorization start wait timed out");
@@ -184,6 +201,21 @@ impl FollowedPolicies {
             tracing::warn!(resource, key = entry.key(), reason = "unreadable", "authorization object skipped");
             true
         })
+    }
+}
+
+impl FollowedRoles for FollowedPolicies {
+    fn version(&self) -> Option<u64> {
+        let (caches, types) = self.caches.get()?;
+        let caches = caches.upgrade()?;
+        let version = *self.version.borrow();
+        let are_followed = self.roles().all(|(_, settled)| settled.is_known())
+            && types.iter().all(|ty| caches.is_followed(ty, ROLES_SILENT_MAX));
+        are_followed.then_some(version)
+    }
+
+    fn allow(&self, subject: &User, info: &RequestInfo) -> bool {
+        self.rbac.read().decide(subject, info).is_allowed()
     }
 }
 

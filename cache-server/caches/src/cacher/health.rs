@@ -1,10 +1,11 @@
 //! Health of the stream that fills a cache.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
+use informer_core::Time;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
@@ -15,12 +16,25 @@ pub(super) struct StreamHealth {
     /// True while the source has another history than the cache.
     is_lost: AtomicBool,
     found: Notify,
+    /// Milliseconds from the caches' start to the last event or bookmark.
+    heard: AtomicU64,
 }
 
 impl StreamHealth {
     /// The stream delivered something.
     pub(super) fn works(&self) {
         *self.failing.lock() = None;
+    }
+
+    /// The stream delivered something at `now`, on the clock of all caches.
+    pub(super) fn hears(&self, now: Time) {
+        self.heard.store(u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// True if the stream works, and has delivered something within `silence`.
+    pub(super) fn is_heard(&self, now: Time, silence: Duration) -> bool {
+        let heard = Duration::from_millis(self.heard.load(Ordering::Relaxed));
+        self.failing_for().is_none() && now.0.saturating_sub(heard) < silence
     }
 
     /// The stream failed, or reported trouble.

@@ -325,6 +325,7 @@ impl Cacher {
     }
 
     fn works(&mut self) {
+        self.tasks.health.hears(self.now());
         if !mem::replace(&mut self.is_well, true) {
             self.tasks.health.works();
         }

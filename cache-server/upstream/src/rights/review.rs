@@ -38,8 +38,8 @@ const SUBJECT_KIND: ReviewKind<'static> =
 /// The API server's decision about a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The caller may read.
-    Allowed,
+    /// The caller may read, for this reason of the authorizer, at most [`REVIEW_TEXT_BYTES_MAX`]; often empty.
+    Allowed(Arc<str>),
     /// The caller may not read.
     Denied(Arc<Denial>),
 }
@@ -68,7 +68,7 @@ impl Decision {
     /// long as the row of denials before it: a kube-apiserver that has just started denies every read for a moment.
     pub(super) fn age_max(&self, sent: Instant) -> Duration {
         match self {
-            Self::Allowed => RIGHT_AGE,
+            Self::Allowed(_) => RIGHT_AGE,
             Self::Denied(denial) => sent.saturating_duration_since(denial.since).clamp(DENIAL_AGE_MIN, RIGHT_AGE),
         }
     }
@@ -220,7 +220,7 @@ fn decision_of(expected: &ReviewKind<'_>, body: &[u8]) -> Result<Decision, Statu
         return Err(unreadable("its answer is of another kind"));
     }
     match status {
-        AccessStatus { allowed: true, denied: false, .. } => Ok(Decision::Allowed),
+        AccessStatus { allowed: true, denied: false, reason } => Ok(Decision::Allowed(shortened(&reason).into())),
         AccessStatus { allowed: true, denied: true, .. } => Err(unreadable("its answer both allows and denies")),
         AccessStatus { allowed: false, reason, .. } => {
             Ok(Decision::Denied(Arc::new(Denial { reason: shortened(&reason).to_owned(), since: Instant::now() })))

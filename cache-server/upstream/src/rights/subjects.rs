@@ -14,6 +14,7 @@ use informer_serving::status::Status;
 use super::review::{self, Decision};
 use crate::{
     answers::AnswerTable,
+    frequent,
     key::KeyMaker,
     limits::{REVIEW_BYTES_MAX, REVIEW_WAIT, RIGHT_AGE_AWAY, RIGHTS_MAX, SUBJECT_REVIEWS_MAX},
     own_requests::{AnswerBounds, QuestionOrigin, ReviewSlots, SendOwn},
@@ -51,12 +52,12 @@ impl SubjectRights {
         origin: QuestionOrigin,
     ) -> Result<AccessDecision, Status> {
         if let Some(whole) = without_selectors(info)
-            && self.answer(user, &whole, origin).await? == Decision::Allowed
+            && let Decision::Allowed(reason) = self.answer(user, &whole, origin).await?
         {
-            return Ok(AccessDecision::Allowed { reason: String::new() });
+            return Ok(AccessDecision::Allowed { reason: (*reason).to_owned() });
         }
         Ok(match self.answer(user, info, origin).await? {
-            Decision::Allowed => AccessDecision::Allowed { reason: String::new() },
+            Decision::Allowed(reason) => AccessDecision::Allowed { reason: (*reason).to_owned() },
             Decision::Denied(denial) => AccessDecision::NoOpinion { reason: denial.reason.clone() },
         })
     }
@@ -64,7 +65,7 @@ impl SubjectRights {
     async fn answer(&self, user: &User, info: &RequestInfo, origin: QuestionOrigin) -> Result<Decision, Status> {
         let key = self.keys.subject(user, info);
         let review = |before| self.review(user, info, before, origin);
-        self.decisions.answer_or_last(key, origin.age_max(), review).await
+        self.decisions.answer_for(origin, key, review).await
     }
 
     fn review(
@@ -87,7 +88,7 @@ impl SubjectRights {
 }
 
 /// Returns the read of the whole collection; `None` if the request has no selectors.
-fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
+pub(super) fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
     let of = info.resource.as_ref()?;
     if of.field_selector.raw_selector.is_empty() && of.label_selector.raw_selector.is_empty() {
         return None;
@@ -99,6 +100,15 @@ fn without_selectors(info: &RequestInfo) -> Option<RequestInfo> {
         of.name = String::new();
     }
     Some(whole)
+}
+
+/// Returns the reads that contain `info`, the widest first: of all namespaces, of its namespace, and itself. A caller that
+/// may read a wider one may read `info`.
+pub(super) fn containing(info: &RequestInfo) -> Vec<RequestInfo> {
+    let mut reads = frequent::widened(&without_selectors(info).unwrap_or_else(|| info.clone()));
+    reads.push(info.clone());
+    reads.dedup();
+    reads
 }
 
 #[cfg(test)]
@@ -211,6 +221,21 @@ mod tests {
             ("/metrics", None),
         ] {
             assert_eq!(without_selectors(&info(request)), whole.map(info), "{request}");
+        }
+    }
+
+    #[test]
+    fn reads_are_widened_to_all_namespaces_first() {
+        for (request, expected) in [
+            ("/api/v1/namespaces/a/pods?watch=1&labelSelector=b", &["/api/v1/pods", "/api/v1/namespaces/a/pods"][..]),
+            ("/api/v1/namespaces/a/pods?watch=1", &["/api/v1/pods"]),
+            ("/api/v1/pods?watch=1&fieldSelector=metadata.name=n", &["/api/v1/pods"]),
+            ("/api/v1/pods?watch=1", &[]),
+        ] {
+            let attributes = |info: RequestInfo| (info.verb, info.resource);
+            let expected = expected.iter().map(|path| info(&format!("{path}?watch=1"))).chain([info(request)]);
+            let reads = containing(&info(request)).into_iter().map(attributes);
+            assert_eq!(reads.collect::<Vec<_>>(), expected.map(attributes).collect::<Vec<_>>(), "{request}");
         }
     }
 

@@ -46,6 +46,8 @@ struct Reviewer {
     dropped: AtomicUsize,
     /// True once no question is answered any more.
     is_stuck: AtomicBool,
+    /// True once questions without selectors are denied.
+    is_narrow: AtomicBool,
 }
 
 struct DropCounter<'a>(Option<&'a AtomicUsize>);
@@ -69,6 +71,7 @@ impl AskUpstream for Reviewer {
         Box::pin(async move {
             assert_eq!(method, Method::POST);
             let body: Value = serde_json::from_slice(&body).expect("JSON");
+            let is_wide = body["spec"]["resourceAttributes"].get("labelSelector").is_none();
             self.questions.lock().push((path.to_owned(), credentials.clone(), body));
             let mut counter = DropCounter(Some(&self.dropped));
             sleep(self.latency).await;
@@ -76,6 +79,9 @@ impl AskUpstream for Reviewer {
                 std::future::pending::<()>().await;
             }
             counter.0 = None;
+            if is_wide && self.is_narrow.load(Ordering::SeqCst) {
+                return status(&json!({"allowed": false}));
+            }
             let reply = if path == review::ACCESS_REVIEWS { &self.access } else { &self.subject };
             reply.lock().clone()
         })
@@ -93,6 +99,7 @@ impl Reviewer {
             questions: Mutex::default(),
             dropped: AtomicUsize::new(0),
             is_stuck: AtomicBool::new(false),
+            is_narrow: AtomicBool::new(false),
         })
     }
 
@@ -255,16 +262,15 @@ async fn a_caller_that_may_not_ask_keeps_a_forwarded_watch() {
     {
         let reviewer = Reviewer::new(Duration::ZERO);
         let rights = rights(&reviewer);
-        if was_allowed {
-            assert_eq!(rights.check_again(&token("a"), &read(PODS), is_forwarded).await, Ok(()));
-            sleep(Duration::from_secs(4)).await;
-        }
+        let again = async |held: Option<&HeldAllow>| {
+            rights.check_again(&token("a"), &read(PODS), is_forwarded, held).await.map_err(|status| status.code)
+        };
+        let held = if was_allowed { Some(again(None).await.expect("allowed")) } else { None };
+        sleep(Duration::from_secs(4)).await;
         reviewer.reply(refused());
-        let again = rights.check_again(&token("a"), &read(PODS), is_forwarded).await;
-        assert_eq!(code(&again), expected, "{is_forwarded} {was_allowed}");
+        assert_eq!(again(held.as_ref()).await, Err(expected), "{is_forwarded} {was_allowed}");
         reviewer.allow(false);
-        let again = rights.check_again(&token("a"), &read(PODS), is_forwarded).await;
-        assert_eq!(code(&again), 403, "a denial is one");
+        assert_eq!(again(held.as_ref()).await, Err(403), "a denial is one");
     }
 }
 
@@ -551,10 +557,36 @@ async fn a_wait_for_our_own_slots_is_no_outage_of_the_api_server() {
         tokio::task::yield_now().await;
     }
     let (refused, checked) = futures::join!(async { rights.check(&token("known"), &read(PODS)).await }, async {
-        rights.check_again(&token("known"), &read(PODS), false).await
+        rights.check_again(&token("known"), &read(PODS), false, None).await
     },);
-    assert_eq!((code(&refused), code(&checked)), (429, 200), "the check of an open watch has an answer that counts");
-    assert_eq!(reviewer.reviews(), 2 + UPSTREAM_ASKS_MAX, "which was asked again");
+    assert_eq!((code(&refused), code(&checked.map(drop))), (429, 504), "neither allows nor ends a watch");
+    assert_eq!(reviewer.reviews(), 2 + UPSTREAM_ASKS_MAX, "the question of the open watch did not wait");
+}
+
+/// Goal: the open watches of one caller share a question, and one that has a narrow right alone costs one question each time.
+/// Method: watches of three namespaces with selectors, of a caller that may read all and of one that may read these.
+#[tokio::test(start_paused = true)]
+async fn open_watches_are_asked_about_by_the_widest_right_first() {
+    let reviewer = Reviewer::new(Duration::ZERO);
+    let rights = rights(&reviewer);
+    let watch = |namespace: &str| read(&format!("/api/v1/namespaces/{namespace}/pods?watch=1&labelSelector=a"));
+    for namespace in ["a", "b", "c"] {
+        rights.check_again(&token("wide"), &watch(namespace), false, None).await.expect("allowed");
+    }
+    assert_eq!(reviewer.reviews(), 1, "one question for all of them");
+    let question = |at: usize| reviewer.questions.lock()[at].2["spec"]["resourceAttributes"].clone();
+    assert_eq!(question(0), json!({"verb": "watch", "version": "v1", "resource": "pods"}));
+
+    reviewer.is_narrow.store(true, Ordering::SeqCst);
+    let held = rights.check_again(&token("narrow"), &watch("a"), false, None).await.expect("allowed");
+    assert_eq!((reviewer.reviews(), &question(3)["labelSelector"]["rawSelector"]), (4, &json!("a")));
+    sleep(RIGHT_AGE).await;
+    let held = rights.check_again(&token("narrow"), &watch("a"), false, Some(&held)).await.expect("allowed");
+    assert_eq!(reviewer.reviews(), 5, "wider rights are not asked about again");
+    reviewer.allow(false);
+    sleep(RIGHT_AGE).await;
+    let refused = rights.check_again(&token("narrow"), &watch("a"), false, Some(&held)).await;
+    assert_eq!(code(&refused.map(drop)), 403);
 }
 
 /// Goal: only an outage prolongs a right for minutes: the API server's flow control does not. Method: a known caller whose

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     decision::AccessDecision,
-    rbac::{GrantRefusal, RbacKind, RbacPolicy, RoleRule, check_held, full_authority},
+    rbac::{GrantRefusal, RbacKind, RbacPolicy, RoleRule, allowed_subject, check_held, full_authority},
     request_info::RequestInfo,
     user::User,
 };
@@ -304,4 +304,31 @@ fn kinds_have_their_resources() {
         assert_eq!(RbacKind::of_resource(kind.resource()), Some(kind));
     }
     assert_eq!(RbacKind::of_resource("pods"), None);
+}
+
+/// Goal: only the text of an allow names a subject, and no name can pass for another one. Method: texts of other authorizers,
+/// and names that contain parts of the text.
+#[test]
+fn only_an_allow_of_rbac_names_its_subject() {
+    let by = |subject: &str| format!("RBAC: allowed by ClusterRoleBinding \"b\" of ClusterRole \"r\" to {subject}");
+    for (reason, expected) in [
+        (by(r#"User "u""#), Some(("u", &[][..]))),
+        (by(r#"Group "g""#), Some(("", &["g"][..]))),
+        (by(r#"ServiceAccount "a/n""#), Some(("system:serviceaccount:n:a", &[]))),
+        (by(r#"ServiceAccount "a""#), None),
+        (by(r#"User "a\" of Role \"r\" to Group \"g""#), None),
+        (by(r#"User "u" "#), None),
+        (by(r#"Robot "u""#), None),
+        (by(r#"User "u"; also by webhook"#), None),
+        (by("User u"), None),
+        (String::new(), None),
+        ("allowed by a webhook".to_owned(), None),
+        (by(r#"User "u""#).replace("RBAC: ", "ABAC: "), None),
+        (by(r#"User "u""#).replace("ClusterRoleBinding", "Binding"), None),
+    ] {
+        let subject = allowed_subject(&reason);
+        let found = subject.as_ref().map(|subject| (&*subject.name, subject.groups.iter().map(|it| &**it).collect()));
+        let expected = expected.map(|(name, groups)| (name, groups.to_vec()));
+        assert_eq!(found, expected, "{reason}");
+    }
 }

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::{
-    rbac::{RbacKind, RbacPolicy},
+    rbac::{RbacKind, RbacPolicy, allowed_subject},
     request_info::{RequestInfo, ResourceAttributes},
     user::User,
 };
@@ -194,12 +194,14 @@ fn decisions_are_those_of_a_search() {
                 };
                 let request = request(random);
                 let expected = objects.is_allowed(&user, &request);
-                assert_eq!(
-                    policy.decide(&user, &request).is_allowed(),
-                    expected,
-                    "{seed}: {user:?} {request:?} {:#?}",
-                    objects.0
-                );
+                let decision = policy.decide(&user, &request);
+                assert_eq!(decision.is_allowed(), expected, "{seed}: {user:?} {request:?} {:#?}", objects.0);
+                if expected {
+                    let subject = allowed_subject(decision.reason()).expect("a reason names its subject");
+                    assert!(subject.name.is_empty() || subject.name == user.name, "{subject:?} {user:?}");
+                    assert!(subject.groups.iter().all(|group| user.is_in(group)), "{subject:?} {user:?}");
+                    assert!(policy.decide(&subject, &request).is_allowed(), "{seed}: {decision:?} {request:?}");
+                }
                 if expected { allowed += 1 } else { refused += 1 }
             }
         }

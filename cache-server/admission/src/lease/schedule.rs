@@ -1,0 +1,142 @@
+//! Times at which another server is asked again about the right of an open watch.
+//!
+//! INVARIANT: followed roles only put questions off: whether a right is held is the other server's word. INVARIANT: without
+//! an answer, or without roles that explain the last one, the next question comes within [`RIGHT_ASKED_EVERY`].
+
+use std::{mem, sync::Arc, time::Duration};
+
+use access_rules::{rbac::allowed_subject, request_info::RequestInfo, user::User};
+use informer_serving::status::Status;
+use tokio::time::Instant;
+
+use crate::{
+    authorize::FollowedRoles,
+    limits::{RIGHT_AGE, RIGHT_ASKED_EVERY, RIGHT_RETRY},
+};
+
+/// A right about which another server is asked, as its watch begins.
+pub struct AskedRight {
+    /// Reason of the answer by which the watch was allowed; `None` if there was none.
+    pub reason: Option<Arc<str>>,
+    /// Time at which the caller's token expires, by its own account.
+    pub expires: Option<Instant>,
+    /// True if roles do not explain the whole right.
+    pub keeps_asking: bool,
+}
+
+/// The followed roles in one round of checks.
+#[derive(Clone, Copy)]
+pub(super) struct RolesView<'a> {
+    pub(super) roles: &'a dyn FollowedRoles,
+    pub(super) version: Option<u64>,
+    /// Time at which they were last known to be up to date.
+    pub(super) known: Instant,
+}
+
+/// The questions about one right.
+pub(super) struct AskSchedule {
+    /// The user or group to which RBAC allowed the right; `None` if another authorizer did.
+    subject: Option<User>,
+    /// Version of the roles that were last compared with the answer; `None` before, and while they are not followed.
+    version: Option<u64>,
+    /// True if these roles allow the right to the subject.
+    is_explained: bool,
+    /// Time of the last answer, or of the begin.
+    answered: Instant,
+    /// Questions and comparisons in a row that left the right undecided.
+    failures: u32,
+    /// Time of the next question, if roles explain nothing.
+    due: Instant,
+    /// Pause between two answers: equal for all rights of a caller, which share them.
+    pause: Duration,
+    expires: Option<Instant>,
+    keeps_asking: bool,
+}
+
+impl AskSchedule {
+    /// `share` of the caller in 0 to 255 spreads the questions of all callers.
+    pub(super) fn new(right: AskedRight, share: u8) -> Self {
+        let now = Instant::now();
+        let pause = RIGHT_ASKED_EVERY.mul_f64(0.75 + 0.2 * f64::from(share) / f64::from(u8::MAX));
+        let mut schedule = Self {
+            subject: None,
+            version: None,
+            is_explained: false,
+            answered: now,
+            failures: 0,
+            due: now,
+            pause,
+            expires: right.expires,
+            keeps_asking: right.keeps_asking,
+        };
+        if let Some(reason) = right.reason {
+            schedule.answer(&reason);
+        }
+        schedule
+    }
+
+    /// Returns the time of the next question; `None` if only a change of the roles can bring one.
+    pub(super) fn next(&mut self, info: &RequestInfo, view: RolesView<'_>) -> Option<Instant> {
+        self.compare(info, view);
+        if 0 < self.failures {
+            return Some(self.due);
+        }
+        // Later once more: the other server may remember the token, or have another clock.
+        let expiry = self.expires.and_then(|at| {
+            [at + EXPIRY_MARGIN, at + RIGHT_AGE + EXPIRY_MARGIN].into_iter().find(|at| self.answered < *at)
+        });
+        if self.is_explained && !self.keeps_asking {
+            return expiry;
+        }
+        // All callers at once would be due when the roles are lost.
+        let lost = (self.subject.is_some() && view.version.is_none()).then(|| view.known + self.pause);
+        let due = lost.map_or(self.due, |lost| self.due.max(lost));
+        Some(expiry.map_or(due, |expiry| due.min(expiry)))
+    }
+
+    /// Compares the last answer with roles that have changed since.
+    fn compare(&mut self, info: &RequestInfo, view: RolesView<'_>) {
+        let Some(subject) = &self.subject else { return };
+        if view.version == self.version {
+            return;
+        }
+        self.version = view.version;
+        let is_explained = view.version.is_some() && view.roles.allow(subject, info);
+        let was_explained = mem::replace(&mut self.is_explained, is_explained);
+        if is_explained {
+            self.failures = 0;
+        } else if view.version.is_some() {
+            // Either side may be behind: a right that was explained is asked about at once, a contradiction soon.
+            self.failures += 1;
+            let pause = if was_explained { Duration::ZERO } else { self.retry() };
+            self.due = self.due.min(Instant::now() + pause);
+        }
+    }
+
+    /// Notes an allow, and its reason.
+    pub(super) fn answer(&mut self, reason: &str) {
+        let now = Instant::now();
+        self.subject = allowed_subject(reason);
+        (self.version, self.is_explained, self.answered, self.due) = (None, false, now, now + self.pause);
+        if self.subject.is_none() {
+            self.failures = 0;
+        }
+    }
+
+    /// Notes an answer that neither allows nor refuses.
+    pub(super) fn fail(&mut self, status: &Status) {
+        self.failures += 1;
+        let pause = status.retry_after().unwrap_or(Duration::from_secs(1));
+        self.due = Instant::now() + self.retry().max(pause);
+    }
+
+    fn retry(&self) -> Duration {
+        (RIGHT_RETRY * (1 << self.failures.saturating_sub(1).min(DOUBLINGS_MAX))).min(self.pause)
+    }
+}
+
+/// Largest number of doublings of the pause after questions that left a right undecided: it is longer than any pause then.
+const DOUBLINGS_MAX: u32 = 12;
+
+/// Time after the expiry of a token at which it is refused, if all clocks are right.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
