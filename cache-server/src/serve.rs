@@ -294,8 +294,12 @@ impl Server {
         let own_requests = app.upstream().map(Upstream::own_requests);
         let is_open = !app.access.authorizer.checks_again();
         let authenticator = Authenticator::load(authentication, own_requests, metrics, is_open, &app.files).await?;
-        if !authenticator.is_configured() && !is_open {
+        if !authentication.names_callers() && !is_open {
             tracing::warn!("authorization without authentication: every caller is anonymous");
+        }
+        if authenticator.is_configured() && !authentication.is_configured() && !authenticator.serves_anonymous_callers()
+        {
+            tracing::warn!("requests over TCP get 401: only the Unix socket names callers");
         }
         app.access.authenticate_by(authenticator);
         let tls = match &app.config.tls {

@@ -89,7 +89,8 @@ pub(super) struct AuthenticationFlags {
     #[arg(long, env = "CACHE_SERVER_INSECURE_ANONYMOUS")]
     insecure_anonymous: bool,
 
-    /// Listen on this Unix socket too, in plain HTTP. Its users are named after their uid: unix:uid:1000. Left out: none.
+    /// Listen on this Unix socket too, in plain HTTP. Its users are named after their uid: unix:uid:1000. Without other
+    /// credentials, requests over TCP get 401. Left out: none.
     #[arg(long, env = "CACHE_SERVER_UNIX_SOCKET", value_name = "PATH", help_heading = CONNECTIONS)]
     unix_socket: Option<PathBuf>,
 

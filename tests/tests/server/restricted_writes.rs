@@ -269,3 +269,32 @@ async fn a_token_that_no_flag_verifies_is_refused() {
         }
     }
 }
+
+/// Goal: each setting that names callers makes credentials necessary, also on loopback. Method: each of them alone.
+#[tokio::test]
+async fn each_way_to_authenticate_alone_needs_credentials() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let files = authority.issue(folder.path());
+    fs::write(at("clients.crt"), clients.pem()).unwrap();
+    let (tokens, clients) = (token_file(&folder).display().to_string(), at("clients.crt"));
+    let (socket, issuer) = (at("cache.sock"), "https://issuer.example");
+    for flags in [
+        &["--token-auth-file", &tokens][..],
+        &["--client-ca-file", &clients],
+        &["--service-account-issuer", issuer],
+        &["--oidc-issuer-url", issuer, "--oidc-client-id", "cache"],
+        &["--unix-socket", &socket],
+    ] {
+        for (more, expected) in [(&[][..], [401, 401]), (&["--insecure-anonymous"], [200, 201])] {
+            let server = Server::start(BINARY, &[&files.flags()[..], flags, more].concat()).await;
+            let client = server.client().over_tls(authority.trust());
+            let read = client.get("/api/v1/secrets").await.code.as_u16();
+            let made = configmap("made");
+            let written = client.post(&made.collection(), made.body()).await.code.as_u16();
+            assert_eq!([read, written], expected, "{flags:?} {more:?}");
+            assert_eq!(client.get("/readyz").await.code, 200, "{flags:?}: probes have no credentials");
+        }
+    }
+}

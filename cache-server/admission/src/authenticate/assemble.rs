@@ -64,7 +64,9 @@ impl Authenticator {
         let own = config.service_accounts.as_ref().map(|accounts| accounts.issuer.clone());
         let audiences =
             if config.api_audiences.is_empty() { own.into_iter().collect() } else { config.api_audiences.clone() };
-        let unsecured = is_open && !config.is_configured() && !config.insecure_anonymous;
+        // An API server behind this one knows callers of both sockets by their own credentials.
+        let names_callers = if upstream.is_some() { config.is_configured() } else { config.names_callers() };
+        let unsecured = is_open && !names_callers && !config.insecure_anonymous;
         Ok(Self {
             unsecured: unsecured.then(|| Caller::without_credentials(User::unsecured())),
             anonymous: Caller::without_credentials(User::anonymous()),

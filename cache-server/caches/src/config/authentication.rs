@@ -24,7 +24,7 @@ pub struct AuthenticationConfig {
     /// True if callers without credentials are served on every address. Default false: on loopback only, and where there
     /// are credentials, only if an authorizer decides about rights.
     pub insecure_anonymous: bool,
-    /// Path of a Unix socket to listen on as well. Default none.
+    /// Path of a Unix socket to listen on as well, whose callers are known by their process. Default none.
     pub unix_socket: Option<PathBuf>,
     /// Further names and addresses by which clients may call this server. Default none.
     pub hosts: Vec<String>,
@@ -78,6 +78,12 @@ impl AuthenticationConfig {
     #[must_use]
     pub const fn is_configured(&self) -> bool {
         self.client_ca_file.is_some() || self.reads_tokens()
+    }
+
+    /// True if a setting of this server names its callers: credentials, or the Unix socket.
+    #[must_use]
+    pub const fn names_callers(&self) -> bool {
+        self.is_configured() || self.unix_socket.is_some()
     }
 
     /// True if callers can prove an identity by a bearer token.
