@@ -1,11 +1,14 @@
 //! Which cluster answers: addresses, saved states and peers of another one are named and never used, and a server whose API
 //! server was not reached says so. The clusters are servers with their objects in memory, so these tests need no other program.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
-    http::{Client, with_query},
+    http::{Client, MERGE_PATCH, with_query},
     objects::{configmap, pod},
     process::Server,
     relay::Relay,
@@ -309,3 +312,85 @@ async fn a_part_of_a_type_is_read_by_name_too() {
     cached.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await.with_code(200);
     cached.get("/api/v1/pods").await.with_code(400);
 }
+
+/// Goal: a refusal for a scope tells nothing to a caller without a right. Method: an API server with roles, whose callers pass
+/// their own tokens through the cache; reads inside and outside, by name and as lists.
+#[tokio::test]
+async fn a_part_of_a_type_is_refused_only_to_callers_with_a_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("tokens.csv"), "t-cache,cache,1,system:masters\nt-alice,alice,2\nt-bob,bob,3\n").unwrap();
+    fs::write(at("token"), "t-cache").unwrap();
+    let ours = Server::start(BINARY, &["--token-auth-file", &at("tokens.csv"), "--authorization", "rbac"]).await;
+    let admin = ours.client().with_token("t-cache");
+    admin.create_manifest(&namespace("kube-system")).await;
+    for (name, node) in [("inside", "n1"), ("outside", "n2")] {
+        admin.create(&pod(name).node(node)).await;
+    }
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]);
+    admin.create_manifest(&role("readers", &rules)).await.with_code(201);
+    admin.create_manifest(&bound("readers", "alice")).await.with_code(201);
+    let (url, token) = (url(&ours), at("token"));
+    let upstream = ["--upstream", &url, "--upstream-token-file", &token, "--resources", "pods"];
+    let scope = ["--scope", "pods=spec.nodeName=n1", "--refuse-outside-scope"];
+    let server = Server::start(BINARY, &[&upstream[..], &scope].concat()).await;
+    ready(&server).await;
+    let named = "/api/v1/namespaces/default/pods";
+    for (path, is_inside) in [
+        (format!("{named}/inside?resourceVersion=0"), true),
+        (format!("{named}/outside?resourceVersion=0"), false),
+        (format!("{named}/missing?resourceVersion=0"), false),
+        ("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1".to_owned(), true),
+        ("/api/v1/pods".to_owned(), false),
+    ] {
+        let client = server.client();
+        let code = async |client: Client| client.get(&path).await.code.as_u16();
+        assert_eq!(code(client.with_token("t-alice")).await, if is_inside { 200 } else { 400 }, "alice: {path}");
+        assert_eq!(code(client.with_token("t-bob")).await, 403, "bob: {path}");
+        assert_eq!(code(client.with_token("wrong")).await, 401, "an invalid token: {path}");
+        let none = code(client).await;
+        assert!([401, 403].contains(&none), "no token: {path}: {none}");
+    }
+}
+
+/// Goal: an aggregated role gives what the cluster has stored in it, as at the API server, whatever its parts would. Method: a
+/// part that the cluster's controller has not added yet; then it does.
+#[tokio::test]
+async fn an_aggregated_role_counts_as_the_cluster_has_stored_it() {
+    let ours = cluster(1_000, &["ours"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    fs::write(&tokens, "t-alice,alice,1\n").unwrap();
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    let mut part = role("part", &rules);
+    part["metadata"]["labels"] = json!({"aggregate": "yes"});
+    let mut whole = role("whole", &json!([]));
+    whole["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"aggregate": "yes"}}]});
+    for manifest in [&part, &whole, &bound("whole", "alice")] {
+        ours.client().create_manifest(manifest).await.with_code(201);
+    }
+    let upstream = ["--upstream", &url(&ours), "--resources", "configmaps", "--authorization", "rbac"];
+    let server =
+        Server::start(BINARY, &[&upstream[..], &["--token-auth-file", tokens.to_str().unwrap()]].concat()).await;
+    ready(&server).await;
+    let alice = server.client().with_token("t-alice");
+    assert_eq!(alice.get(&any(MAPS)).await.code, 403, "the stored role has no rules");
+    let patch = json!({"rules": rules});
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/whole";
+    ours.client().patch(path, MERGE_PATCH, &patch).await.with_code(200);
+    until("the stored rules count", async || alice.get(&any(MAPS)).await.code == 200).await;
+}
+
+fn role(name: &str, rules: &Value) -> Value {
+    json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+}
+
+fn bound(role: &str, user: &str) -> Value {
+    json!({
+        "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    })
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
