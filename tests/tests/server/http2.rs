@@ -74,6 +74,46 @@ async fn a_hundred_watches_share_a_connection() {
     assert_eq!(next(&mut last).await, "ok");
 }
 
+/// Goal: a connection has at most as many open streams as SETTINGS announce. Method: frame by frame, one watch more than that
+/// in a client that ignores it.
+#[tokio::test]
+async fn the_stream_after_a_hundred_is_refused() {
+    const SETTINGS: u8 = 4;
+    const RST_STREAM: u8 = 3;
+    let server = Server::start(BINARY, &[]).await;
+    let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    let path = b"/api/v1/pods?watch=1";
+    // GET, http, :path and :authority of HPACK's static table, without an index.
+    let head = [b"\x82\x86\x04", &[20][..], path, b"\x01\x09localhost"].concat();
+    for number in (1..=201_u32).step_by(2) {
+        sent.extend([0, 0, u8::try_from(head.len()).expect("a short head"), 1, 5]);
+        sent.extend(number.to_be_bytes());
+        sent.extend(&head);
+    }
+    stream.write_all(&sent).await.expect("is sent");
+    let refused = async {
+        let mut announced = None;
+        loop {
+            let mut frame = [0; 9];
+            stream.read_exact(&mut frame).await.expect("the connection stays");
+            let mut payload = vec![0; usize::from(frame[1]) << 8 | usize::from(frame[2])];
+            stream.read_exact(&mut payload).await.expect("the connection stays");
+            match frame[3] {
+                SETTINGS => {
+                    let setting = payload.chunks(6).find(|setting| setting[..2] == [0, 3]);
+                    announced = announced.or(setting.map(|setting| setting[2..].to_vec()));
+                }
+                RST_STREAM => return (announced, frame[5..].to_vec(), payload),
+                _ => {}
+            }
+        }
+    };
+    let (announced, number, code) = timeout(ANSWER_WAIT, refused).await.expect("a refusal");
+    assert_eq!((number, code), (201_u32.to_be_bytes().to_vec(), 7_u32.to_be_bytes().to_vec()), "REFUSED_STREAM");
+    assert_eq!(announced, Some(100_u32.to_be_bytes().to_vec()));
+}
+
 #[tokio::test]
 async fn a_stream_that_is_not_read_keeps_no_other_waiting() {
     let server = Server::start(BINARY, &[]).await;
