@@ -47,6 +47,25 @@ async fn a_bad_start_is_one_line_and_exit_code_two() {
     }
 }
 
+/// Goal: a misspelt field of a manifest is found. Method: two files of several documents; one object has such fields.
+#[tokio::test]
+async fn unknown_fields_of_a_loaded_file_are_named_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let map =
+        |name: &str, more: &str| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n{more}");
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("good.yaml"), [map("a", ""), map("b", "data: {k: v}\n")].concat()).unwrap();
+    std::fs::write(at("misspelt.yaml"), [map("c", ""), map("d", "dta: {k: v}\nimutable: true\n")].concat()).unwrap();
+    let server = Server::start(BINARY, &["--load", folder.path().to_str().unwrap()]).await;
+    let log = server.logged("unknown fields dropped").await;
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("unknown fields dropped")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    for part in [&*at("misspelt.yaml"), "document 2", "dta", "imutable"] {
+        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    }
+    server.client().get("/api/v1/namespaces/default/configmaps/d").await.with_code(200);
+}
+
 #[tokio::test]
 async fn sigterm_ends_watches_cleanly_and_exits_with_zero() {
     let server = Server::start(BINARY, &[]).await;
