@@ -83,6 +83,10 @@ pub(crate) struct Flags {
     #[arg(long, default_value_t = costs::SDK_OBJECT, value_parser = positive_number)]
     load_micros: f64,
 
+    /// Seconds between two reviews of an open watch, where caches may not follow roles: the mean of its pauses.
+    #[arg(long, default_value_t = 255.0, value_parser = positive_number)]
+    review_seconds: f64,
+
     /// Virtual seconds of undisturbed events.
     #[arg(long, default_value_t = 60.0, value_parser = positive_number)]
     seconds: f64,

@@ -56,6 +56,9 @@ pub(crate) struct Measurements {
 const SDK_CHANGE: f64 = 40.0;
 /// CPU of the SDK for one object of initial state, in microseconds: `rivals.md`, 470 ms for 50,000 pods.
 pub(crate) const SDK_OBJECT: f64 = 9.4;
+/// CPU of kube-apiserver for one SelfSubjectAccessReview, in microseconds: 4,760 of them took 2.44 s while 1,000 watches were
+/// asked about every 4.2 s (`upstream.md`, `watchers-node`, of 2026-11-22).
+pub(crate) const REVIEW: f64 = 510.0;
 /// CPU of a single GET, in microseconds: `reads.md`.
 const GET: f64 = 11.0;
 /// Objects of the initial streams in the case `sync-*`.

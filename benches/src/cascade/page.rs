@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use super::{
     Flags, ScenarioRun,
     check::Comparison,
-    costs::Measurements,
+    costs::{Measurements, REVIEW},
     shape,
     world::{SECOND, TreePlan, World, seconds},
 };
@@ -22,7 +22,8 @@ const PICTURE: &str = "cascade.svg";
 
 /// All tables, as Markdown.
 pub(crate) fn tables(flags: &Flags, measured: &Measurements, checks: &[Comparison], runs: &[ScenarioRun]) -> String {
-    [steady(flags, measured, runs), shared(runs), restarts(runs), inputs(flags, measured, checks)].join("\n")
+    let tables = [steady(flags, measured, runs), shared(runs), reviews(flags, runs), restarts(runs)];
+    [tables.join("\n"), inputs(flags, measured, checks)].join("\n")
 }
 
 fn steady(flags: &Flags, measured: &Measurements, runs: &[ScenarioRun]) -> String {
@@ -66,6 +67,38 @@ fn shared(runs: &[ScenarioRun]) -> String {
         };
         let last = if plan.tiers.len() > 1 { load(plan.tiers.len() - 1) } else { " | ".to_owned() };
         let _ = writeln!(text, "| {} | {} | {last} | {} |", plan.name, load(0), staleness(&run.world.staleness));
+    }
+    text
+}
+
+/// Reviews of the watches that caches hold open. Every tier passes them on, so the API servers answer all.
+fn reviews(flags: &Flags, runs: &[ScenarioRun]) -> String {
+    let mut text = String::from("## Reviews of open watches\n\n");
+    let _ = writeln!(
+        text,
+        "For each API server. One review costs it {} µs. Where caches follow roles, an open watch has none after its start;\n\
+         elsewhere one in {} s.\n",
+        whole(REVIEW),
+        whole(flags.review_seconds)
+    );
+    text += "| tree | watches that caches hold open | CPU s for one review each, at their start | roles followed: reviews a \
+         second | not followed | CPU, % of a core |\n";
+    text += "| --- | ---: | ---: | ---: | ---: | ---: |\n";
+    for run in undisturbed(runs, "") {
+        let plan = &run.scenario.plan;
+        let lowest = plan.tiers.len() - usize::from(plan.node_cache.is_none());
+        let watches: usize = (1..=lowest).map(|tier| connections(plan, tier)).sum();
+        let each = watches as f64 / members(plan, 0) as f64;
+        let a_second = each / flags.review_seconds;
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | 0 | {} | {} |",
+            plan.name,
+            whole(watches as f64),
+            short(each * REVIEW / 1e6),
+            short(a_second),
+            short(a_second * REVIEW / 1e4),
+        );
     }
     text
 }
@@ -216,7 +249,7 @@ fn inputs(flags: &Flags, measured: &Measurements, checks: &[Comparison]) -> Stri
         text,
         "\n{} nodes, {} pods of {} bytes and {} agents on each, {} events a second; {} API servers of {} cores,\n\
          cache-servers of {}; a window of {} MiB ({} s); {} ms between machines; {} s until a cache-server runs, {} s\n\
-         for an API server; {} µs to load a saved object; seed {}.",
+         for an API server; {} µs to load a saved object; {} s between reviews of a watch; seed {}.",
         whole(flags.nodes as f64),
         flags.pods_per_node,
         whole(flags.bytes),
@@ -231,6 +264,7 @@ fn inputs(flags: &Flags, measured: &Measurements, checks: &[Comparison]) -> Stri
         flags.down_seconds,
         flags.api_down_seconds,
         flags.load_micros,
+        whole(flags.review_seconds),
         flags.seed,
     );
     text

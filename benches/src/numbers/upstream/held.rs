@@ -11,6 +11,7 @@ use std::{
 use super::{
     Failure,
     front::FrontServer,
+    metrics,
     row::{SideRow, float},
 };
 use crate::{
@@ -90,6 +91,7 @@ pub(super) fn run(cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
         each(through),
         each(alone),
     ));
+    rows.push(metrics::reviews_row(stock.endpoint())?);
     Ok(rows)
 }
 

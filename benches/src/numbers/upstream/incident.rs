@@ -51,6 +51,7 @@ struct ListCosts {
     growth: f64,
     /// `None` if kube-apiserver was killed.
     cpu: Option<f64>,
+    reviews: f64,
     etcd_bytes: f64,
     etcd_growth: f64,
     /// Time until all were answered; `None` if not all were.
@@ -124,6 +125,7 @@ impl ListLoad {
             both("read from etcd", Unit::Mib, |costs| costs.etcd_bytes),
             both("memory growth of etcd", Unit::Mib, |costs| costs.etcd_growth),
             optional("until all lists are answered", Unit::Seconds, |costs| costs.seconds),
+            both(metrics::REVIEWS, Unit::Count, |costs| costs.reviews),
             SideRow::new("memory growth of this server", Unit::Mib, with_us.ours.map(|(growth, _)| growth), None),
             SideRow::new("… CPU", Unit::CpuSeconds, with_us.ours.map(|(_, cpu)| cpu), None),
         ])
@@ -155,6 +157,8 @@ impl ListLoad {
             peak: float(peak),
             growth: float(peak.saturating_sub(before.rss_bytes)),
             cpu: cpu.map(|cpu| cpu.as_secs_f64() - before.cpu_seconds),
+            // A killed one answers nothing; it got no reviews.
+            reviews: if is_killed { 0.0 } else { metrics::reviews(stock.endpoint())? },
             etcd_bytes: metrics::read(&etcd, ETCD_BYTES)? - bytes_before,
             etcd_growth: float(etcd_sampler.peaks().rss_bytes.saturating_sub(etcd_before)),
             seconds: if problem.is_none() { Some(run::number(&found, "seconds")?) } else { None },

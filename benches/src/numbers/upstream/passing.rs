@@ -5,6 +5,7 @@ use http::Method;
 use super::{
     Failure, LoadSizes, front,
     front::{FrontServer, PairTimes, RequestPair},
+    metrics,
     row::{SideRow, percentile},
 };
 use crate::numbers::{amount, case::Unit, server::runtime, stock::Cluster};
@@ -26,7 +27,7 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
     let stock = cluster.serve()?;
     let front = FrontServer::start(&stock, "pods")?;
     let (direct, through) = (stock.endpoint().target()?, front.endpoint().target()?);
-    runtime()?.block_on(async {
+    let mut rows = runtime()?.block_on(async {
         let name = format!("passing-{}", crate::load::writer::nanos());
         let path = format!("{LEASES}/{name}");
         front::create(&direct, LEASES, lease(&name)).await?;
@@ -49,8 +50,10 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
             rows.push(SideRow::new("… more than directly", Unit::Millis, ours - theirs, None).at_most(0.5));
             rows.push(SideRow::new("… 99th percentile of each side", Unit::Millis, ours_99, theirs_99));
         }
-        Ok(rows)
-    })
+        Ok::<_, Failure>(rows)
+    })?;
+    rows.push(metrics::reviews_row(stock.endpoint())?);
+    Ok(rows)
 }
 
 fn lease(name: &str) -> String {

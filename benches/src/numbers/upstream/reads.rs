@@ -7,6 +7,7 @@ use http::Method;
 use super::{
     Failure, LoadSizes,
     front::{self, FrontServer, PairTimes, RequestPair},
+    metrics,
     row::{SideRow, percentile},
 };
 use crate::{
@@ -101,6 +102,7 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
         let [ours, theirs] = [&times.through, &times.direct].map(|times| percentile(times, 99));
         rows.push(SideRow::new("… 99th percentile of each side", Unit::Millis, ours, theirs));
     }
+    rows.push(metrics::reviews_row(stock.endpoint())?);
     Ok(rows)
 }
 

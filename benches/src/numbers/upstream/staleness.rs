@@ -10,6 +10,7 @@ use tokio::{
 use super::{
     Failure, LoadSizes,
     front::{self, FrontServer},
+    metrics,
     row::{SideRow, percentile},
 };
 use crate::{
@@ -86,7 +87,9 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
     if written.failures.total() > 0 {
         return Err(Failure::Load(written.failures.lines().collect::<Vec<_>>().join("; ")));
     }
-    rows(&first, &second, &through)
+    let mut rows = rows(&first, &second, &through)?;
+    rows.push(metrics::reviews_row(stock.endpoint())?);
+    Ok(rows)
 }
 
 fn rows(

@@ -5,6 +5,7 @@ use std::{thread, time::Duration};
 use super::{
     Failure, LoadSizes,
     front::FrontServer,
+    metrics,
     row::{SideRow, float, percentile},
 };
 use crate::{
@@ -56,6 +57,7 @@ pub(super) fn run(cluster: &Cluster, sizes: &LoadSizes) -> Result<Vec<SideRow>, 
         SideRow::new("… peak memory ÷ memory once settled", Unit::Times, with_us.ratio(), alone.ratio()).at_most(1.2),
         SideRow::new("… memory once settled", Unit::Mib, with_us.settled, alone.settled),
         SideRow::new("then one client reads all pods as a stream", Unit::Seconds, read_through, read_alone),
+        metrics::reviews_row(stock.endpoint())?,
     ])
 }
 

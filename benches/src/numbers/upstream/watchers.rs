@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Failure, LoadSizes,
     front::{self, FrontServer},
+    metrics,
     row::{SideRow, float},
 };
 use crate::{
@@ -56,6 +57,17 @@ struct ProcessCosts {
     peak: f64,
     /// CPU time during the writes.
     cpu: f64,
+    /// CPU time during equal writes before the watches.
+    cpu_before: f64,
+}
+
+/// Costs to the processes of one side.
+struct SideCosts {
+    stock: ProcessCosts,
+    /// Costs to this server.
+    ours: Option<ProcessCosts>,
+    /// Reviews of rights until all watches were open, and during the writes.
+    reviews: [f64; 2],
 }
 
 impl WatchLoad {
@@ -78,7 +90,7 @@ impl WatchLoad {
         };
         format!(
             "{} watches of pods over TLS, each on a connection of its own; {scope}; {} writes/s of pods of 3 KB for {seconds} s, \
-             directly to kube-apiserver on both sides; CPU during the writes; each side with a kube-apiserver started anew",
+             directly to kube-apiserver on both sides; CPU during the writes, and during equal ones before the watches; each side with a kube-apiserver started anew",
             amount(f64::from(*watchers)),
             amount(*rate)
         )
@@ -86,15 +98,20 @@ impl WatchLoad {
 
     pub(super) fn rows(&self, cluster: &Cluster) -> Result<Vec<SideRow>, Failure> {
         let (alone, with_us) = (self.measure(cluster, false)?, self.measure(cluster, true)?);
-        let ([alone], [with_us, ours]) = (&*alone, &*with_us) else {
-            return Err(Failure::Server("a process was not sampled".to_owned()));
+        let Some(ours) = with_us.ours else { return Err(Failure::Server("this server was not sampled".to_owned())) };
+        let both = |what: &str, unit, of: fn(&ProcessCosts) -> f64| {
+            SideRow::new(what, unit, of(&with_us.stock), of(&alone.stock))
         };
-        let both = |what: &str, unit, of: fn(&ProcessCosts) -> f64| SideRow::new(what, unit, of(with_us), of(alone));
+        let reviews = |what: &str, at: usize| SideRow::new(what, Unit::Count, with_us.reviews[at], alone.reviews[at]);
         let watchers = amount(f64::from(self.watchers));
         Ok(vec![
             both(&format!("memory of kube-apiserver, peak with {watchers} watches"), Unit::Mib, |costs| costs.peak),
             both("… growth by them", Unit::Mib, |costs| costs.peak - costs.before),
             both("… CPU during the writes", Unit::CpuSeconds, |costs| costs.cpu),
+            both("… ÷ CPU during equal writes before the watches", Unit::Times, |costs| costs.cpu / costs.cpu_before)
+                .at_most(1.1),
+            reviews(&format!("{}, until the watches were open", metrics::REVIEWS), 0),
+            reviews("… during the writes", 1),
             SideRow::new("memory of this server, peak with them", Unit::Mib, ours.peak, None),
             SideRow::new("… growth by them", Unit::Mib, ours.peak - ours.before, None),
             SideRow::new("… CPU during the writes", Unit::CpuSeconds, ours.cpu, None),
@@ -102,7 +119,7 @@ impl WatchLoad {
     }
 
     /// Costs to a new kube-apiserver, and to this server if the watches are there.
-    fn measure(&self, cluster: &Cluster, is_through: bool) -> Result<Vec<ProcessCosts>, Failure> {
+    fn measure(&self, cluster: &Cluster, is_through: bool) -> Result<SideCosts, Failure> {
         let stock = cluster.serve()?;
         let groups = if self.scope == Scope::Node { self.watchers as usize } else { 1 };
         let subject = front::subject(ObjectKind::Pods, self.scope, groups.max(100), groups);
@@ -114,31 +131,46 @@ impl WatchLoad {
         let front = if is_through { Some(FrontServer::start(&stock, "pods")?) } else { None };
         let pids = std::iter::once(stock.endpoint().pid).chain(front.as_ref().map(FrontServer::pid));
         let mut processes = pids.map(SampledProcess::start).collect::<Result<Vec<_>, _>>()?;
-        // The memory that writes need is not counted as that of the watches.
+        // The first writes take memory and CPU that later ones need not.
         runtime.block_on(writer.write(self.pace(), 0));
-        for process in &mut processes {
-            process.begin_watches()?;
+        let begun = processes.iter().map(SampledProcess::cpu).collect::<Result<Vec<_>, _>>()?;
+        runtime.block_on(writer.write(self.pace(), 0));
+        for (process, begun) in processes.iter_mut().zip(begun) {
+            process.begin_watches(begun)?;
         }
         let server = front.as_ref().map_or_else(|| stock.endpoint(), FrontServer::endpoint);
-        runtime.block_on(self.watch(server.target()?, &mut writer, &processes))
+        let (crowd, opened) = runtime.block_on(self.open(server.target()?, &writer))?;
+        let reviews = metrics::reviews(stock.endpoint())?;
+        let costs = runtime.block_on(self.watch(crowd, opened, &mut writer, &processes))?;
+        let during = metrics::reviews(stock.endpoint())? - reviews;
+        let (Some(&of_stock), ours) = (costs.first(), costs.get(1).copied()) else {
+            return Err(Failure::Server("a process was not sampled".to_owned()));
+        };
+        Ok(SideCosts { stock: of_stock, ours, reviews: [reviews, during] })
     }
 
     fn pace(&self) -> Pace {
         front::pace(self.rate, self.seconds)
     }
 
-    /// Opens the watches and writes. Every event must arrive.
-    async fn watch(
-        &self,
-        target: Target,
-        writer: &mut Writer,
-        processes: &[SampledProcess],
-    ) -> Result<Vec<ProcessCosts>, Failure> {
+    /// Opens the watches. Returns the number of those that did not open, too.
+    async fn open(&self, target: Target, writer: &Writer) -> Result<(Crowd, usize), Failure> {
         let position = front::position(&target, &writer.subject().watched(0)).await?;
         let path = |watcher| front::watch_path(&writer.subject().watched(watcher), &position);
         let paths = Arc::new((0..self.watchers as usize).map(path).collect());
         let crowd = Crowd::start(&Plan { target, paths, streams: 1, connect_rate: CONNECT_RATE, initial: false })?;
         let closed = crowd.opened(self.watchers as usize, OPEN_WAIT).await;
+        Ok((crowd, closed))
+    }
+
+    /// Writes. Every event must arrive.
+    async fn watch(
+        &self,
+        crowd: Crowd,
+        closed: usize,
+        writer: &mut Writer,
+        processes: &[SampledProcess],
+    ) -> Result<Vec<ProcessCosts>, Failure> {
         tokio::time::sleep(REST).await;
         let begun = processes.iter().map(SampledProcess::cpu).collect::<Result<Vec<_>, _>>()?;
         let written = writer.write(self.pace(), self.pace().writes()).await;
@@ -161,15 +193,18 @@ struct SampledProcess {
     sampler: Sampler,
     /// Resident bytes before the watches.
     before: u64,
+    /// CPU time of writes before the watches.
+    cpu_before: f64,
 }
 
 impl SampledProcess {
     fn start(pid: u32) -> Result<Self, Failure> {
-        Ok(Self { sampler: Sampler::without_sockets(pid)?, before: 0 })
+        Ok(Self { sampler: Sampler::without_sockets(pid)?, before: 0, cpu_before: f64::NAN })
     }
 
-    /// Ends the period of the writes before the watches.
-    fn begin_watches(&mut self) -> Result<(), Failure> {
+    /// Ends the period of the writes before the watches, the last of which began at the CPU time `begun`.
+    fn begin_watches(&mut self, begun: f64) -> Result<(), Failure> {
+        self.cpu_before = self.cpu()? - begun;
         self.before = settle(self.sampler.pid())?;
         self.sampler.reset();
         Ok(())
@@ -185,6 +220,7 @@ impl SampledProcess {
             before: float(self.before),
             peak: float(self.sampler.peaks().rss_bytes),
             cpu: self.cpu()? - begun,
+            cpu_before: self.cpu_before,
         })
     }
 }
