@@ -14,8 +14,9 @@ pub const RESTART_PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause before a restart, and the time after which a task that runs counts as well again.
 pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Connections open at once. More wait in the listen queue. Memory: about 15 KiB per idle connection, and 2 KiB per
-/// idle watch of HTTP/1.1.
+/// Connections open at once, unless `--connections-max` or the program's limit of open files states another number. More
+/// wait in the listen queue. Memory: about 15 KiB per idle connection, 30 KiB over HTTP/2, and 2 KiB per idle watch of
+/// HTTP/1.1.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// Open files reserved for other uses than connections: the log, `/proc`, certificates, and the runtime.

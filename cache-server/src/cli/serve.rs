@@ -101,6 +101,14 @@ pub(super) struct Serve {
     )]
     unsent_bytes: u32,
 
+    /// Connections open at once. Further ones wait in the listen queue. An idle one takes some 15 KiB, or 30 KiB over HTTP/2.
+    /// Left out: as many as the limit of open files allows.
+    #[arg(
+        long, env = "CACHE_SERVER_CONNECTIONS_MAX", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=files::CONNECTIONS_MOST), help_heading = CONNECTIONS
+    )]
+    connections_max: Option<u32>,
+
     /// PEM file with the server's certificate, then those that sign it: HTTPS is served in place of HTTP. Read again
     /// when it changes. Left out: HTTP.
     #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key", display_order = 7)]
@@ -188,8 +196,8 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
             Ok(signals) => signals,
             Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
         };
-        let mut config = Config::from(serve);
-        config.connections_max = files::room_for(config.connections_max);
+        let connections_max = files::room_for(serve.connections_max);
+        let config = Config { connections_max, ..Config::from(serve) };
         let (stop, stopping) = oneshot::channel();
         let grace = config.grace;
         let mut serving = runtime.spawn(serve_until(config, stopping));
@@ -358,6 +366,7 @@ mod tests {
             "--list-encoding=fast",
             "--window-bytes=0",
             "--window-bytes=lots",
+            "--connections-max=0",
             "--window-age=5",
             "--unsent-bytes=0",
             "--object-bytes-max=0",
