@@ -1,13 +1,17 @@
 //! The term of an open watch, and the signal that its caller has lost the right to it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep_until},
 };
 
 use crate::limits::WITHDRAWN_END_WAIT;
@@ -68,21 +72,20 @@ impl WatchTerm {
         self.overdue.is_some()
     }
 
-    /// Resolves at the end of the term.
+    /// Resolves at the end of the term. The future of each open watch has one timer in it.
     pub async fn over(self) {
-        let overdue = async {
-            match self.overdue {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
+        let mut timer = pin!(sleep_until(self.overdue.unwrap_or_else(|| Instant::now() + NEVER)));
+        if let Some(right) = self.right {
+            tokio::select! {
+                () = &mut timer => return,
+                () = right.withdrawn() => {}
             }
-        };
-        let Some(right) = self.right else { return overdue.await };
-        tokio::select! {
-            () = overdue => {}
-            () = async {
-                right.withdrawn().await;
-                sleep(WITHDRAWN_END_WAIT).await;
-            } => {}
+            let at = timer.deadline().min(Instant::now() + WITHDRAWN_END_WAIT);
+            timer.as_mut().reset(at);
         }
+        timer.await;
     }
 }
+
+/// A time that no connection lasts for.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);

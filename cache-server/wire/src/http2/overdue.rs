@@ -11,11 +11,13 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
+    convert::Infallible,
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll, ready},
 };
 
+use futures::{FutureExt as _, future::try_join3};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
@@ -131,18 +133,14 @@ pub enum StreamCut {
 }
 
 /// Runs the future of a stream until it ends, or has to.
-pub async fn run(stream: impl Future) -> Option<StreamCut> {
-    CLOCK
-        .scope(StreamClock::default(), async move {
-            let stream = pin!(stream);
-            tokio::select! {
-                biased;
-                _ = stream => None,
-                () = over() => Some(StreamCut::Stream),
-                cut = unread() => Some(cut),
-            }
-        })
-        .await
+///
+/// An `async fn` would have room for `stream` twice: as its argument, and while it waits.
+pub fn run<F: Future>(stream: F) -> impl Future<Output = Option<StreamCut>> + use<F> {
+    // The first error ends all three, which are polled in this order.
+    let stream = stream.map(|_| Err::<Infallible, _>(None));
+    let over = over().map(|()| Err::<Infallible, _>(Some(StreamCut::Stream)));
+    let unread = unread().map(|cut| Err::<Infallible, _>(Some(cut)));
+    CLOCK.scope(StreamClock::default(), try_join3(stream, over, unread)).map(|ended| ended.err().flatten())
 }
 
 /// Resolves at the end of this task's term, once one is set. No timer exists before that.
@@ -150,7 +148,8 @@ async fn over() {
     // The service sets the term while this task is polled, so checking at each poll needs no waker.
     let term =
         poll_fn(|_| CLOCK.with(|clock| clock.term.get().map_or(Poll::Pending, |term| Poll::Ready(term.clone()))));
-    term.await.over().await;
+    // Boxed, because most streams are no watches.
+    Box::pin(term.await.over()).await;
 }
 
 /// Resolves once the client has left the next bytes unread for too long. A timer exists only for clients that do not
