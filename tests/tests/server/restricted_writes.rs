@@ -295,6 +295,9 @@ async fn each_way_to_authenticate_alone_needs_credentials() {
             let written = client.post(&made.collection(), made.body()).await.code.as_u16();
             assert_eq!([read, written], expected, "{flags:?} {more:?}");
             assert_eq!(client.get("/readyz").await.code, 200, "{flags:?}: probes have no credentials");
+            // The next one takes the same socket.
+            server.terminate();
+            assert_eq!(server.ended().await.code, Some(0), "{flags:?} {more:?}");
         }
     }
 }
