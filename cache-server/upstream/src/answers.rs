@@ -13,8 +13,30 @@ use informer_serving::status::Status;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{key::QuestionKey, own_requests::QuestionOrigin};
-use crate::limits::{RIGHT_AGE_AWAY, RIGHT_AGE_LATE};
+use super::key::QuestionKey;
+#[cfg(doc)]
+use crate::limits::RECHECKS_MAX;
+use crate::limits::{RECHECKED_AGE, RIGHT_AGE_AWAY, RIGHT_AGE_LATE};
+
+/// The request or watch that a question about its caller is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionOrigin {
+    /// A new request. It may wait for its turn.
+    Request,
+    /// An open watch, whose right is checked again. It waits for no turn: a flood of requests must not prolong a withdrawn
+    /// right. At most [`RECHECKS_MAX`] rights are checked at a time.
+    OpenWatch,
+}
+
+impl QuestionOrigin {
+    /// Age up to which an earlier answer counts, if the answer itself does not expire before.
+    pub const fn age_max(self) -> Duration {
+        match self {
+            Self::Request => Duration::MAX,
+            Self::OpenWatch => RECHECKED_AGE,
+        }
+    }
+}
 
 type Outcome<T> = Result<T, Status>;
 

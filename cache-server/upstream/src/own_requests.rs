@@ -15,14 +15,12 @@ use tokio::{
     time::timeout,
 };
 
+pub use super::answers::QuestionOrigin;
 use super::{
     connect::{UpstreamError, authorities, client, is_loopback, parse_url, without_user},
     last_answer::LastAnswer,
 };
-use crate::limits::{RECHECKED_AGE, REVIEW_WAIT};
-
-#[cfg(doc)]
-use crate::limits::RECHECKS_MAX;
+use crate::limits::REVIEW_WAIT;
 
 /// Reason why a request has no answer, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,26 +68,6 @@ pub trait SendOwn: Send + Sync {
         body: Bytes,
         bounds: AnswerBounds,
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), OwnRequestError>>;
-}
-
-/// The request or watch that a question about its caller is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionOrigin {
-    /// A new request. It may wait for its turn.
-    Request,
-    /// An open watch, whose right is checked again. It waits for no turn: a flood of requests must not prolong a withdrawn
-    /// right. At most [`RECHECKS_MAX`] rights are checked at a time.
-    OpenWatch,
-}
-
-impl QuestionOrigin {
-    /// Age up to which an earlier answer counts, if the answer itself does not expire before.
-    pub const fn age_max(self) -> Duration {
-        match self {
-            Self::Request => Duration::MAX,
-            Self::OpenWatch => RECHECKED_AGE,
-        }
-    }
 }
 
 /// Bounds the questions about callers that the API server answers at the same time: a flood of invented ones must not
