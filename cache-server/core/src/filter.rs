@@ -46,7 +46,8 @@ pub struct Filter {
     /// One per requirement of `labels`, in their order; empty above [`KEYS_SEARCHED_MAX`].
     label_keys: Box<[LabelKey]>,
     terms: Terms,
-    shard: Option<shard::Selector>,
+    // Boxed, because few watches have one, and each idle watch pays for the space.
+    shard: Option<Box<shard::Selector>>,
     sketches: Sketches,
     /// See [`Self::weight`].
     weight: usize,
@@ -170,13 +171,16 @@ impl Filter {
         if shard.is_none() {
             return self;
         }
-        Arc::new(Self { shard, ..Arc::unwrap_or_clone(self) })
+        Arc::new(Self { shard: shard.map(Box::new), ..Arc::unwrap_or_clone(self) })
     }
 
     /// Returns the shard to which the filter is narrowed.
     #[must_use]
     pub const fn shard(&self) -> Option<&shard::Selector> {
-        self.shard.as_ref()
+        match &self.shard {
+            Some(shard) => Some(&**shard),
+            None => None,
+        }
     }
 
     /// Returns true if `entry` matches. Cost: the sketch rejects most other objects without reading their text; the
