@@ -10,8 +10,8 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-/// Silences the HTTP/2 library's warning about each client that resets too many streams, which `cache_server_wire::flood`
-/// counts, and kube's error, without a reason, for each failed request: whoever sent it reports it.
+/// Silences the HTTP/2 library's warning about each client that resets too many streams: `cache_server_wire::flood` counts
+/// them. Silences kube's error for each failed request, too: it has no reason, and the sender reports one.
 const QUIET: &str = "h2=error,kube_client::client::builder=off";
 
 /// RUST_LOG if it is a valid filter, else `warn`: the variable may be set for another program in a syntax unknown here.
