@@ -3,7 +3,7 @@
 //! INVARIANT: status codes and response bytes are decided here, in the handlers (`read`, `write`, `discovery`,
 //! `openapi`) and in `status`, and nowhere else.
 //!
-//! Not implemented, on purpose: protobuf and CBOR responses, and gzip of anything but lists of whole objects.
+//! Not implemented, on purpose: CBOR responses, and gzip of anything but JSON lists of whole objects.
 
 mod admission;
 mod log;
@@ -157,14 +157,15 @@ async fn answerer<'a>(
     let Some(upstream) = app.upstream() else { return Ok(Respondent::Here(None)) };
     let checks_rights = app.access.authorizer.decides_by_credentials();
     let is_local = context.caller.as_deref().is_some_and(Caller::is_local);
-    let names_object = matches!(route, Route::Resource(target) if target.name.is_some());
+    let named = if let Route::Resource(target) = route { target.name.as_ref().map(|_| target) } else { None };
+    let is_acceptable = named.is_some_and(|target| AnswerFormat::read(head.headers, &head.query, &target.ty).is_ok());
     let read = ReadHead {
         method: head.method,
         headers: head.headers,
         query: &head.query,
         info,
         checks_rights,
-        is_acceptable: names_object && AnswerFormat::read(head.headers, &head.query).is_ok(),
+        is_acceptable,
         is_passable: !is_local || upstream.impersonator.is_some(),
     };
     let forwarder = match upstream_answerer(app, upstream, read, route).await.map_err(Err)? {
@@ -446,7 +447,7 @@ where
         (&Method::PUT | &Method::PATCH, None) => return Err(Status::bad_request("name must be provided")),
         _ => return Err(status::method_not_supported(&target.ty, head.method)),
     }
-    let format = AnswerFormat::read(head.headers, &head.query);
+    let format = AnswerFormat::read(head.headers, &head.query, &target.ty);
     // In kube-apiserver, the router of built-in types checks the header first, with an error of its own.
     let format = format.map_err(|refusal| if target.ty.custom.is_some() { negotiate::refusal() } else { refusal })?;
     if *head.method != Method::GET {

@@ -423,6 +423,10 @@ fn read_now(caches: &Caches) -> Registry {
     compressed.set(watch_cache::pieces_bytes() as u64);
     let about_compressed = "Bytes of compressed objects that lists share";
     registry.register_with_unit("cache_compressed", about_compressed, Unit::Bytes, compressed);
+    let messages = Number::default();
+    messages.set(watch_cache::messages_bytes() as u64);
+    let about_messages = "Bytes of protobuf messages that clients share";
+    registry.register_with_unit("cache_protobuf", about_messages, Unit::Bytes, messages);
     let resident = Number::default();
     resident.set(resident_bytes().unwrap_or_default());
     registry.register_with_unit("process_resident_memory", "Resident memory", Unit::Bytes, resident);

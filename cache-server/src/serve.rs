@@ -357,6 +357,7 @@ impl Server {
             let app = Arc::clone(&trimmed);
             async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
+        let forgetting = tokio::spawn(drop_idle_messages());
         let shutdown = async {
             tokio::select! {
                 biased;
@@ -379,6 +380,15 @@ impl Server {
             let _ = timeout_at(deadline.max(Instant::now() + limits::AUDIT_WAIT_MAX), audit.flushed()).await;
         }
         trimming.abort();
+        forgetting.abort();
+    }
+}
+
+/// Drops protobuf messages that no client uses, for ever.
+async fn drop_idle_messages() {
+    loop {
+        tokio::time::sleep(watch_cache::limits::MESSAGES_IDLE).await;
+        watch_cache::drop_idle_messages();
     }
 }
 

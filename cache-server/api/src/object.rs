@@ -14,7 +14,7 @@ pub mod metadata;
 pub mod options;
 pub mod patch;
 pub mod plain;
-pub(crate) mod protobuf;
+pub mod protobuf;
 pub mod request;
 pub mod scale;
 mod strategic;

@@ -229,6 +229,12 @@ impl Cursor {
         self.formatter.tells_time()
     }
 
+    /// Returns true if events are protobuf, not JSON.
+    #[must_use]
+    pub const fn is_protobuf(&self) -> bool {
+        self.formatter.is_protobuf()
+    }
+
     /// Sets the time used for the AGE column, in Unix seconds.
     pub const fn set_now(&mut self, now: i64) {
         self.formatter.set_now(now);
@@ -250,11 +256,13 @@ impl Cursor {
                     Step::Expired(self.shared.state.read().expired(self.position))
                 } else {
                     let mut shown = 0;
+                    formatter.set_initial(true);
                     let more = walk.step(|entry| {
                         shown += formatter.effort(entry);
                         formatter.line(entry, &SentEvent::Added, out);
                         !out.reached(budget) && shown < READ_PER_STEP
                     });
+                    formatter.set_initial(false);
                     if more { Step::Sent } else { self.finish_initial() }
                 }
             }

@@ -17,16 +17,18 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{CachedPiece, Cells, LONG_CELLS, PIECES, Piece, Rows, SentEvent, Share},
+    form::{Cells, LONG_CELLS, MessageSlot, PIECES, Piece, Rows, SentEvent},
     limits::{APART_BYTES, CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
 
 mod draft;
 mod sketch;
+mod variants;
 
 pub use draft::{Draft, EntryError};
 pub(crate) use sketch::Sketch;
+use variants::{ComputedCells, Variants};
 
 /// The properties of a resource type that its cache needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,24 +90,6 @@ pub struct Entry {
     resource_version: u64,
     /// Created at the first use of a variant.
     variants: OnceLock<Box<Variants>>,
-}
-
-/// Values derived from an object at their first use, and shared from then on.
-#[derive(Default)]
-struct Variants {
-    /// Cells for the table that showed it first.
-    cells: OnceLock<ComputedCells>,
-    /// Its item in compressed lists.
-    piece: OnceLock<CachedPiece>,
-}
-
-/// Cells, and the columns they were computed for.
-struct ComputedCells {
-    rows: Arc<dyn Rows>,
-    /// `None` if the cells are too long to be cached.
-    cells: Option<Cells>,
-    /// Their share of [`LONG_CELLS`].
-    _share: Option<Share>,
 }
 
 /// A part of an entry's line.
@@ -282,6 +266,19 @@ impl Entry {
         self.push_edited(start, end, without, digits, out);
     }
 
+    pub(crate) fn message_slot(&self) -> &MessageSlot {
+        &self.variants.get_or_init(Box::default).message
+    }
+
+    pub(crate) fn metadata_slot(&self) -> &MessageSlot {
+        &self.variants.get_or_init(Box::default).partial
+    }
+
+    /// True if its stored line is a MODIFIED event, not ADDED.
+    pub(crate) const fn is_updated(&self) -> bool {
+        self.updated
+    }
+
     pub(crate) const fn is_builtin(&self) -> bool {
         self.builtin
     }
@@ -366,7 +363,8 @@ impl Entry {
     }
 
     /// Memory of the entry and its line, in bytes. Does not include derived values: table cells, some 150 bytes and
-    /// seldom more than [`CELLS_KEPT_MAX`], and the compressed item, about a third of the line.
+    /// seldom more than [`CELLS_KEPT_MAX`], the compressed item, about a third of the line, and the protobuf message, about
+    /// two thirds.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS

@@ -1,12 +1,13 @@
-//! The formats in which a client gets objects: whole, as metadata only, or as rows of a table.
+//! The formats in which a client gets objects: whole, as metadata only, or as rows of a table; as JSON or protobuf.
 //!
-//! INVARIANT: no object is re-encoded for a client. Every format is made of slices of the entry's one line between
-//! texts that are constants or computed once per object version; only the ages in a row depend on the time and are
-//! written each time. INVARIANT: [`Form::whole`] costs nothing extra.
+//! INVARIANT: no object is re-encoded for a client. Every format is made of slices of the entry's one line, or of its one
+//! protobuf message, between texts that are constants or computed once per object version; only the ages in a row depend
+//! on the time and are written each time. INVARIANT: [`Form::whole`] costs nothing extra.
 //!
 //! Source: apiserver `endpoints/handlers/response.go`, `registry/rest/table.go`; apimachinery `apis/meta/v1` types.
 
 mod cells;
+mod message;
 mod piece;
 mod unstored;
 
@@ -14,9 +15,15 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use informer_core::wire::json;
-use informer_serving::watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD};
+use informer_serving::{
+    protobuf,
+    watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD},
+};
 
 pub use cells::{Cells, Rows, human_duration};
+pub(crate) use message::MessageSlot;
+use message::{MessageForm, MessagePart, MessagePlace};
+pub use message::{Messages, drop_idle_messages, messages_bytes};
 pub(crate) use piece::{CachedPiece, LONG_CELLS, PIECES, Share};
 pub use piece::{Piece, pieces_bytes};
 use unstored::UnstoredObject;
@@ -36,6 +43,8 @@ pub struct Form {
     pub without_managed_fields: bool,
     /// Set by [`Self::at_version`].
     version: Option<Arc<ServedVersion>>,
+    /// Set by [`Self::in_protobuf`].
+    message: Option<Arc<MessageForm>>,
 }
 
 /// The part of an object that is sent.
@@ -121,12 +130,33 @@ impl Form {
         Self { version: Some(Arc::new(version)), ..self }
     }
 
+    /// Sends objects as protobuf messages of `messages`. `kind` and `api_version` are those of whole objects. Rows have no
+    /// such form and stay JSON.
+    #[must_use]
+    pub fn in_protobuf(self, messages: &'static dyn Messages, api_version: &str, kind: &str) -> Self {
+        let (part, envelope) = match self.content {
+            Content::Whole => (MessagePart::Whole, protobuf::envelope_head(api_version, kind)),
+            Content::Metadata(meta) => {
+                let envelope = protobuf::envelope_head(meta.api_version(), "PartialObjectMetadata");
+                (MessagePart::Metadata(meta), envelope)
+            }
+            Content::Row(_) => return self,
+        };
+        Self { message: Some(Arc::new(MessageForm { messages, envelope: envelope.into(), part })), ..self }
+    }
+
+    /// Returns true if objects are protobuf messages.
+    #[must_use]
+    pub const fn is_protobuf(&self) -> bool {
+        self.message.is_some()
+    }
+
     /// Formats an object that is in no cache, such as the result of a dry run: JSON that starts with its kind and ends
     /// with a newline. Returns `None` if the text stays as it is: for [`Self::whole`], for a Status, and for text that
     /// is not an object.
     #[must_use]
     pub fn text(&self, object: &[u8], now: i64) -> Option<Vec<u8>> {
-        if self.is_plain() {
+        if self.is_whole() {
             return None;
         }
         let unstored = UnstoredObject::read(object, self.without_managed_fields)?;
@@ -151,11 +181,27 @@ impl Form {
         Some(text)
     }
 
-    /// Returns true if `entry` takes long to format: a row of a long object whose cells are not cached. Compute such a
-    /// row where it delays no other client.
+    /// Returns true if `entry` takes long to format: a long object whose row or message is not cached. Format it where
+    /// it delays no other client.
     #[must_use]
     pub fn is_slow(&self, entry: &Entry) -> bool {
-        entry.len() > ROW_APART_BYTES && self.is_fresh_row(entry)
+        match &self.message {
+            Some(form) => entry.is_long() && !entry.has_message(form),
+            None => entry.len() > ROW_APART_BYTES && self.is_fresh_row(entry),
+        }
+    }
+
+    /// Returns the bytes of `entry` as an item of a protobuf list; zero for other forms. Cost: encodes the object at the
+    /// first call.
+    #[must_use]
+    pub fn item_bytes(&self, entry: &Entry) -> u64 {
+        let form = self.message.as_ref();
+        form.map_or(0, |form| entry.message_len(form, self.without_managed_fields) as u64)
+    }
+
+    /// Returns true if [`Self::item_bytes`] takes long for `entry`.
+    pub(crate) fn is_slow_to_measure(&self, entry: &Entry) -> bool {
+        entry.is_long() && self.message.as_ref().is_some_and(|form| !entry.has_message_len(form))
     }
 
     /// Returns true if the cells of `entry` have to be computed.
@@ -165,6 +211,11 @@ impl Form {
 
     /// Returns true if the stored bytes are sent unchanged.
     const fn is_plain(&self) -> bool {
+        self.is_whole() && self.message.is_none()
+    }
+
+    /// Returns true if the JSON of an object stays as it is.
+    const fn is_whole(&self) -> bool {
         matches!(self.content, Content::Whole) && !self.without_managed_fields && self.version.is_none()
     }
 }
@@ -280,6 +331,19 @@ impl SentEvent<'_> {
         }
     }
 
+    /// The event of a stored object: its creation or an update.
+    pub(crate) const fn as_stored(is_updated: bool) -> SentEvent<'static> {
+        if is_updated { SentEvent::Modified } else { SentEvent::Added }
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted(_) => "DELETED",
+        }
+    }
+
     pub(crate) const fn digits(&self) -> Option<&Bytes> {
         match self {
             Self::Added | Self::Modified => None,
@@ -296,11 +360,29 @@ pub(crate) struct EventFormatter {
     now: i64,
     /// True once this stream has sent the columns of a table.
     columns_sent: bool,
+    /// True while an initial state is sent, whose objects other clients need less than those of events.
+    is_initial: bool,
 }
 
 impl EventFormatter {
     pub(crate) fn new(form: Form) -> Self {
-        Self { form, now: 0, columns_sent: false }
+        Self { form, ..Self::default() }
+    }
+
+    pub(crate) const fn set_initial(&mut self, is_initial: bool) {
+        self.is_initial = is_initial;
+    }
+
+    pub(crate) const fn is_protobuf(&self) -> bool {
+        self.form.is_protobuf()
+    }
+
+    pub(crate) fn item_bytes(&self, entry: &Entry) -> u64 {
+        self.form.item_bytes(entry)
+    }
+
+    pub(crate) fn is_slow_to_measure(&self, entry: &Entry) -> bool {
+        self.form.is_slow_to_measure(entry)
     }
 
     pub(crate) const fn tells_time(&self) -> bool {
@@ -332,7 +414,11 @@ impl EventFormatter {
 
     /// Pushes a line of a watch.
     pub(crate) fn line(&mut self, entry: &Entry, event: &SentEvent<'_>, out: &mut Slices) {
-        let Form { content, without_managed_fields: without, version } = &self.form;
+        let Form { content, without_managed_fields: without, version, message } = &self.form;
+        if let Some(form) = message {
+            let place = MessagePlace::Event { event, is_initial: self.is_initial };
+            return entry.push_message(form, *without, place, out);
+        }
         match (content, version) {
             (Content::Whole, None) => entry.push_line(event, *without, out),
             (Content::Whole, Some(version)) => {
@@ -358,15 +444,16 @@ impl EventFormatter {
 
     /// Pushes a bookmark line: an empty object in this format that carries only the position.
     pub(crate) fn bookmark(&mut self, schema: &Schema, at: u64, initial_events_end: bool, out: &mut Slices) {
+        let bookmark = if self.form.is_protobuf() { protobuf::bookmark } else { watch_event::bookmark };
         let row = match &self.form.content {
             Content::Whole => {
                 let version = self.form.version.as_ref();
                 let api_version = version.map_or(&*schema.api_version, |version| &version.api_version);
-                return out.push(watch_event::bookmark(&schema.kind, api_version, at, initial_events_end).into());
+                return out.push(bookmark(&schema.kind, api_version, at, initial_events_end).into());
             }
             Content::Metadata(meta) => {
                 let kind = "PartialObjectMetadata";
-                return out.push(watch_event::bookmark(kind, meta.api_version(), at, initial_events_end).into());
+                return out.push(bookmark(kind, meta.api_version(), at, initial_events_end).into());
             }
             Content::Row(row) => row,
         };
@@ -405,9 +492,12 @@ impl SlowItem {
 }
 
 impl Entry {
-    /// Pushes the object in this format, no newline. A row comes with its table. `now` is in Unix seconds and used
-    /// only by rows.
+    /// Pushes the object in this format, no newline: an envelope as protobuf. A row comes with its table. `now` is in Unix
+    /// seconds and used only by rows.
     pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
+        if let Some(message) = &form.message {
+            return self.push_message(message, form.without_managed_fields, MessagePlace::Document, out);
+        }
         match &form.content {
             Content::Whole => self.push_whole(form, None, out),
             Content::Metadata(meta) => self.push_partial(meta.partial_head(), form, out),
@@ -423,6 +513,9 @@ impl Entry {
     pub fn item_as(&self, form: &Form, first: bool, now: i64, out: &mut Slices) {
         if form.is_plain() {
             return self.item(first, out);
+        }
+        if let Some(message) = &form.message {
+            return self.push_message(message, form.without_managed_fields, MessagePlace::Item, out);
         }
         match &form.content {
             Content::Whole if self.is_builtin() => self.push_item(first, form.without_managed_fields, out),
@@ -443,17 +536,25 @@ impl Entry {
 
     /// Pushes the ADDED line in this format; a table includes its columns.
     pub fn added_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, columns_sent: false }.line(self, &SentEvent::Added, out);
+        EventFormatter { form: form.clone(), now, ..EventFormatter::default() }.line(self, &SentEvent::Added, out);
     }
 
     /// Pushes the MODIFIED line in this format; a table omits its columns.
     pub fn modified_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, columns_sent: true }.line(self, &SentEvent::Modified, out);
+        EventFormatter { form: form.clone(), now, columns_sent: true, ..EventFormatter::default() }.line(
+            self,
+            &SentEvent::Modified,
+            out,
+        );
     }
 
     /// Pushes the DELETED line in this format, with `digits` as its resourceVersion; a table omits its columns.
     pub fn deleted_as(&self, digits: &Bytes, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, columns_sent: true }.line(self, &SentEvent::Deleted(digits), out);
+        EventFormatter { form: form.clone(), now, columns_sent: true, ..EventFormatter::default() }.line(
+            self,
+            &SentEvent::Deleted(digits),
+            out,
+        );
     }
 
     /// Pushes the object with all its members.

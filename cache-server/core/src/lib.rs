@@ -36,10 +36,13 @@ pub use cursor::{Cursor, CursorStart, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, ChangeKind, Event};
 pub use filter::{Filter, UnknownField};
-pub use form::{Cells, Content, Form, MetaVersion, Piece, Row, RowObject, Rows, SlowItem, pieces_bytes};
+pub use form::{
+    Cells, Content, Form, Messages, MetaVersion, Piece, Row, RowObject, Rows, SlowItem, drop_idle_messages,
+    messages_bytes, pieces_bytes,
+};
 pub use interest::{BucketWaker, ClosedCache};
 pub use limits::{Limits, Total};
-pub use page::Page;
+pub use page::{Measurement, Page};
 pub use reader::{CacheSnapshot, Reader};
 pub use slices::{Budget, Slices};
 pub use stats::CacheStats;

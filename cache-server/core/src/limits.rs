@@ -155,6 +155,13 @@ pub const PIECES_BYTES_MAX: usize = 64 << 20;
 /// copy is made.
 pub const PIECE_ALONE_BYTES_MAX: usize = 16 << 10;
 
+/// Bytes of protobuf messages that are cached for all caches of this process. Without room, lists encode objects for
+/// each client, and events displace the messages that were not used lately.
+pub const MESSAGES_BYTES_MAX: usize = 128 << 20;
+
+/// Time after which a message that no client used is dropped, at the latest at twice that.
+pub const MESSAGES_IDLE: Duration = Duration::from_secs(60);
+
 /// Filters that the watchers of one cache share. Memory: some 100 bytes each, and with two watchers or more
 /// [`VERDICTS_KEPT`] words; freed with their last watcher. Above the limit filters are not shared.
 pub const FILTERS_SHARED_MAX: usize = 2_048;

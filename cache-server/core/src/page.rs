@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A position in a snapshot, before which all objects were visited. Used by initial states and LIST responses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SnapshotWalk {
     state: FrozenState,
     filter: Arc<Filter>,
@@ -146,6 +146,30 @@ pub struct Page {
     formatter: EventFormatter,
     /// An item after all pushed ones that the caller has to format.
     slow: Option<SlowItem>,
+    /// Set while the items are being measured.
+    measure: Option<Box<PageMeasure>>,
+}
+
+/// Result of one step of [`Page::measure`].
+#[derive(Debug)]
+pub enum Measurement {
+    /// There is more to measure.
+    More,
+    /// The next object takes long to encode: call [`Form::item_bytes`] for it where it delays no other client, and then
+    /// [`Page::measure`] again.
+    Slow(Arc<Entry>),
+    /// The bytes of all items.
+    All(u64),
+}
+
+/// A walk over the page that sums up the bytes of its items.
+#[derive(Debug)]
+struct PageMeasure {
+    walk: SnapshotWalk,
+    left: Option<usize>,
+    bytes: u64,
+    /// An object behind the measured ones, whose bytes are to be added.
+    slow: Option<Arc<Entry>>,
 }
 
 /// A walk ahead of the page to its last object, and then on to count the rest.
@@ -181,7 +205,8 @@ impl Page {
         let is_whole = start.is_none() && filter.is_trivial() && matches!(filter.range(), Range::All);
         let following = state.objects().filter(|_| is_whole).and_then(|objects| u64::try_from(objects.len()).ok());
         let (walk, next, remaining, formatter) = (walk(), None, None, EventFormatter::default());
-        Self { walk, left, first: true, done: false, ahead, next, remaining, following, formatter, slow: None }
+        let (first, done, slow, measure) = (true, false, None, None);
+        Self { walk, left, first, done, ahead, next, remaining, following, formatter, slow, measure }
     }
 
     /// Sets the number of objects from the start of the page on, as counted by the previous page. The objects after
@@ -256,6 +281,39 @@ impl Page {
         self.formatter = EventFormatter::new(form);
         self.formatter.set_now(now);
         self
+    }
+
+    /// Sums up the bytes of all items of a protobuf list, which must be known before the first item is sent. Call until it
+    /// returns [`Measurement::All`], before the first step. Cost: one step; encodes each object whose length is not known.
+    pub fn measure(&mut self) -> Measurement {
+        let Self { walk, left, formatter, measure, .. } = self;
+        let measure = measure.get_or_insert_with(|| {
+            let walk = SnapshotWalk { is_shown: false, ..walk.clone() };
+            Box::new(PageMeasure { walk, left: *left, bytes: 0, slow: None })
+        });
+        let PageMeasure { walk, left, bytes, slow } = &mut **measure;
+        if let Some(slow) = slow.take() {
+            *bytes += formatter.item_bytes(&slow);
+        }
+        // A cut page sends no item.
+        let is_over = walk.state.is_cut() || *left == Some(0) || {
+            let mut read = 0;
+            !walk.step(|entry| {
+                *left = left.map(|left| left - 1);
+                if formatter.is_slow_to_measure(entry) {
+                    *slow = Some(Arc::clone(entry));
+                } else {
+                    *bytes += formatter.item_bytes(entry);
+                }
+                read += entry.len();
+                slow.is_none() && read < READ_PER_STEP && *left != Some(0)
+            })
+        };
+        match slow {
+            Some(slow) => Measurement::Slow(Arc::clone(slow)),
+            None if is_over => Measurement::All(*bytes),
+            None => Measurement::More,
+        }
     }
 
     /// Pushes items with the commas between them, within `budget`. Returns false once the last is pushed; a step that

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use access_rules::{flow::estimate::RequestCost, request_info::RequestInfo};
+use api_rules::object::protobuf;
 use http::{HeaderMap, StatusCode, header};
-use informer_serving::status::Status;
+use informer_serving::{protobuf::MEDIA_TYPE, status::Status};
 
 use super::time_limit;
 use crate::{
@@ -96,17 +97,24 @@ pub(super) fn hold_seats(context: &mut RequestContext, response: &mut Response) 
 pub(super) fn audited(context: &mut RequestContext, response: &mut Response, error: Option<&Status>) {
     let Some(mut audit) = context.audit.take() else { return };
     let deletes = context.info.verb.starts_with("delete") && error.is_none();
-    let done = if deletes { response.body().short_text(AUDIT_STATUS_BYTES_MAX) } else { None };
+    let done = if deletes { short_json(response, AUDIT_STATUS_BYTES_MAX) } else { None };
     let done = done.and_then(|text| Status::read(&text));
     if audit.wants_response() {
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        audit.note_response(content_type, response.body().short_text(AUDIT_BODY_BYTES_MAX).as_deref());
+        audit.note_response(content_type, short_json(response, AUDIT_BODY_BYTES_MAX).as_deref());
     }
     audit.answered(response.status(), error.or(done.as_ref()));
     if http_body::Body::is_end_stream(response.body()) {
         audit.note_complete();
     }
     response.body_mut().guard().record(audit);
+}
+
+/// Returns a copy of a whole body of at most `bytes_max`: protobuf as JSON, other text as it is.
+fn short_json(response: &Response, bytes_max: usize) -> Option<Vec<u8>> {
+    let text = response.body().short_text(bytes_max)?;
+    let is_protobuf = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value == MEDIA_TYPE);
+    if is_protobuf { protobuf::decoded(&text).map(|object| object.to_string().into_bytes()) } else { Some(text) }
 }
 
 /// Bytes of a Status that answers a deletion, in which the audit log looks for its details.

@@ -1,4 +1,4 @@
-//! Encodes lists in forms other than the stored bytes: indented JSON, YAML and gzip.
+//! Encodes lists in forms other than the stored bytes: indented JSON, YAML and gzip; and documents in all forms.
 //!
 //! INVARIANT: a list is encoded item by item, so that it costs the memory of one item, whatever its length. INVARIANT:
 //! decompressing a list, or parsing its YAML, gives the list as stored.
@@ -9,9 +9,14 @@ mod yaml;
 
 use std::sync::Arc;
 
+use api_rules::object::protobuf;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use informer_serving::status::{Status, StatusExt as _};
+use informer_serving::{
+    protobuf::{MEDIA_TYPE, STREAM_MEDIA_TYPE, event},
+    status::{Status, StatusExt as _},
+    watch_event,
+};
 use watch_cache::{Budget, Entry, Page, Slices};
 
 use self::{gzip::Gzip, indented::IndentedList, yaml::Yaml};
@@ -27,6 +32,8 @@ use crate::status::bounded;
 pub(super) enum Encoder {
     /// The stored bytes: shared slices.
     Plain,
+    /// Protobuf messages: shared slices too.
+    Protobuf,
     /// Indented JSON.
     Indented(IndentedList),
     /// YAML, for people.
@@ -47,6 +54,8 @@ pub(crate) enum RequestedEncoding {
     Indented,
     /// YAML.
     Yaml,
+    /// Protobuf. Documents without a message are compact JSON.
+    Protobuf,
 }
 
 impl RequestedEncoding {
@@ -54,6 +63,7 @@ impl RequestedEncoding {
     pub(crate) const fn of(answer: &AnswerFormat) -> Self {
         match (answer.encoding, answer.indent, answer.gzip) {
             (AnswerEncoding::Yaml, ..) => Self::Yaml,
+            (AnswerEncoding::Protobuf, ..) => Self::Protobuf,
             (AnswerEncoding::Json, true, _) => Self::Indented,
             (AnswerEncoding::Json, false, true) => Self::Gzip,
             (AnswerEncoding::Json, false, false) => Self::Json,
@@ -65,8 +75,17 @@ impl RequestedEncoding {
         matches!(self, Self::Indented | Self::Yaml)
     }
 
-    fn content_type(self) -> HeaderValue {
-        HeaderValue::from_static(if self == Self::Yaml { "application/yaml" } else { "application/json" })
+    pub(super) const fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => MEDIA_TYPE,
+            Self::Json | Self::Gzip | Self::Indented => "application/json",
+        })
+    }
+
+    /// Content-Type of the events of a watch.
+    pub(super) const fn stream_type(self) -> HeaderValue {
+        HeaderValue::from_static(if matches!(self, Self::Protobuf) { STREAM_MEDIA_TYPE } else { "application/json" })
     }
 }
 
@@ -77,6 +96,10 @@ pub(crate) fn whole(code: StatusCode, json: Bytes, encoding: RequestedEncoding) 
         RequestedEncoding::Indented => pretty::indent(&json).into(),
         RequestedEncoding::Yaml => match yaml::document(&json) {
             Some(text) => text.into(),
+            None => return body::json(code, json.into()),
+        },
+        RequestedEncoding::Protobuf => match protobuf::document(&json) {
+            Some(message) => message.into(),
             None => return body::json(code, json.into()),
         },
     };
@@ -94,12 +117,19 @@ pub(crate) fn error(status: &Status, encoding: RequestedEncoding) -> Response {
     response
 }
 
+/// Returns the ERROR event of a watch. The stream ends after it.
+pub(super) fn error_event(status: &Status, is_protobuf: bool) -> Bytes {
+    let object = if is_protobuf { protobuf::document(status.to_json().as_ref()) } else { None };
+    object.map_or_else(|| watch_event::error(status), |object| event("ERROR", &object)).into()
+}
+
 impl Encoder {
     /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`; `head` ends with the opening bracket
     /// of the items. A gzip encoder starts plain, because the length of the list is not known yet.
     pub(super) fn new(encoding: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
         match encoding {
             RequestedEncoding::Json | RequestedEncoding::Gzip => Self::Plain,
+            RequestedEncoding::Protobuf => Self::Protobuf,
             RequestedEncoding::Indented => Self::Indented(IndentedList::default()),
             RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
         }
@@ -113,7 +143,7 @@ impl Encoder {
     /// Writes the part of the list before its items.
     pub(super) fn head(&mut self, head: Bytes, out: &mut Slices) {
         match self {
-            Self::Plain => out.push(head),
+            Self::Plain | Self::Protobuf => out.push(head),
             Self::Indented(_) => out.push(IndentedList::head(&head).into()),
             Self::Yaml(yaml) => out.push(yaml.head().to_owned().into()),
             Self::Gzip(gzip) => {
@@ -126,7 +156,7 @@ impl Encoder {
     /// Writes the next items of `page`, within `budget`; like [`Page::step`].
     pub(super) fn step(&mut self, page: &mut Page, budget: Budget, out: &mut Slices) -> bool {
         match self {
-            Self::Plain => page.step(budget, out),
+            Self::Plain | Self::Protobuf => page.step(budget, out),
             Self::Gzip(gzip) => page.visit(|entry, first| {
                 gzip.item(entry, first, out);
                 !out.reached(budget)
@@ -139,7 +169,7 @@ impl Encoder {
                     match self {
                         Self::Indented(indented) => indented.item(&item, &mut text),
                         Self::Yaml(yaml) => yaml.item(&item, &mut text),
-                        Self::Plain | Self::Gzip(_) => {}
+                        Self::Plain | Self::Protobuf | Self::Gzip(_) => {}
                     }
                     text.len() < budget.bytes
                 });
@@ -153,7 +183,7 @@ impl Encoder {
     pub(super) fn tail(&mut self, tail: Bytes, out: &mut Slices) {
         let mut text = Vec::new();
         match self {
-            Self::Plain => return out.push(tail),
+            Self::Plain | Self::Protobuf => return out.push(tail),
             Self::Indented(indented) => indented.tail(&tail, &mut text),
             Self::Yaml(yaml) => yaml.tail(&mut text),
             Self::Gzip(gzip) => {
@@ -167,7 +197,7 @@ impl Encoder {
     /// Encodes a list without items, given as compact JSON.
     pub(super) fn empty(&self, empty: Bytes) -> Bytes {
         match self {
-            Self::Plain | Self::Gzip(_) => empty,
+            Self::Plain | Self::Protobuf | Self::Gzip(_) => empty,
             Self::Indented(_) => pretty::indent(&empty).into(),
             Self::Yaml(_) => yaml::document(&empty).map_or(empty, Bytes::from),
         }
@@ -178,6 +208,7 @@ impl Encoder {
         match self {
             Self::Plain | Self::Indented(_) | Self::Gzip(_) => RequestedEncoding::Json.content_type(),
             Self::Yaml(_) => RequestedEncoding::Yaml.content_type(),
+            Self::Protobuf => RequestedEncoding::Protobuf.content_type(),
         }
     }
 

@@ -61,10 +61,13 @@ async fn respond_from(reader: &Reader, target: &Target, name: &str, answer: &Ans
 fn respond(entry: &Entry, form: &Form, encoding: RequestedEncoding) -> Response {
     let mut slices = Slices::new();
     entry.object_as(form, clock::unix_seconds(), &mut slices);
+    if form.is_protobuf() {
+        return body::typed(StatusCode::OK, encoding.content_type(), Body::full(slices));
+    }
     slices.push_static(b"\n");
     match encoding {
         RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
-        RequestedEncoding::Indented | RequestedEncoding::Yaml => {
+        RequestedEncoding::Indented | RequestedEncoding::Yaml | RequestedEncoding::Protobuf => {
             encode::whole(StatusCode::OK, joined(&mut slices), encoding)
         }
     }

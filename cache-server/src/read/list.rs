@@ -21,10 +21,11 @@ use informer_serving::{
     continue_token::{ContinueToken, Position, TokenExtras},
     list::{self, ListMetadata},
     options::ListOptions,
+    protobuf,
     reads::{ListRead, RequestedState},
     status::{Status, StatusExt as _},
 };
-use watch_cache::{CacheSnapshot, Content, Entry, Filter, Form, Page, Reader, Slices};
+use watch_cache::{CacheSnapshot, Content, Entry, Filter, Form, Measurement, Page, Reader, Slices};
 
 use super::{
     aside,
@@ -151,11 +152,12 @@ impl SelectedObjects {
         answer: &AnswerFormat,
     ) -> Result<Response, Status> {
         let form = answer.form(ty, AnswerSubject::List)?;
+        let (encoding, mut page) = (RequestedEncoding::of(answer), page.shown_as(form.clone(), clock::unix_seconds()));
+        let bytes = if form.is_protobuf() { Some(measured(&mut page, &form).await?) } else { None };
         let shard = self.filter.shard();
         let position = ListPosition { resource_version: self.resource_version, history: self.history, shard };
-        let listing = ListBody::new(ty, page, position, form);
-        let encoding = RequestedEncoding::of(answer);
-        let mut response = if app.config.list_encoding == ListEncoding::Buffered {
+        let listing = ListBody::new(ty, page, position, &form, bytes);
+        let mut response = if bytes.is_none() && app.config.list_encoding == ListEncoding::Buffered {
             // Encoding takes long enough to delay other tasks on this worker.
             let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
             let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
@@ -168,6 +170,21 @@ impl SelectedObjects {
         };
         body::set_age(&mut response, self.age);
         Ok(response)
+    }
+}
+
+/// Returns the bytes of all items of a protobuf list: the length of the list is in front of them.
+async fn measured(page: &mut Page, form: &Form) -> Result<u64, Status> {
+    loop {
+        match page.measure() {
+            Measurement::All(bytes) => return Ok(bytes),
+            Measurement::More => tokio::task::yield_now().await,
+            Measurement::Slow(entry) => {
+                let form = form.clone();
+                let encoded = aside::run(move || form.item_bytes(&entry)).await;
+                encoded.ok_or_else(|| Status::internal("an object could not be encoded"))?;
+            }
+        }
     }
 }
 
@@ -316,7 +333,8 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    fn new(ty: &ResourceType, page: &Page, position: ListPosition<'_>, form: &Form) -> Self {
+    /// `bytes` are those of all items of a protobuf list.
+    fn new(ty: &ResourceType, page: &Page, position: ListPosition<'_>, form: &Form, bytes: Option<u64>) -> Self {
         let ListPosition { resource_version, history, shard } = position;
         let token = page.next().map(|start| {
             let (resource_version, start) = (Position::At(resource_version), start.to_owned());
@@ -326,6 +344,15 @@ impl Ends {
         let shard = shard.map(ToString::to_string);
         let (continue_token, remaining, shard) = (token.as_deref(), page.remaining(), shard.as_deref());
         let meta = ListMetadata { resource_version, continue_token, remaining, shard };
+        if let Some(bytes) = bytes {
+            let (kind, api_version) = match &form.content {
+                Content::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version()),
+                Content::Whole | Content::Row(_) => (ty.list_kind().to_string(), ty.api_version()),
+            };
+            let head = protobuf::list_head(&kind, api_version, &meta, bytes);
+            let empty = [&*head, protobuf::ENVELOPE_TAIL].concat().into();
+            return Self { head: head.into(), tail: Bytes::from_static(protobuf::ENVELOPE_TAIL), empty };
+        }
         let opening = |kind: &str, api_version| list::opening(kind, api_version, &meta);
         let (head, tail) = match &form.content {
             Content::Metadata(meta) => {
@@ -353,9 +380,8 @@ impl Ends {
 }
 
 impl ListBody {
-    fn new(ty: &ResourceType, page: Page, position: ListPosition<'_>, form: Form) -> Self {
-        let ends = Ends::new(ty, &page, position, &form);
-        let page = page.shown_as(form, clock::unix_seconds());
+    fn new(ty: &ResourceType, page: Page, position: ListPosition<'_>, form: &Form, bytes: Option<u64>) -> Self {
+        let ends = Ends::new(ty, &page, position, form, bytes);
         let items = Some(Box::new(ListItems { page, encoder: Encoder::Plain }));
         Self { items, ends, begun: false, over: false, first: Slices::new(), yields: false, slow: None }
     }

@@ -11,9 +11,10 @@
 
 use std::borrow::Cow;
 
-use api_rules::table::Columns;
+use api_rules::{object::protobuf, table::Columns};
 use http::{HeaderMap, header};
 use informer_serving::{
+    protobuf::{MEDIA_TYPE, STREAM_MEDIA_TYPE},
     query::Query,
     status::{Status, StatusExt as _},
 };
@@ -23,15 +24,17 @@ use super::encode::RequestedEncoding;
 use crate::{registry::ResourceType, status};
 
 /// Media types of this server's answers, the preferred one first.
-const SERVED: [(&str, AnswerEncoding); 2] =
-    [("application/json", AnswerEncoding::Json), ("application/yaml", AnswerEncoding::Yaml)];
+const SERVED: [(&str, AnswerEncoding); 3] = [
+    ("application/json", AnswerEncoding::Json),
+    ("application/yaml", AnswerEncoding::Yaml),
+    (MEDIA_TYPE, AnswerEncoding::Protobuf),
+];
 
 /// Media types of this server's streams.
-const STREAMED: [&str; 1] = ["application/json;stream=watch"];
+const STREAMED: [&str; 2] = ["application/json;stream=watch", STREAM_MEDIA_TYPE];
 
 /// Media types that Kubernetes knows, served here or not; refusals of others have a different message.
-const KNOWN: [&str; 4] =
-    ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+const KNOWN: [&str; 4] = ["application/json", "application/yaml", MEDIA_TYPE, "application/cbor"];
 
 /// Encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub(crate) enum AnswerEncoding {
     Json,
     /// YAML; not available in streams.
     Yaml,
+    /// Protobuf; only of built-in types, and of the metadata of all types.
+    Protobuf,
 }
 
 /// Part of each object that an answer shows.
@@ -83,11 +88,11 @@ pub(crate) struct AnswerFormat {
 }
 
 impl AnswerFormat {
-    /// Reads the requested format from the headers and query of a request.
+    /// Reads the requested format of objects of `ty` from the headers and query of a request.
     ///
     /// # Errors
     /// 406 if no clause can be served.
-    pub(crate) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
+    pub(crate) fn read(headers: &HeaderMap, query: &Query, ty: &ResourceType) -> Result<Self, Status> {
         let accept = joined(headers, header::ACCEPT);
         let include_object = query.get("includeObject").unwrap_or_default().to_owned();
         let gzip = joined(headers, header::ACCEPT_ENCODING).split(',').any(|token| token.trim() == "gzip");
@@ -99,7 +104,8 @@ impl AnswerFormat {
         }
         let Some((clause, encoding, shape)) = clauses.iter().find_map(|clause| {
             let (encoding, shape) = (clause.encoding()?, clause.shape()?);
-            Some((clause, encoding, shape))
+            let is_served = encoding != AnswerEncoding::Protobuf || has_protobuf(headers, ty, shape);
+            is_served.then_some((clause, encoding, shape))
         }) else {
             let served = SERVED.map(|(name, _)| name);
             let known = KNOWN.iter().any(|known| clauses.iter().any(|clause| clause.names(known)));
@@ -125,7 +131,7 @@ impl AnswerFormat {
     /// 406 if it cannot. Other clauses are not tried, as in kube-apiserver.
     pub(crate) fn check_stream(&self) -> Result<(), Status> {
         match self.encoding {
-            AnswerEncoding::Json => Ok(()),
+            AnswerEncoding::Json | AnswerEncoding::Protobuf => Ok(()),
             AnswerEncoding::Yaml => Err(Status::not_acceptable(&STREAMED)),
         }
     }
@@ -156,8 +162,36 @@ impl AnswerFormat {
             form = form.at_version(&ty.kind, ty.api_version());
         }
         form.without_managed_fields = self.without_managed_fields;
-        Ok(form)
+        Ok(match self.encoding {
+            AnswerEncoding::Protobuf => self.in_protobuf(form, ty, of),
+            AnswerEncoding::Json | AnswerEncoding::Yaml => form,
+        })
     }
+
+    /// Returns the protobuf form. A Scale is encoded from its JSON.
+    fn in_protobuf(&self, form: Form, ty: &ResourceType, of: AnswerSubject) -> Form {
+        let messages = match self.shape {
+            AnswerShape::Whole if of == AnswerSubject::Scale => None,
+            AnswerShape::Whole => protobuf::messages(ty),
+            AnswerShape::Metadata { .. } => Some(protobuf::metadata_messages()),
+            AnswerShape::Table(_) => None,
+        };
+        match messages {
+            Some(messages) => form.in_protobuf(messages, ty.api_version(), &ty.kind),
+            None => form,
+        }
+    }
+}
+
+/// Returns true if an answer of that shape can be protobuf. As in kube-apiserver, no Table can, and of custom resources
+/// only their metadata. The messages of a WebSocket are lines here.
+fn has_protobuf(headers: &HeaderMap, ty: &ResourceType, shape: AnswerShape) -> bool {
+    let is_encoded = match shape {
+        AnswerShape::Whole => protobuf::messages(ty).is_some(),
+        AnswerShape::Metadata { .. } => true,
+        AnswerShape::Table(_) => false,
+    };
+    is_encoded && !headers.contains_key(header::UPGRADE)
 }
 
 /// 406 with the media types of answers.
@@ -212,6 +246,7 @@ impl PlainFormat {
         let indent = pretty || is_read_by_people(headers, query);
         let errors = match plain.map(Clause::encoding) {
             Some(Some(AnswerEncoding::Yaml)) => RequestedEncoding::Yaml,
+            Some(Some(AnswerEncoding::Protobuf)) => RequestedEncoding::Protobuf,
             None if !accept.trim().is_empty() => RequestedEncoding::Indented,
             Some(_) | None if indent => RequestedEncoding::Indented,
             Some(_) | None => RequestedEncoding::Json,

@@ -73,6 +73,10 @@ impl ResumeRequest {
             Content::Metadata(meta) => Some(meta.api_version()),
             Content::Row(_) => return None,
         };
+        // The marks are lines of JSON.
+        if form.is_protobuf() {
+            return None;
+        }
         let ty = Arc::clone(&target.ty);
         let place = (ty.id(), ty.api_version(), &target.namespace, &target.name);
         let selectors = (options.labels.to_string(), options.fields.to_string(), &*options.shard_selector);

@@ -23,15 +23,16 @@ use std::{
 use http::{HeaderMap, StatusCode};
 use informer_serving::{
     options::ListOptions,
+    protobuf,
     reads::WatchStart,
     status::{Reason, Status, StatusExt as _},
-    watch_event,
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 use watch_cache::{Cursor, CursorStart, Reader, Slices, Step};
 
 use super::{
     body::{self, BATCH, Body, BodyError, Response},
+    encode::{self, RequestedEncoding},
     negotiate::{AnswerFormat, AnswerSubject},
     query,
     resuming::{self, ResumeRequest, StreamMarks},
@@ -89,6 +90,7 @@ pub(crate) async fn watch(
         return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
     }
     let from = WatchStart::of(options)?;
+    let refused = |status: &Status| refused(status, RequestedEncoding::of(answer));
     if let WatchStart::After(position) = from
         && let Some(status) = foreign(app, position)
     {
@@ -127,7 +129,7 @@ pub(crate) async fn watch(
     let watching = app.metrics.watch(target.ty.id());
     let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
     watch.ahead = ahead;
-    let mut response = stream(Body::watch(watch));
+    let mut response = stream(Body::watch(watch), RequestedEncoding::of(answer));
     body::set_age(&mut response, age);
     if let Some(answered) = answered {
         app.metrics.marked(target.ty.id(), answered);
@@ -147,14 +149,14 @@ fn foreign(app: &App, position: u64) -> Option<Status> {
 }
 
 /// Answers with a stream of one ERROR event.
-fn refused(status: &Status) -> Response {
+fn refused(status: &Status, encoding: RequestedEncoding) -> Response {
     let mut slices = Slices::new();
-    slices.push(watch_event::error(status).into());
-    stream(Body::last(slices))
+    slices.push(encode::error_event(status, encoding == RequestedEncoding::Protobuf));
+    stream(Body::last(slices), encoding)
 }
 
-fn stream(body: Body) -> Response {
-    body::json(StatusCode::OK, body)
+fn stream(body: Body, encoding: RequestedEncoding) -> Response {
+    body::typed(StatusCode::OK, encoding.stream_type(), body)
 }
 
 /// The error of a watch whose time is over before it begins, and that needs the current position: kube-apiserver asks etcd
@@ -356,7 +358,8 @@ impl Watch {
         let turn = if Instant::now() >= self.deadline {
             self.over()
         } else if let Some(status) = self.poll_ahead(cx) {
-            out.push(watch_event::error(&status).into());
+            let is_protobuf = self.cursor.as_ref().is_some_and(Cursor::is_protobuf);
+            out.push(encode::error_event(&status, is_protobuf));
             Turn::Over
         } else {
             self.read(&mut out, cx)
@@ -424,8 +427,9 @@ impl Watch {
                 break;
             }
         }
+        let sent = if cursor.is_protobuf() { changes(out) } else { lines(out).saturating_sub(bookmarks) };
         self.cursor = Some(cursor);
-        self.watching.sent(lines(out).saturating_sub(bookmarks));
+        self.watching.sent(sent);
         turn
     }
 
@@ -475,6 +479,11 @@ impl Watch {
 /// Counts the lines that begin in `slices`. Later slices of a line begin with the object's kind, a comma or digits.
 fn lines(slices: &Slices) -> u64 {
     slices.iter().filter(|slice| slice.starts_with(br#"{"type":"#)).count() as u64
+}
+
+/// Counts the changes that begin in `slices` of protobuf. Later slices of an event begin with fields of an object.
+fn changes(slices: &Slices) -> u64 {
+    slices.iter().filter(|slice| protobuf::begins_change(slice)).count() as u64
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! state a request reads, and the bytes around the objects. `tests/tidy` checks the dependency tree for this.
 //!
 //! In reading order: queries ([`query`]), their options ([`options`]), the state that they read ([`reads`]), pages
-//! ([`continue_token`], [`list`]), watches ([`watch_event`], [`marks`]), errors ([`status`]), and Go's words in them
-//! ([`go`]). `informer-core` has the client's side.
+//! ([`continue_token`], [`list`]), watches ([`watch_event`], [`marks`]), all of them in [`protobuf`], errors ([`status`]),
+//! and Go's words in them ([`go`]). `informer-core` has the client's side.
 
 pub mod limits;
 
@@ -19,4 +19,5 @@ pub mod reads;
 
 pub mod list;
 pub mod marks;
+pub mod protobuf;
 pub mod watch_event;

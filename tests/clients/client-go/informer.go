@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -53,7 +54,12 @@ func inform(mode string, config *rest.Config, selector string) {
 func informerOf(mode string, config *rest.Config, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
 	const all, never = metav1.NamespaceAll, 0
 	switch mode {
-	case "typed":
+	case "typed", "protobuf":
+		config.ContentType = runtime.ContentTypeJSON
+		if mode == "protobuf" {
+			config.ContentType = runtime.ContentTypeProtobuf
+			config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		}
 		client, tweaked := kubernetes.NewForConfigOrDie(config), informers.WithTweakListOptions(tweak)
 		return informers.NewSharedInformerFactoryWithOptions(client, never, tweaked).Core().V1().ConfigMaps().Informer()
 	case "dynamic":

@@ -1,9 +1,9 @@
 // Keeps a copy of the ConfigMaps that match a selector. Prints one line of JSON for each event of client-go, and the
 // copy once it contains an object named "sentinel".
 //
-//	client-go typed|dynamic|metadata|retry-watcher SERVER SELECTOR
+//	client-go typed|protobuf|dynamic|metadata|retry-watcher SERVER SELECTOR
 //
-// The first three are shared informers. client-go's feature gate selects their initial list strategy:
+// The first four are shared informers; "typed" reads JSON. client-go's feature gate selects their initial list strategy:
 // KUBE_FEATURE_WatchListClient=true streams the initial state, false lists it. TOKEN is a bearer token, which client-go
 // sends over TLS only, and CA_FILE the certificates to trust.
 package main
@@ -21,7 +21,7 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 
 func main() {
 	if len(os.Args) != 4 {
-		fail(fmt.Errorf("usage: %s typed|dynamic|metadata|retry-watcher SERVER SELECTOR", os.Args[0]))
+		fail(fmt.Errorf("usage: %s typed|protobuf|dynamic|metadata|retry-watcher SERVER SELECTOR", os.Args[0]))
 	}
 	mode, selector := os.Args[1], os.Args[3]
 	config := &rest.Config{Host: os.Args[2], QPS: -1, BearerToken: os.Getenv("TOKEN")}

@@ -18,7 +18,8 @@ const NO_TYPES: &str = "it has no names for types";
 
 /// The response to a client that accepts no known media type.
 const NOTHING_KNOWN: &str = "406 NotAcceptable: 406: Not Acceptable\n\nAvailable representations: application/json, \
-    application/yaml, application/json;stream=watch details {}";
+    application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
+    application/vnd.kubernetes.protobuf;stream=watch details {}";
 
 const OBJECTS_ALONE: &str = "it has no paths beside those of objects, and says so in one way";
 
@@ -444,7 +445,8 @@ pub(super) const GROUPS: &[Group] = &[
             answers(
                 "a stream of anything but watches is not served",
                 "default/configmaps",
-                "406 NotAcceptable: only the following media types are accepted: application/json, application/yaml",
+                "406 NotAcceptable: only the following media types are accepted: application/json, application/yaml, \
+                application/vnd.kubernetes.protobuf",
             )
             .accepting("application/json;stream=foo")
             .differs(
@@ -456,7 +458,7 @@ pub(super) const GROUPS: &[Group] = &[
                 "YAML does not stream",
                 "default/configmaps?watch=1",
                 "406 raw: apiVersion: v1\ncode: 406\nkind: Status\nmessage: \"only the following media types are accepted: \
-                application/json;stream=watch\"\nmetadata: {}\nreason: NotAcceptable\nstatus: Failure\n as application/yaml",
+                application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch\"\nmetadata: {}\nreason: NotAcceptable\nstatus: Failure\n as application/yaml",
             )
             .accepting("application/yaml")
             .differs(
@@ -468,8 +470,8 @@ pub(super) const GROUPS: &[Group] = &[
             answers("anything is JSON", "default/configmaps", "[default/a(k=v)] @A").accepting("*/*"),
             answers("any application's format is JSON", "default/configmaps", "[default/a(k=v)] @A")
                 .accepting("application/*"),
-            answers("who prefers protobuf gets JSON", "default/configmaps", "[default/a(k=v)] @A")
-                .accepting("application/vnd.kubernetes.protobuf,application/json"),
+            answers("who likes protobuf less gets JSON", "default/configmaps", "[default/a(k=v)] @A")
+                .accepting("application/vnd.kubernetes.protobuf;q=0.5,application/json"),
             answers("a form nobody knows is passed over", "default/configmaps", "[default/a(k=v)] @A")
                 .accepting("application/json;as=Unknown;v=v1;g=meta.k8s.io,application/json"),
             answers("who likes HTML better gets JSON", "default/configmaps", "[default/a(k=v)] @A")

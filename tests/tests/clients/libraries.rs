@@ -65,6 +65,16 @@ async fn a_shared_informer_of_client_go_that_streams_its_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shared_informer_of_client_go_that_lists_and_watches_in_protobuf() {
+    client_go("protobuf", "false", 31).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_informer_of_client_go_that_streams_its_state_in_protobuf() {
+    client_go("protobuf", "true", 32).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn client_gos_dynamic_client_that_streams_its_state() {
     client_go("dynamic", "true", 3).await;
 }

@@ -6,6 +6,7 @@ mod commands;
 mod faults;
 mod kubectl;
 mod libraries;
+mod messages;
 mod origins;
 mod pages;
 mod programs;

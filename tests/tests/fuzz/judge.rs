@@ -92,10 +92,29 @@ pub(super) fn judge(asked: &FuzzRequest, came: &Came) -> Result<(), String> {
             json(asked, came, &document)
         }
         ("text/plain", Ok(text)) => plain(came, text),
-        (_, Err(error)) if media != "application/vnd.kubernetes.protobuf" => Err(format!("no text: {error}")),
+        ("application/vnd.kubernetes.protobuf", _) => messages(&body, content_type, came.whole),
+        (_, Err(error)) => Err(format!("no text: {error}")),
         _ if came.code == 200 => Ok(()),
         _ => Err(format!("an error as {content_type:?}")),
     }
+}
+
+/// Checks the envelopes of a protobuf body: one, or one per event of a watch.
+fn messages(body: &[u8], content_type: &str, is_whole: bool) -> Result<(), String> {
+    const PREFIX: &[u8] = b"k8s\0";
+    if !content_type.ends_with(";stream=watch") {
+        return if body.starts_with(PREFIX) || !is_whole { Ok(()) } else { Err("no envelope".to_owned()) };
+    }
+    let mut rest = body;
+    while let Some((length, event)) = rest.split_first_chunk::<4>() {
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        let Some((event, after)) = event.split_at_checked(length) else { break };
+        if event.first() != Some(&0x0a) || !event.windows(PREFIX.len()).any(|window| window == PREFIX) {
+            return Err("an event without its envelope".to_owned());
+        }
+        rest = after;
+    }
+    if rest.is_empty() || !is_whole { Ok(()) } else { Err("an event that is not whole".to_owned()) }
 }
 
 fn unpacked(came: &Came) -> Result<Vec<u8>, String> {

@@ -19,6 +19,7 @@ mod framing;
 mod golden;
 mod lists;
 mod merges;
+mod messages;
 mod namespaces;
 mod openapi;
 mod patches;

@@ -1,4 +1,4 @@
-//! Decodes Kubernetes' protobuf bodies into the JSON that Go would encode.
+//! Decodes Kubernetes' protobuf bodies into the JSON that Go would encode, and encodes objects for clients.
 //!
 //! A body is four bytes, `k8s` and a zero, and an envelope: kind, apiVersion, and the object as bytes.
 //! `protobuf_fields.txt` maps fields to JSON members. As in Go, unknown fields are dropped, and so are zeros where JSON
@@ -12,25 +12,28 @@
 //!
 //! Source: apimachinery `pkg/runtime/serializer/protobuf`, `pkg/apis/meta/v1/time_proto.go`, `pkg/util/intstr`.
 
+mod encode;
 mod message;
 mod special;
 mod table;
 mod text;
 mod wire;
 
-use serde_json::Value;
+use std::sync::{LazyLock, OnceLock};
 
+use informer_core::wire::json;
+pub(crate) use informer_serving::protobuf::MEDIA_TYPE;
+use informer_serving::protobuf::{PREFIX, envelope};
+use serde_json::Value;
+use watch_cache::Messages;
+
+use self::message::{Label, Message, MessageField, Type};
 pub(crate) use self::wire::ProtobufError;
 use super::{
     body::Object,
     weight::{TooHeavy, Weight},
 };
-use crate::registry::ResourceType;
-
-/// Content-Type of protobuf bodies.
-pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-
-const PREFIX: &[u8] = b"k8s\0";
+use crate::{registry::ResourceType, schemas::OBJECT_META};
 
 /// Length of an object's JSON, at most, as a multiple of its message. Typical objects have 1.5; a longer text grows.
 const JSON_PER_PROTOBUF: usize = 2;
@@ -56,6 +59,85 @@ struct EnvelopeType {
 /// Returns true if bodies of a type can be decoded. Custom types and types without a message in the table cannot.
 pub(crate) fn reads(ty: &ResourceType) -> bool {
     ty.schema.builtin && crate::schemas::definition(ty.api_version(), &ty.kind).and_then(table::find).is_some()
+}
+
+/// Returns the encoder of the objects of `ty`; `None` for custom types, for types without a message in the table, and
+/// for a version other than the stored one.
+pub fn messages(ty: &ResourceType) -> Option<&'static dyn Messages> {
+    let is_stored_version = ty.api_version() == ty.schema.api_version;
+    let definition = crate::schemas::definition(ty.api_version(), &ty.kind);
+    let message = definition.filter(|_| ty.schema.builtin && is_stored_version).and_then(table::find)?;
+    Some(message)
+}
+
+/// Returns the encoder of PartialObjectMetadata, which objects of every type have.
+pub fn metadata_messages() -> &'static dyn Messages {
+    &*PARTIAL_OBJECT
+}
+
+/// Encodes a document of a built-in kind, such as a Status. Returns `None` for other text.
+pub fn document(text: &[u8]) -> Option<Vec<u8>> {
+    let mut named = EnvelopeType::default();
+    for member in json::members(text) {
+        let member = member.ok()?;
+        match &*member.key.bytes() {
+            b"kind" => named.kind = json::string(member.value)?.into_owned(),
+            b"apiVersion" => named.api_version = json::string(member.value)?.into_owned(),
+            _ => {}
+        }
+    }
+    let message = match (&*named.kind, &*named.api_version) {
+        ("Status", "v1") => table::find("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        ("PartialObjectMetadata", _) => Some(&*PARTIAL_OBJECT),
+        _ => definition(&named).and_then(table::find),
+    };
+    Some(envelope(&named.api_version, &named.kind, &encoded(message?, text, "")))
+}
+
+/// Decodes a document that [`document`] or a cache encoded, for logs.
+pub fn decoded(body: &[u8]) -> Option<Value> {
+    let message = open_stored(body)?.ok()?;
+    let found = match &*message.kind {
+        "Status" => "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+        kind => crate::schemas::definition(&message.api_version, kind)?,
+    };
+    let mut object = message.object(found).ok()?;
+    object.insert("apiVersion".to_owned(), Value::String(message.api_version));
+    object.insert("kind".to_owned(), Value::String(message.kind));
+    Some(Value::Object(object))
+}
+
+/// The message of PartialObjectMetadata, which k8s-pb does not have.
+static PARTIAL_OBJECT: LazyLock<Message> = LazyLock::new(|| {
+    let (ty, label) = (Type::Message(OBJECT_META), Label::Once);
+    let metadata = MessageField { number: 1, name: METADATA, ty, label, zero_stays: false, target: OnceLock::new() };
+    Message { name: "PartialObjectMetadata", fields: vec![metadata], members: OnceLock::new() }
+});
+
+/// Member of every object that [`Messages`] has apart.
+const METADATA: &str = "metadata";
+
+impl Messages for Message {
+    fn metadata(&self, metadata: &[u8]) -> Vec<u8> {
+        table::find(OBJECT_META).map(|message| encoded(message, metadata, "")).unwrap_or_default()
+    }
+
+    fn rest(&'static self, object: &[u8]) -> Vec<u8> {
+        encoded(self, object, METADATA)
+    }
+}
+
+/// Encodes an object without one member. Text that serde does not read gives no fields: it is nested deeper than any
+/// decoder of Kubernetes reads.
+fn encoded(message: &'static Message, text: &[u8], without: &'static str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() / 2);
+    if encode::encode(message, text, without, &mut out).is_err() {
+        out.clear();
+        if encode::encode(message, &encode::whole_surrogates(text), without, &mut out).is_err() {
+            out.clear();
+        }
+    }
+    out
 }
 
 /// Decodes an object. `api_version` and `kind` are the defaults for an envelope without a type. An object of an unknown

@@ -55,7 +55,7 @@ pub(crate) struct Share {
 }
 
 impl PieceBudget {
-    const fn new(max: usize) -> Self {
+    pub(super) const fn new(max: usize) -> Self {
         Self { taken: AtomicUsize::new(0), max }
     }
 

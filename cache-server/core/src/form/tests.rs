@@ -258,3 +258,123 @@ fn what_is_not_stored_has_the_same_forms() {
     assert_eq!(Form::metadata(MetaVersion::V1).text(status, 0), None, "a Status has one form");
     assert_eq!(Form::metadata(MetaVersion::V1).text(b"[]", 0), None);
 }
+
+/// A message: names and versions in the metadata, and the length of the object's JSON in field 2.
+struct Counted(std::sync::atomic::AtomicUsize);
+
+impl Messages for Counted {
+    fn metadata(&self, metadata: &[u8]) -> Vec<u8> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let metadata: Value = serde_json::from_slice(metadata).expect("an entry is JSON");
+        let mut out = Vec::new();
+        // As in JSON, managedFields may come before other fields.
+        for _ in 0..metadata["managedFields"].as_array().map_or(0, Vec::len) {
+            protobuf::put_bytes(17, b"managed", &mut out);
+        }
+        for (number, name) in [(1, "name"), (6, "resourceVersion")] {
+            protobuf::put_bytes(number, metadata[name].as_str().expect("a text").as_bytes(), &mut out);
+        }
+        protobuf::put_tag(7, protobuf::VARINT, &mut out);
+        protobuf::put_varint(300, &mut out);
+        out
+    }
+
+    fn rest(&'static self, object: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        protobuf::put_bytes(2, &vec![b'x'; object.len()], &mut out);
+        out
+    }
+}
+
+static COUNTED: Counted = Counted(std::sync::atomic::AtomicUsize::new(0));
+
+fn message_form(form: Form) -> Form {
+    form.in_protobuf(&COUNTED, "v1", "Pod")
+}
+
+fn bytes(push: impl FnOnce(&mut Slices)) -> Vec<u8> {
+    let mut out = Slices::new();
+    push(&mut out);
+    out.iter().flat_map(|slice| slice.to_vec()).collect()
+}
+
+/// The message of an object, for these digits.
+fn message(digits: &str, managed: bool, whole: Option<usize>) -> Vec<u8> {
+    let mut metadata = Vec::new();
+    if managed {
+        protobuf::put_bytes(17, b"managed", &mut metadata);
+    }
+    protobuf::put_bytes(1, b"a", &mut metadata);
+    protobuf::put_bytes(6, digits.as_bytes(), &mut metadata);
+    metadata.extend_from_slice(&[7 << 3, 0xac, 2]);
+    let mut message = Vec::new();
+    protobuf::put_bytes(1, &metadata, &mut message);
+    if let Some(length) = whole {
+        protobuf::put_bytes(2, &vec![b'x'; length], &mut message);
+    }
+    message
+}
+
+/// Goal: lists, objects and events have the envelopes of one message, in every form. Method: bytes put together apart.
+#[test]
+fn every_form_of_a_message() {
+    for object in [OBJECT.to_owned(), OBJECT.replace("\"x\":1}}", &format!("\"x\":\"{}\"}}}}", "long ".repeat(4_000)))]
+    {
+        let entry = entry(true, &object);
+        let length = Some(entry.object_text().len());
+        for (form, kind, managed, length) in [
+            (Form::whole(), ("v1", "Pod"), true, length),
+            (without_managed_fields(Form::whole()), ("v1", "Pod"), false, length),
+            (Form::metadata(MetaVersion::V1), ("meta.k8s.io/v1", "PartialObjectMetadata"), true, None),
+            (Form::metadata(MetaVersion::V1Beta1), ("meta.k8s.io/v1beta1", "PartialObjectMetadata"), true, None),
+            (
+                without_managed_fields(Form::metadata(MetaVersion::V1)),
+                ("meta.k8s.io/v1", "PartialObjectMetadata"),
+                false,
+                None,
+            ),
+        ] {
+            let form = message_form(form);
+            let envelope = |digits| protobuf::envelope(kind.0, kind.1, &message(digits, managed, length));
+            let event = |name, digits| protobuf::event(name, &envelope(digits));
+            let mut item = Vec::new();
+            protobuf::put_bytes(2, &message("77", managed, length), &mut item);
+            for first in [true, false] {
+                assert_eq!(bytes(|out| entry.item_as(&form, first, 0, out)), item, "{kind:?}");
+            }
+            assert_eq!(form.item_bytes(&entry), item.len() as u64, "{kind:?}");
+            assert_eq!(bytes(|out| entry.object_as(&form, 0, out)), envelope("77"), "{kind:?}");
+            assert_eq!(bytes(|out| entry.added_as(&form, 0, out)), event("ADDED", "77"), "{kind:?}");
+            assert_eq!(bytes(|out| entry.modified_as(&form, 0, out)), event("MODIFIED", "77"), "{kind:?}");
+            let digits = Bytes::from_static(b"12345");
+            assert_eq!(bytes(|out| entry.deleted_as(&digits, &form, 0, out)), event("DELETED", "12345"), "{kind:?}");
+        }
+    }
+    let rows = message_form(row(RowObject::None));
+    assert!(!rows.is_protobuf(), "a Table has no message");
+}
+
+/// Goal: a message is made once and shared, until it was idle for a generation; its length stays known. Method: an encoder
+/// that counts. One test, as all tests of the process share the generations.
+#[test]
+fn a_message_is_made_once_and_dropped_when_idle() {
+    let entry = entry(true, OBJECT);
+    let form = message_form(Form::whole());
+    let made = || {
+        let before = COUNTED.0.load(std::sync::atomic::Ordering::Relaxed);
+        let mut out = Slices::new();
+        entry.object_as(&form, 0, &mut out);
+        let slice = out.iter().next().expect("bytes").clone();
+        (COUNTED.0.load(std::sync::atomic::Ordering::Relaxed) - before, slice)
+    };
+    let (_, first) = made();
+    // Other tests may encode at the same time: the address tells whether it is this one.
+    assert_eq!(made().1.as_ptr(), first.as_ptr());
+    drop_idle_messages();
+    assert_eq!(made().1.as_ptr(), first.as_ptr(), "it was used in the generation before");
+    drop_idle_messages();
+    drop_idle_messages();
+    assert_ne!(made().1.as_ptr(), first.as_ptr(), "no client used it");
+    assert!(!form.is_slow_to_measure(&entry));
+    assert!(messages_bytes() > 0);
+}

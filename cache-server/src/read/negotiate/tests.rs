@@ -19,7 +19,11 @@ fn plain(headers: &HeaderMap, query: &Query) -> PlainFormat {
 
 /// Describes the result of an Accept header.
 fn negotiated(accept: &str) -> String {
-    match AnswerFormat::read(&headers("probe/1.0", accept), &Query::parse(None)) {
+    negotiated_for(&Registry::builtin().by_id("pods").expect("pods"), &headers("probe/1.0", accept))
+}
+
+fn negotiated_for(ty: &ResourceType, headers: &HeaderMap) -> String {
+    match AnswerFormat::read(headers, &Query::parse(None), ty) {
         Err(status) => format!("{} {}", status.code, status.message.split(':').next().unwrap_or_default()),
         Ok(answer) => {
             let shape = match answer.shape {
@@ -31,7 +35,12 @@ fn negotiated(accept: &str) -> String {
             };
             let indent = if answer.indent { " indented" } else { "" };
             let without = if answer.without_managed_fields { " short" } else { "" };
-            format!("{shape}{without}{indent}")
+            let encoding = match answer.encoding {
+                AnswerEncoding::Json => "",
+                AnswerEncoding::Yaml => " in YAML",
+                AnswerEncoding::Protobuf => " in protobuf",
+            };
+            format!("{shape}{without}{indent}{encoding}")
         }
     }
 }
@@ -71,10 +80,17 @@ fn the_first_clause_that_can_be_served_wins() {
         (
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
              application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-            "list meta.k8s.io/v1",
+            "list meta.k8s.io/v1 in protobuf",
         ),
-        ("application/vnd.kubernetes.protobuf,application/json", "whole"),
-        ("application/vnd.kubernetes.protobuf;stream=watch,application/json;q=0.5", "whole"),
+        ("application/vnd.kubernetes.protobuf,application/json", "whole in protobuf"),
+        ("application/json,application/vnd.kubernetes.protobuf", "whole"),
+        ("application/vnd.kubernetes.protobuf;stream=watch,application/json;q=0.5", "whole in protobuf"),
+        (
+            "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1;g=meta.k8s.io",
+            "table meta.k8s.io/v1",
+        ),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", refused),
+        ("application/yaml", "whole in YAML"),
         ("application/json;drop=metadata.managedFields", "whole short"),
         ("application/json;drop=spec", "whole"),
         (
@@ -83,13 +99,21 @@ fn the_first_clause_that_can_be_served_wins() {
         ),
         ("text/html,application/xhtml+xml,*/*;q=0.8", "whole"),
         ("application/json;stream=foo", refused),
-        ("application/vnd.kubernetes.protobuf", refused),
+        ("application/vnd.kubernetes.protobuf", "whole in protobuf"),
         ("application/json;q=0", "406 406"),
         ("text/html", "406 406"),
         ("nonsense", "406 406"),
     ] {
         assert_eq!(negotiated(accept), expected, "{accept}");
     }
+}
+
+/// Goal: a WebSocket, whose messages are lines, carries JSON. Method: the header of its handshake.
+#[test]
+fn a_websocket_is_no_protobuf() {
+    let mut upgrade = headers("", "application/vnd.kubernetes.protobuf,application/json;q=0.5");
+    upgrade.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    assert_eq!(negotiated_for(&Registry::builtin().by_id("pods").expect("pods"), &upgrade), "whole");
 }
 
 #[test]
@@ -99,7 +123,7 @@ fn a_form_fits_what_it_is_of() {
     let deployments = registry.by_id("deployments.apps").expect("deployments");
     let form = |accept: &str, ty: &ResourceType, of: AnswerSubject, query: &str| {
         let accept = format!("application/json;v=v1;g=meta.k8s.io;as={accept}");
-        let answer = AnswerFormat::read(&headers("", &accept), &Query::parse(Some(query))).expect("a form");
+        let answer = AnswerFormat::read(&headers("", &accept), &Query::parse(Some(query)), &pods).expect("a form");
         answer.form(ty, of).map_err(|status| format!("{} {}", status.code, status.message))
     };
     let (object, list) = ("PartialObjectMetadata", "PartialObjectMetadataList");
@@ -151,13 +175,16 @@ fn a_form_fits_what_it_is_of() {
 
 #[test]
 fn refusals_name_what_there_is() {
-    let refused = |accept| AnswerFormat::read(&headers("", accept), &Query::parse(None)).expect_err("nothing to serve");
+    let pods = Registry::builtin().by_id("pods").expect("pods");
+    let refused =
+        |accept| AnswerFormat::read(&headers("", accept), &Query::parse(None), &pods).expect_err("nothing to serve");
     let status = refused("application/json;stream=foo");
     assert_eq!((status.code, status.reason.to_string().as_str()), (406, "NotAcceptable"));
     assert!(status.message.starts_with("only the following media types are accepted: application/json"));
     let status = refused("text/html");
     assert!(status.message.starts_with("406: Not Acceptable\n\nAvailable representations: application/json"));
-    assert!(status.message.ends_with(", application/json;stream=watch"), "{}", status.message);
+    let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    assert!(status.message.ends_with(streams), "{}", status.message);
     assert!(status.details.is_some());
 }
 
@@ -181,7 +208,9 @@ fn people_get_indented_json() {
     ] {
         let (headers, query) = (headers(agent, accept), Query::parse(Some(query)));
         assert_eq!(plain(&headers, &query).indent, expected, "{agent} {accept} {query:?}");
-        assert_eq!(AnswerFormat::read(&headers, &query).expect("JSON").indent, expected, "{agent} {accept} {query:?}");
+        let pods = Registry::builtin().by_id("pods").expect("pods");
+        let format = AnswerFormat::read(&headers, &query, &pods).expect("JSON");
+        assert_eq!(format.indent, expected, "{agent} {accept} {query:?}");
         let errors = if expected { RequestedEncoding::Indented } else { RequestedEncoding::Json };
         assert_eq!(plain(&headers, &query).errors, errors, "{agent} {accept} {query:?}");
     }
@@ -198,6 +227,8 @@ fn errors_are_written_for_those_who_get_them() {
         ("application/yaml".to_owned(), RequestedEncoding::Yaml),
         ("application/json;q=0.5,application/yaml".to_owned(), RequestedEncoding::Yaml),
         ("application/yaml;stream=watch".to_owned(), RequestedEncoding::Indented),
+        ("application/vnd.kubernetes.protobuf,application/json".to_owned(), RequestedEncoding::Protobuf),
+        ("application/vnd.kubernetes.protobuf;stream=watch".to_owned(), RequestedEncoding::Protobuf),
         (String::new(), RequestedEncoding::Json),
     ] {
         assert_eq!(plain(&headers("", &accept), &Query::parse(None)).errors, expected, "{accept}");

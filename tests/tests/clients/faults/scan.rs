@@ -22,6 +22,11 @@ pub(super) struct Found {
 pub(super) struct Scan {
     body: Body,
     read: Read,
+    /// Head of the response so far, in lower case.
+    head: Vec<u8>,
+    /// True if the content is protobuf, not lines of JSON.
+    is_protobuf: bool,
+    /// The line so far, or the event of a protobuf watch with its length.
     line: Vec<u8>,
     /// True once the initial state has passed, or if there is none.
     is_live: bool,
@@ -31,9 +36,10 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) const fn new(read: Read, cut_after: Option<usize>) -> Self {
+    pub(super) fn new(read: Read, cut_after: Option<usize>) -> Self {
         let is_live = matches!(read, Read::Watch);
-        Self { body: Body::new(), read, line: Vec::new(), is_live, cut_after, counting: false }
+        let (body, head, line) = (Body::new(), Vec::new(), Vec::new());
+        Self { body, read, head, is_protobuf: false, line, is_live, cut_after, counting: false }
     }
 
     /// True once the server has ended the response: by its last chunk, or by the close frame of a WebSocket.
@@ -55,7 +61,14 @@ impl Scan {
                 }
                 continue;
             }
-            if self.body.is_content(byte) {
+            let is_head = matches!(self.body, Body::Head { .. });
+            let is_content = self.body.is_content(byte);
+            if is_head {
+                self.head.push(byte.to_ascii_lowercase());
+                let protobuf = b"content-type: application/vnd.kubernetes.protobuf";
+                self.is_protobuf = self.head.windows(protobuf.len()).any(|part| part == protobuf);
+            }
+            if is_content {
                 if self.line.len() < LINE_BYTES_MAX {
                     self.line.push(byte);
                 }
@@ -71,11 +84,21 @@ impl Scan {
     fn content(&mut self, byte: u8) -> Option<u64> {
         if self.read == Read::List {
             // The first resourceVersion is the list's own: its metadata precedes the items.
-            let position = (!self.is_live && byte == b'}').then(|| version_in(&self.line)).flatten();
+            let position = if self.is_live {
+                None
+            } else if self.is_protobuf {
+                field_of_digits(LIST_VERSION, &self.line)
+            } else {
+                (byte == b'}').then(|| version_in(&self.line)).flatten()
+            };
             self.is_live |= position.is_some();
             return position;
         }
-        if byte != b'\n' {
+        let is_whole = match self.line.split_first_chunk::<4>() {
+            Some((length, event)) if self.is_protobuf => event.len() == u32::from_be_bytes(*length) as usize,
+            Some(_) | None => !self.is_protobuf && byte == b'\n',
+        };
+        if !is_whole {
             return None;
         }
         let line = std::mem::take(&mut self.line);
@@ -86,8 +109,23 @@ impl Scan {
         let ends =
             line.windows(INITIAL_EVENTS_ANNOTATION.len()).any(|part| part == INITIAL_EVENTS_ANNOTATION.as_bytes());
         self.is_live = ends;
-        ends.then(|| version_in(&line)).flatten()
+        let version = if self.is_protobuf { field_of_digits(OBJECT_VERSION, &line) } else { version_in(&line) };
+        version.filter(|_| ends)
     }
+}
+
+/// Tags of the resourceVersion in protobuf's ListMeta and ObjectMeta.
+const LIST_VERSION: u8 = 0x12;
+const OBJECT_VERSION: u8 = 0x32;
+
+/// Returns the first number in a field of that tag.
+fn field_of_digits(tag: u8, message: &[u8]) -> Option<u64> {
+    (0..message.len()).find_map(|at| {
+        let [found, length, after @ ..] = message.get(at..)? else { return None };
+        let digits = after.get(..usize::from(*length)).filter(|_| *found == tag)?;
+        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        if is_number { std::str::from_utf8(digits).ok()?.parse().ok() } else { None }
+    })
 }
 
 fn version_in(text: &[u8]) -> Option<u64> {

@@ -73,9 +73,14 @@ fn programs(scene: &Scene, is_brief: bool) -> Vec<FollowingProgram> {
         let name = format!("{name} {}{streams}", arguments.join(" "));
         all.push(FollowingProgram { name, program, others, speaks_tls: false });
     };
-    for (mode, streams) in
-        [("typed", "false"), ("typed", "true"), ("dynamic", "true"), ("metadata", "false"), ("metadata", "true")]
-    {
+    for (mode, streams) in [
+        ("typed", "false"),
+        ("typed", "true"),
+        ("protobuf", "true"),
+        ("dynamic", "true"),
+        ("metadata", "false"),
+        ("metadata", "true"),
+    ] {
         add("client-go", &[mode], Some(streams), gentle);
     }
     add("client-go", &["retry-watcher"], None, every);

@@ -86,18 +86,6 @@ async fn a_range_of_media_types_is_a_type_of_it() {
     }
 }
 
-#[tokio::test]
-async fn protobuf_is_not_sent() {
-    let server = server(&[]).await;
-    let client = server.client();
-    client.create(&configmap("a")).await;
-    for path in [CONFIGMAPS.to_owned(), configmap("a").path()] {
-        accepting(&client, &path, "application/vnd.kubernetes.protobuf").await.with_code(406);
-        let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json";
-        assert_eq!(accepting(&client, &path, table).await.with_code(200).header("content-type"), "application/json");
-    }
-}
-
 /// Goal: `includeObject` selects the content of rows. Method: each value, for a list and for one object.
 #[tokio::test]
 async fn rows_carry_metadata_or_the_object_or_nothing() {

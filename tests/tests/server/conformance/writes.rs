@@ -427,10 +427,7 @@ async fn a_protobuf_body_is_understood() {
         ..Unknown::default()
     };
     let body = [b"k8s\0".to_vec(), envelope.encode_to_vec()].concat();
-    let headers = [
-        ("content-type", "application/vnd.kubernetes.protobuf"),
-        ("accept", "application/vnd.kubernetes.protobuf,application/json"),
-    ];
+    let headers = [("content-type", "application/vnd.kubernetes.protobuf"), ("accept", "application/json")];
     let created =
         client.send(Client::request(Method::POST, CONFIGMAPS, &headers, body.into())).await.with_code(201).json();
     assert_eq!((&created["data"], &created["metadata"]["name"]), (&json!({"k": "v\n"}), &json!("proto")));

@@ -56,9 +56,7 @@ const SHOWN: [(&str, Rule); 11] = [
         ];
         has(&difference.stock, &parts)
     }),
-    ("protobuf, CBOR", |_, difference| {
-        difference.path == "message" && has(&difference.stock, &["accepted media types include"])
-    }),
+    ("CBOR", |_, difference| difference.path == "message" && has(&difference.stock, &["accepted media types include"])),
     ("messages that name parts of kube-apiserver", |_, difference| {
         // Go's types and files, the order of its maps, and keys of etcd.
         let parts = [
@@ -149,9 +147,7 @@ const CACHED: [(&str, CachedRule); 4] = [
         let is_no_row = difference.stock == Some(Value::Null) && difference.ours == Some(Value::Array(Vec::new()));
         difference.path == "columnDefinitions[].description" || difference.path == "rows" && is_no_row
     }),
-    ("protobuf, CBOR", |difference| {
-        difference.path == "message" && has(&difference.stock, &["application/vnd.kubernetes.protobuf"])
-    }),
+    ("CBOR", |difference| difference.path == "message" && has(&difference.stock, &["application/cbor"])),
     ("states older than the window: exact reads, expired tokens", |difference| {
         difference.path == "code" && difference.ours == Some(410.into())
     }),

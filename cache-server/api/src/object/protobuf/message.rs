@@ -20,6 +20,17 @@ pub(crate) struct Message {
     /// Last segment of the name, used in errors.
     pub name: &'static str,
     pub fields: Vec<MessageField>,
+    /// Fields by the names of their members, made by the first encoding.
+    pub members: OnceLock<Box<[MemberField]>>,
+}
+
+/// The field of a JSON member.
+#[derive(Debug)]
+pub(crate) struct MemberField {
+    name: &'static str,
+    /// Numbers of the messages around the field whose members are inlined.
+    path: Box<[u32]>,
+    field: &'static MessageField,
 }
 
 /// A field of a message, and its JSON member.
@@ -69,6 +80,33 @@ impl Message {
     pub(super) fn field(&self, number: u32) -> Option<&MessageField> {
         let found = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
         self.fields.get(found)
+    }
+
+    /// Returns the field of a member, and the numbers of the inlined messages around it.
+    pub(super) fn member(&'static self, name: &str) -> Option<(&'static [u32], &'static MessageField)> {
+        let members = self.members.get_or_init(|| {
+            let mut members = Vec::new();
+            self.collect_members(&[], &mut members);
+            // A stable sort: an outer member comes before an inlined one of its name, and is found.
+            members.sort_by_key(|member| (member.name, member.path.len()));
+            members.dedup_by_key(|member| member.name);
+            members.into()
+        });
+        let found = members.binary_search_by_key(&name, |member| member.name).ok()?;
+        members.get(found).map(|member| (&*member.path, member.field))
+    }
+
+    fn collect_members(&'static self, path: &[u32], members: &mut Vec<MemberField>) {
+        for field in &self.fields {
+            match (field.label, field.ty) {
+                (Label::Embedded, Type::Message(inner)) => {
+                    field.message(inner).collect_members(&[path, &[field.number]].concat(), members);
+                }
+                (Label::Once | Label::Repeated | Label::Map | Label::Embedded, _) => {
+                    members.push(MemberField { name: field.name, path: path.into(), field });
+                }
+            }
+        }
     }
 }
 

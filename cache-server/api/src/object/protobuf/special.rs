@@ -41,6 +41,47 @@ const ALL: [&str; 10] = [
     SCHEMA_OR_TEXTS,
 ];
 
+/// Kind of such a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpecialMessage {
+    Time {
+        /// True with microseconds.
+        micro: bool,
+    },
+    Quantity,
+    IntOrString,
+    /// JSON text as bytes.
+    Raw,
+    /// A list of texts.
+    ExtraValue,
+    SchemaOrList,
+    SchemaOrBool,
+    SchemaOrTexts,
+}
+
+impl SpecialMessage {
+    /// Returns true if an object is a schema.
+    pub(super) const fn is_schema(self) -> bool {
+        matches!(self, Self::SchemaOrList | Self::SchemaOrBool | Self::SchemaOrTexts)
+    }
+}
+
+/// Returns the kind of a message with a special JSON form.
+pub(super) fn kind(name: &str) -> Option<SpecialMessage> {
+    Some(match name {
+        TIME => SpecialMessage::Time { micro: false },
+        MICRO_TIME => SpecialMessage::Time { micro: true },
+        QUANTITY => SpecialMessage::Quantity,
+        INT_OR_STRING => SpecialMessage::IntOrString,
+        RAW_EXTENSION | FIELDS | JSON => SpecialMessage::Raw,
+        SCHEMA_OR_LIST => SpecialMessage::SchemaOrList,
+        SCHEMA_OR_BOOL => SpecialMessage::SchemaOrBool,
+        SCHEMA_OR_TEXTS => SpecialMessage::SchemaOrTexts,
+        name if EXTRA_VALUES.contains(&name) => SpecialMessage::ExtraValue,
+        _ => return None,
+    })
+}
+
 /// Returns true if a message has a special JSON form.
 pub(crate) fn is(name: &str) -> bool {
     ALL.contains(&name) || EXTRA_VALUES.contains(&name)

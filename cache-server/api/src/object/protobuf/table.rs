@@ -25,7 +25,8 @@ static MESSAGES: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| {
             Some(field) => messages.entry(name).or_default().fields.push(field),
             None => {
                 name = line;
-                messages.insert(name, Message { name: name.rsplit('.').next().unwrap_or(name), fields: Vec::new() });
+                let name_in_errors = name.rsplit('.').next().unwrap_or(name);
+                messages.insert(name, Message { name: name_in_errors, ..Message::default() });
             }
         }
     }

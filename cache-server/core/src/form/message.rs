@@ -1,0 +1,374 @@
+//! Objects as protobuf messages: encoded at their first use, shared by all clients, dropped when idle.
+//!
+//! INVARIANT: messages of all objects of this process together stay within [`MESSAGES_BYTES_MAX`]. An object refers to
+//! its message weakly; what keeps it alive is one of two generations, the one in which it was last used.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use informer_serving::protobuf::{
+    self, ENVELOPE_TAIL, MESSAGE_FIELD, METADATA_FIELD, field_len, put_bytes, put_event_head, put_head,
+};
+use parking_lot::{Mutex, RwLock};
+
+use super::{
+    MetaVersion, SentEvent,
+    piece::{PieceBudget, Share},
+};
+use crate::{
+    entry::Entry,
+    limits::{MESSAGES_BYTES_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
+    slices::Slices,
+};
+
+/// Encodes objects of one type as protobuf messages.
+pub trait Messages: Send + Sync {
+    /// Returns the fields of the ObjectMeta whose JSON is `metadata`.
+    fn metadata(&self, metadata: &[u8]) -> Vec<u8>;
+
+    /// Returns the fields of the object whose JSON is `object`, but for its metadata.
+    fn rest(&'static self, object: &[u8]) -> Vec<u8>;
+}
+
+/// The protobuf format of one request.
+#[derive(Clone)]
+pub(crate) struct MessageForm {
+    pub(super) messages: &'static dyn Messages,
+    /// The envelope up to the message.
+    pub(super) envelope: Bytes,
+    pub(super) part: MessagePart,
+}
+
+/// The part of an object that its message has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MessagePart {
+    Whole,
+    Metadata(MetaVersion),
+}
+
+impl std::fmt::Debug for MessageForm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MessageForm").field("part", &self.part).finish_non_exhaustive()
+    }
+}
+
+/// One object as an event of a watch, which contains its envelope and, in that, its message.
+#[derive(Debug)]
+pub(crate) struct SharedMessage {
+    bytes: Bytes,
+    /// Start of the envelope.
+    object_at: usize,
+    /// Start of the message, with its tag and length.
+    field_at: usize,
+    /// The fields of the metadata.
+    metadata: Range<usize>,
+    /// Generation in which it was last used.
+    generation: AtomicU32,
+    _share: Option<Share>,
+}
+
+/// An object's message while a generation keeps it, and its length for ever.
+#[derive(Debug, Default)]
+pub(crate) struct MessageSlot {
+    message: RwLock<Weak<SharedMessage>>,
+    /// Length of the message with its tag and length; zero before the first encoding.
+    len: AtomicU32,
+}
+
+/// Where an object stands in a response.
+#[derive(Clone, Copy)]
+pub(super) enum MessagePlace<'a> {
+    /// Among the items of a list.
+    Item,
+    /// Alone.
+    Document,
+    /// In an event of a watch. Objects of an initial state displace no other messages.
+    Event { event: &'a SentEvent<'a>, is_initial: bool },
+}
+
+/// The messages that were used lately.
+#[derive(Debug)]
+struct Generations {
+    /// Messages used in the current generation, and those used last in the one before.
+    kept: Mutex<[Vec<Arc<SharedMessage>>; 2]>,
+    current: AtomicU32,
+    room: PieceBudget,
+}
+
+static GENERATIONS: Generations = Generations {
+    kept: Mutex::new([Vec::new(), Vec::new()]),
+    current: AtomicU32::new(0),
+    room: PieceBudget::new(MESSAGES_BYTES_MAX),
+};
+
+/// Returns the bytes of messages that are cached for clients, in all caches of this process.
+#[must_use]
+pub fn messages_bytes() -> usize {
+    GENERATIONS.room.taken()
+}
+
+/// Drops the messages that were not used since the call before. Cost: frees them.
+pub fn drop_idle_messages() {
+    GENERATIONS.turn();
+}
+
+impl Generations {
+    /// Begins a generation, and drops what was not used in the last one.
+    fn turn(&self) {
+        let dropped = {
+            let mut kept = self.kept.lock();
+            self.current.fetch_add(1, Ordering::Relaxed);
+            let used = std::mem::take(&mut kept[0]);
+            std::mem::replace(&mut kept[1], used)
+        };
+        // Outside of the lock: there may be tens of thousands.
+        drop(dropped);
+    }
+
+    /// Takes room for a message. Without room a list keeps no message, as it would displace those of the items before;
+    /// an event displaces the oldest, as many watchers are about to send it.
+    fn room(&'static self, bytes: usize, is_live: bool) -> Option<Share> {
+        let bytes = bytes + size_of::<SharedMessage>() + 2 * size_of::<Arc<SharedMessage>>();
+        let turns = if is_live { 2 } else { 0 };
+        let found = self.room.share(bytes);
+        (0..turns).fold(found, |found, _| {
+            found.or_else(|| {
+                self.turn();
+                self.room.share(bytes)
+            })
+        })
+    }
+
+    /// Keeps a message in the current generation.
+    fn used(&'static self, message: &Arc<SharedMessage>) {
+        let current = self.current.load(Ordering::Relaxed);
+        if message.generation.swap(current, Ordering::Relaxed) != current {
+            self.keep(message);
+        }
+    }
+
+    fn keep(&self, message: &Arc<SharedMessage>) {
+        self.kept.lock()[0].push(Arc::clone(message));
+    }
+}
+
+impl MessageSlot {
+    /// Returns the message if it is cached.
+    pub(crate) fn cached(&self) -> Option<Arc<SharedMessage>> {
+        let message = self.message.read().upgrade()?;
+        GENERATIONS.used(&message);
+        Some(message)
+    }
+
+    /// Returns the cached message, or makes and caches it. Clients that come at once wait for the first.
+    fn get(&self, entry: &Entry, form: &MessageForm, is_live: bool) -> Arc<SharedMessage> {
+        if let Some(message) = self.cached() {
+            return message;
+        }
+        let mut slot = self.message.write();
+        if let Some(message) = slot.upgrade() {
+            return message;
+        }
+        let mut message = SharedMessage::of(entry, form);
+        let len = message.field_len();
+        self.len.store(u32::try_from(len).unwrap_or(u32::MAX), Ordering::Relaxed);
+        message._share = GENERATIONS.room(message.bytes.len(), is_live);
+        message.generation = AtomicU32::new(GENERATIONS.current.load(Ordering::Relaxed));
+        let is_kept = message._share.is_some();
+        let message = Arc::new(message);
+        if is_kept {
+            *slot = Arc::downgrade(&message);
+            GENERATIONS.keep(&message);
+        }
+        message
+    }
+
+    /// Returns the length of the message with its tag and length, if it is known.
+    fn known_len(&self) -> Option<usize> {
+        Some(self.len.load(Ordering::Relaxed) as usize).filter(|&len| len > 0)
+    }
+}
+
+impl SharedMessage {
+    /// Encodes an object, as the event that created or updated it.
+    fn of(entry: &Entry, form: &MessageForm) -> Self {
+        let metadata = form.messages.metadata(entry.metadata_text());
+        let rest = match form.part {
+            MessagePart::Whole => form.messages.rest(entry.object_text()),
+            MessagePart::Metadata(_) => Vec::new(),
+        };
+        let len = field_len(metadata.len()) + rest.len();
+        let object_len = form.envelope.len() + field_len(len) + ENVELOPE_TAIL.len();
+        let mut bytes = Vec::with_capacity(object_len + EVENT_HEAD_BYTES);
+        put_event_head(SentEvent::as_stored(entry.is_updated()).name(), object_len, &mut bytes);
+        let object_at = bytes.len();
+        bytes.extend_from_slice(&form.envelope);
+        let field_at = bytes.len();
+        put_head(MESSAGE_FIELD, len, &mut bytes);
+        put_head(METADATA_FIELD, metadata.len(), &mut bytes);
+        let metadata_at = bytes.len();
+        bytes.extend_from_slice(&metadata);
+        bytes.extend_from_slice(&rest);
+        bytes.extend_from_slice(ENVELOPE_TAIL);
+        let metadata = metadata_at..metadata_at + metadata.len();
+        let bytes = Bytes::from(bytes.into_boxed_slice());
+        Self { bytes, object_at, field_at, metadata, generation: AtomicU32::new(0), _share: None }
+    }
+
+    /// End of the message.
+    fn tail_at(&self) -> usize {
+        self.bytes.len() - ENVELOPE_TAIL.len()
+    }
+
+    /// Length of the message with its tag and length.
+    fn field_len(&self) -> usize {
+        self.tail_at() - self.field_at
+    }
+
+    /// Returns bytes to send: a shared slice, or a copy where little would keep much alive.
+    fn part(&self, range: Range<usize>) -> Bytes {
+        if self.bytes.len() <= SHARED_BYTES_MIN || self.bytes.len() <= range.len() * SHARED_PART_MIN {
+            self.bytes.slice(range)
+        } else {
+            Bytes::copy_from_slice(self.bytes.get(range).unwrap_or_default())
+        }
+    }
+
+    /// Pushes the object as it is.
+    fn push(&self, place: MessagePlace<'_>, is_updated: bool, out: &mut Slices) {
+        match place {
+            MessagePlace::Item => out.push(self.part(self.field_at..self.tail_at())),
+            MessagePlace::Document => out.push(self.part(self.object_at..self.bytes.len())),
+            MessagePlace::Event { event, .. } => {
+                if event.name() == SentEvent::as_stored(is_updated).name() {
+                    return out.push(self.bytes.clone());
+                }
+                let mut head = Vec::with_capacity(EVENT_HEAD_BYTES);
+                put_event_head(event.name(), self.bytes.len() - self.object_at, &mut head);
+                out.push(head.into());
+                out.push(self.part(self.object_at..self.bytes.len()));
+            }
+        }
+    }
+
+    /// Pushes the object in another envelope, without managedFields, or with other digits.
+    fn push_edited(&self, place: MessagePlace<'_>, envelope: &[u8], without: bool, out: &mut Slices) {
+        let digits = match place {
+            MessagePlace::Event { event, .. } => event.digits(),
+            MessagePlace::Item | MessagePlace::Document => None,
+        };
+        let metadata = self.edited_metadata(digits, without);
+        let metadata_len = metadata.iter().map(Bytes::len).sum();
+        let rest = self.part(self.metadata.end..self.tail_at());
+        let len = field_len(metadata_len) + rest.len();
+        let mut head = Vec::new();
+        if let MessagePlace::Event { event, .. } = place {
+            put_event_head(event.name(), envelope.len() + field_len(len) + ENVELOPE_TAIL.len(), &mut head);
+        }
+        if !matches!(place, MessagePlace::Item) {
+            head.extend_from_slice(envelope);
+        }
+        put_head(MESSAGE_FIELD, len, &mut head);
+        put_head(METADATA_FIELD, metadata_len, &mut head);
+        out.push(head.into());
+        metadata.into_iter().for_each(|part| out.push(part));
+        out.push(rest);
+        if !matches!(place, MessagePlace::Item) {
+            out.push_static(ENVELOPE_TAIL);
+        }
+    }
+
+    /// Returns the fields of the metadata, without managedFields or with other digits.
+    fn edited_metadata(&self, digits: Option<&Bytes>, without: bool) -> Vec<Bytes> {
+        let metadata = self.bytes.get(self.metadata.clone()).unwrap_or_default();
+        let (mut parts, mut from) = (Vec::new(), 0);
+        for (number, range) in fields(metadata) {
+            let replacement = match (number, digits) {
+                (RESOURCE_VERSION_FIELD, Some(digits)) => {
+                    let mut field = Vec::new();
+                    put_bytes(RESOURCE_VERSION_FIELD, digits, &mut field);
+                    field
+                }
+                (MANAGED_FIELDS_FIELD, _) if without => Vec::new(),
+                _ => continue,
+            };
+            parts.push(self.part(self.metadata.start + from..self.metadata.start + range.start));
+            parts.push(replacement.into());
+            from = range.end;
+        }
+        parts.push(self.part(self.metadata.start + from..self.metadata.end));
+        parts
+    }
+}
+
+/// Room for the bytes of an event before its object.
+const EVENT_HEAD_BYTES: usize = 32;
+
+/// Numbers of fields of ObjectMeta.
+const RESOURCE_VERSION_FIELD: u32 = 6;
+const MANAGED_FIELDS_FIELD: u32 = 17;
+
+/// Returns the fields of a message of our own: their numbers, and their bytes with tag and length.
+fn fields(message: &[u8]) -> impl Iterator<Item = (u32, Range<usize>)> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at;
+        let tag = protobuf::take_varint(message, &mut at)?;
+        let value = protobuf::take_varint(message, &mut at)?;
+        // ObjectMeta has only these two wire types.
+        if tag & 7 == u64::from(protobuf::BYTES) {
+            at += usize::try_from(value).ok()?;
+        }
+        Some((u32::try_from(tag >> 3).ok()?, start..at.min(message.len())))
+    })
+}
+
+impl Entry {
+    fn slot(&self, form: &MessageForm) -> &MessageSlot {
+        match form.part {
+            MessagePart::Whole => self.message_slot(),
+            MessagePart::Metadata(_) => self.metadata_slot(),
+        }
+    }
+
+    /// Returns true if its message is cached.
+    pub(super) fn has_message(&self, form: &MessageForm) -> bool {
+        self.slot(form).cached().is_some()
+    }
+
+    /// Pushes the object as a message.
+    pub(super) fn push_message(&self, form: &MessageForm, without: bool, place: MessagePlace<'_>, out: &mut Slices) {
+        let is_live = matches!(place, MessagePlace::Event { is_initial: false, .. });
+        let message = self.slot(form).get(self, form, is_live);
+        let is_deleted = matches!(place, MessagePlace::Event { event: SentEvent::Deleted(_), .. });
+        // The shared bytes are those of the first version.
+        let is_old = form.part == MessagePart::Metadata(MetaVersion::V1Beta1);
+        if is_deleted || without || is_old {
+            message.push_edited(place, &form.envelope, without, out);
+        } else {
+            message.push(place, self.is_updated(), out);
+        }
+    }
+
+    /// Returns the bytes of its item in a list. Cost: encodes the object at the first call.
+    pub(super) fn message_len(&self, form: &MessageForm, without: bool) -> usize {
+        if without {
+            let mut item = Slices::new();
+            self.push_message(form, true, MessagePlace::Item, &mut item);
+            return item.bytes();
+        }
+        let slot = self.slot(form);
+        slot.known_len().unwrap_or_else(|| slot.get(self, form, false).field_len())
+    }
+
+    /// Returns true if [`Self::message_len`] does not encode the object.
+    pub(super) fn has_message_len(&self, form: &MessageForm) -> bool {
+        self.slot(form).known_len().is_some()
+    }
+}
