@@ -29,7 +29,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
-pub use self::schedule::AskedRight;
+pub use self::schedule::ReviewedRight;
 use self::schedule::{AskSchedule, RolesView};
 use super::{
     authenticate::{Caller, CallerProof},
@@ -84,7 +84,7 @@ pub struct LeaseTerms {
     /// True if this server decides about a part of the right.
     pub is_checked_here: bool,
     /// The questions to another server; `None` if none decides.
-    pub asking: Option<AskedRight>,
+    pub asking: Option<ReviewedRight>,
 }
 
 /// The rights of all open watches.
@@ -190,8 +190,8 @@ impl HeldRight {
         self.next_question(view).is_some_and(|at| at <= Instant::now())
     }
 
-    /// Takes over the outcome of a check, which asked another server if `has_asked`.
-    fn take_over(&self, outcome: Result<Option<Arc<str>>, Status>, has_asked: bool) {
+    /// Takes over the outcome of a check, which asked another server if `has_reviewed`.
+    fn take_over(&self, outcome: Result<Option<Arc<str>>, Status>, has_reviewed: bool) {
         *self.checked.lock() = Instant::now();
         match outcome {
             Err(status) if refuses(&status) => {
@@ -199,7 +199,7 @@ impl HeldRight {
                 self.withdraw();
             }
             outcome => {
-                if let Some(schedule) = self.schedule.as_ref().filter(|_| has_asked) {
+                if let Some(schedule) = self.schedule.as_ref().filter(|_| has_reviewed) {
                     match outcome {
                         Ok(reason) => schedule.lock().answer(reason.as_deref().unwrap_or_default()),
                         Err(status) => schedule.lock().fail(&status),

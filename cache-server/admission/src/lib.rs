@@ -44,7 +44,7 @@ use self::{
     authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
     authorize::Authorizer,
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
-    lease::{AskedRight, LeaseTerms, WatchLease, WatchLeases},
+    lease::{LeaseTerms, ReviewedRight, WatchLease, WatchLeases},
     peer::Peer,
 };
 use cache_server_caches::{
@@ -349,7 +349,7 @@ impl Access {
         let caller = request.caller.as_ref()?;
         let is_reviewed = self.authenticator.asks_about(caller);
         let asks_others = right.is_some() || is_reviewed || self.authorizer.asks_others();
-        let asking = asks_others.then(|| AskedRight {
+        let asking = asks_others.then(|| ReviewedRight {
             reason: match &right {
                 Some(right) => right.allow.as_ref().map(|allow| Arc::clone(&allow.reason)),
                 None => Some(request.allowed_by.as_deref().unwrap_or_default().into()),

@@ -52,7 +52,8 @@ pub struct Config {
     pub object_bytes_max: usize,
     /// Time that open connections may take to finish at shutdown. Default 10 s.
     pub grace: Duration,
-    /// Connections open at once. Default [`limits::CONNECTIONS_MAX`]; the program's follows its limit of open files.
+    /// Connections open at once. Default [`limits::CONNECTIONS_MAX`]; the program has fewer where its limit of open files allows
+    /// fewer.
     pub connections_max: usize,
     /// Files and folders of manifests whose objects are created at start, in order.
     pub load: Vec<PathBuf>,

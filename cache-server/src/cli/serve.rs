@@ -102,7 +102,7 @@ pub(super) struct Serve {
     unsent_bytes: u32,
 
     /// Connections open at once. Further ones wait in the listen queue. An idle one takes some 15 KiB, or 30 KiB over HTTP/2.
-    /// Left out: as many as the limit of open files allows.
+    /// Left out: 16384, or as many as the limit of open files allows.
     #[arg(
         long, env = "CACHE_SERVER_CONNECTIONS_MAX", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=files::CONNECTIONS_MOST), help_heading = CONNECTIONS

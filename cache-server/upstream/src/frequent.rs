@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn questions_are_widened_to_the_namespace_and_to_all() {
         let read = |path: &str| RequestInfo::new("GET", path, &Query::parse(None));
-        let asked = |path: &str| -> Vec<(String, String, String)> {
-            let asked = widened(&read(path)).into_iter();
-            asked
+        let widened_of = |path: &str| -> Vec<(String, String, String)> {
+            let widened_of = widened(&read(path)).into_iter();
+            widened_of
                 .map(|info| {
                     let of = info.resource.expect("a resource");
                     (info.verb.into_owned(), of.namespace, of.name)
@@ -124,8 +124,8 @@ mod tests {
         };
         let all = ("get".to_owned(), String::new(), String::new());
         let inside = ("get".to_owned(), "n".to_owned(), String::new());
-        assert_eq!(asked("/api/v1/namespaces/n/pods/a"), [all.clone(), inside]);
-        assert_eq!(asked("/api/v1/nodes/a"), [all]);
-        assert_eq!(asked("/version"), []);
+        assert_eq!(widened_of("/api/v1/namespaces/n/pods/a"), [all.clone(), inside]);
+        assert_eq!(widened_of("/api/v1/nodes/a"), [all]);
+        assert_eq!(widened_of("/version"), []);
     }
 }

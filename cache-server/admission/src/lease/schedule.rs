@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A right about which another server is asked, as its watch begins.
-pub struct AskedRight {
+pub struct ReviewedRight {
     /// Reason of the answer by which the watch was allowed; `None` if there was none.
     pub reason: Option<Arc<str>>,
     /// Time at which the caller's token expires, by its own account.
@@ -55,7 +55,7 @@ pub(super) struct AskSchedule {
 
 impl AskSchedule {
     /// `share` of the caller in 0 to 255 spreads the questions of all callers.
-    pub(super) fn new(right: AskedRight, share: u8) -> Self {
+    pub(super) fn new(right: ReviewedRight, share: u8) -> Self {
         let now = Instant::now();
         let pause = RIGHT_ASKED_EVERY.mul_f64(0.75 + 0.2 * f64::from(share) / f64::from(u8::MAX));
         let mut schedule = Self {

@@ -272,7 +272,7 @@ impl Fleet {
             let (key, allow) = (rights.caller(&credentials), rights.last_allow(&credentials, &info));
             let reason = allow.as_ref().map(|allow| Arc::clone(&allow.reason));
             let own = Some(CredentialRight { caller: key, credentials, allow });
-            let asking = Some(AskedRight { reason, expires, keeps_asking: false });
+            let asking = Some(ReviewedRight { reason, expires, keeps_asking: false });
             leases.push(table.open(&caller, &info, LeaseTerms { own, asking, ..LeaseTerms::default() }));
         }
         let check = move |right: Arc<HeldRight>, may_ask: bool| {

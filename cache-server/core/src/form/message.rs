@@ -96,13 +96,13 @@ pub(super) enum MessagePlace<'a> {
 #[derive(Debug)]
 struct Generations {
     /// Messages used in the current generation, and those used last in the one before.
-    kept: Mutex<[Vec<Arc<SharedMessage>>; 2]>,
+    retained: Mutex<[Vec<Arc<SharedMessage>>; 2]>,
     current: AtomicU32,
     room: PieceBudget,
 }
 
 static GENERATIONS: Generations = Generations {
-    kept: Mutex::new([Vec::new(), Vec::new()]),
+    retained: Mutex::new([Vec::new(), Vec::new()]),
     current: AtomicU32::new(0),
     room: PieceBudget::new(MESSAGES_BYTES_MAX),
 };
@@ -122,10 +122,10 @@ impl Generations {
     /// Begins a generation, and drops what was not used in the last one.
     fn turn(&self) {
         let dropped = {
-            let mut kept = self.kept.lock();
+            let mut retained = self.retained.lock();
             self.current.fetch_add(1, Ordering::Relaxed);
-            let used = std::mem::take(&mut kept[0]);
-            std::mem::replace(&mut kept[1], used)
+            let used = std::mem::take(&mut retained[0]);
+            std::mem::replace(&mut retained[1], used)
         };
         // Outside of the lock: there may be tens of thousands.
         drop(dropped);
@@ -154,7 +154,7 @@ impl Generations {
     }
 
     fn keep(&self, message: &Arc<SharedMessage>) {
-        self.kept.lock()[0].push(Arc::clone(message));
+        self.retained.lock()[0].push(Arc::clone(message));
     }
 }
 
@@ -180,9 +180,9 @@ impl MessageSlot {
         self.len.store(u32::try_from(len).unwrap_or(u32::MAX), Ordering::Relaxed);
         message._share = GENERATIONS.room(message.bytes.len(), is_live);
         message.generation = AtomicU32::new(GENERATIONS.current.load(Ordering::Relaxed));
-        let is_kept = message._share.is_some();
+        let is_retained = message._share.is_some();
         let message = Arc::new(message);
-        if is_kept {
+        if is_retained {
             *slot = Arc::downgrade(&message);
             GENERATIONS.keep(&message);
         }
