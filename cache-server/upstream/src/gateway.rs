@@ -197,6 +197,7 @@ impl Upstream {
     ) -> Result<Answerer<'_>, Status> {
         match self.decide(caches, registry, read, route).await? {
             Answerer::Upstream(_) if read.wants_only_cached() => Err(not_cached()),
+            Answerer::Upstream(_) if may_lose_shard(read, route) => Err(shard_not_applied()),
             answerer @ (Answerer::Here | Answerer::Proved(_) | Answerer::Upstream(_) | Answerer::Identity(_)) => {
                 Ok(answerer)
             }
@@ -429,6 +430,17 @@ fn is_newest_object(read: ReadHead<'_>, target: &Target) -> bool {
 /// Refusal of a read that no cache has the answer to.
 fn not_cached() -> Status {
     Status::timeout("no cache of this server has the answer, and the request is only-if-cached", 1)
+}
+
+/// True for deletions and watches of a shard: an API server without the feature ignores the selector, deletes or watches
+/// all objects, and its answer does not show it.
+fn may_lose_shard(read: ReadHead<'_>, route: &Route) -> bool {
+    let is_unmarked = matches!(route, Route::Resource(_)) && matches!(&*read.info.verb, "watch" | "deletecollection");
+    is_unmarked && read.query.get("shardSelector").is_some_and(|selector| !selector.is_empty())
+}
+
+fn shard_not_applied() -> Status {
+    Status::bad_request("shardSelector: only this server's caches apply it, and they do not answer this request")
 }
 
 /// Refusal of everything but probes until the API server was reached.

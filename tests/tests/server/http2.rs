@@ -102,7 +102,7 @@ async fn the_stream_after_a_hundred_is_refused() {
             match frame[3] {
                 SETTINGS => {
                     let setting = payload.chunks(6).find(|setting| setting[..2] == [0, 3]);
-                    announced = announced.or(setting.map(|setting| setting[2..].to_vec()));
+                    announced = announced.or_else(|| setting.map(|setting| setting[2..].to_vec()));
                 }
                 RST_STREAM => return (announced, frame[5..].to_vec(), payload),
                 _ => {}

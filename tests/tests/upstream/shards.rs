@@ -136,7 +136,8 @@ async fn compare_watches(sides: &Sides, objects: &[Object], rng: &mut Rng) {
     }
 }
 
-/// Goal: shards need no API server that knows them. Method: one without the gate, which ignores the selector.
+/// Goal: shards need no API server that knows them. Method: one without the gate, which ignores the selector. A deletion and
+/// a watch that it would not restrict do not reach it.
 #[tokio::test]
 async fn a_cache_serves_shards_that_its_upstream_does_not_know() {
     let Some(genuine) = Genuine::start("upstream without shards").await else { return };
@@ -156,4 +157,9 @@ async fn a_cache_serves_shards_that_its_upstream_does_not_know() {
     }
     found.sort_unstable();
     assert_eq!(found, all);
+    let half = [("shardSelector", &*selectors()[0])];
+    sides.cached.delete(&with_query("/api/v1/namespaces/shards-a/configmaps", &half)).await.with_code(400);
+    assert_eq!(list(&sides.direct, &[], None).await.0, all, "nothing is deleted");
+    let watch = [half[0], ("watch", "1")];
+    sides.cached.get(&with_query("/api/v1/secrets", &watch)).await.with_code(400);
 }
