@@ -108,8 +108,10 @@ impl WatchLoad {
             both(&format!("memory of kube-apiserver, peak with {watchers} watches"), Unit::Mib, |costs| costs.peak),
             both("… growth by them", Unit::Mib, |costs| costs.peak - costs.before),
             both("… CPU during the writes", Unit::CpuSeconds, |costs| costs.cpu),
-            both("… ÷ CPU during equal writes before the watches", Unit::Times, |costs| costs.cpu / costs.cpu_before)
-                .at_most(1.1),
+            both("… ÷ CPU during equal writes before the watches", Unit::Times, |costs| {
+                costs.cpu / costs.cpu_before
+            })
+            .at_most(1.1),
             reviews(&format!("{}, until the watches were open", metrics::REVIEWS), 0),
             reviews("… during the writes", 1),
             SideRow::new("memory of this server, peak with them", Unit::Mib, ours.peak, None),
