@@ -182,7 +182,7 @@ impl HeldRight {
     /// Time of the next question to another server.
     fn next_question(&self, view: RolesView<'_>) -> Option<Instant> {
         let schedule = self.schedule.as_ref().filter(|_| !self.withdrawal.is_withdrawn())?;
-        schedule.lock().next(&self.info, view)
+        Some(schedule.lock().next(&self.info, view))
     }
 
     /// True if it is time to ask another server.
@@ -273,6 +273,10 @@ pub async fn keep_checking<F>(
         next = Instant::now() + RECHECK_EVERY;
         // No check begins after that, or after another change; those that have begun are finished.
         let mut news = changes.clone();
+        // The next round takes up changes until now. If they ended this one, a stream of them would prevent all checks.
+        if let Some(news) = &mut news {
+            news.borrow_and_update();
+        }
         let (ends, changes_again) = (pin!(sleep_until(next)), pin!(changed(&mut news)));
         let over = future::select(ends, changes_again);
         let checks = stream::iter(held).take_until(over).map(|right| {

@@ -207,6 +207,17 @@ pub const RIGHT_ASKED_EVERY: Duration = Duration::from_mins(5);
 /// [`RIGHT_ASKED_EVERY`].
 pub const RIGHT_RETRY: Duration = Duration::from_millis(200);
 
+/// Longest pause after an undecided question about a right that the API server allowed by a role, and that the followed
+/// roles do not allow any more: its caller may fill its own queues at the API server to be left without an answer.
+pub const DOUBTED_RIGHT_RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Longest time between two questions to the API server about an open watch whose right followed roles explain: they do
+/// not tell that a token was revoked, or that a webhook denies. Each caller's pause is 50 to 95 % of it.
+pub const EXPLAINED_RIGHT_ASKED_EVERY: Duration = Duration::from_mins(60);
+
+/// Time after its expiry for which kube-apiserver accepts the token of a service account.
+pub const EXPIRED_TOKEN_LEEWAY: Duration = Duration::from_secs(60);
+
 /// Time without an event or a bookmark after which followed roles do not explain rights any more. kube-apiserver sends a
 /// bookmark each minute.
 pub const ROLES_SILENT_MAX: Duration = Duration::from_mins(3);

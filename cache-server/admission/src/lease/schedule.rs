@@ -1,7 +1,9 @@
 //! Times at which another server is asked again about the right of an open watch.
 //!
-//! INVARIANT: followed roles only put questions off: whether a right is held is the other server's word. INVARIANT: without
-//! an answer, or without roles that explain the last one, the next question comes within [`RIGHT_ASKED_EVERY`].
+//! INVARIANT: followed roles only put questions off: whether a right is held is the other server's word.
+//! INVARIANT: without an answer, or without roles that explain the last one, the next question comes within
+//! [`RIGHT_ASKED_EVERY`], and otherwise within [`EXPLAINED_RIGHT_ASKED_EVERY`].
+//! INVARIANT: roles explain no right of a token that has expired.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -11,7 +13,10 @@ use tokio::time::Instant;
 
 use crate::{
     authorize::FollowedRoles,
-    limits::{RIGHT_AGE, RIGHT_ASKED_EVERY, RIGHT_RETRY},
+    limits::{
+        DOUBTED_RIGHT_RETRY_MAX, EXPIRED_TOKEN_LEEWAY, EXPLAINED_RIGHT_ASKED_EVERY, RIGHT_AGE, RIGHT_ASKED_EVERY,
+        RIGHT_RETRY,
+    },
 };
 
 /// A right about which another server is asked, as its watch begins.
@@ -49,6 +54,8 @@ pub(super) struct AskSchedule {
     due: Instant,
     /// Pause between two answers: equal for all rights of a caller, which share them.
     pause: Duration,
+    /// The same while roles explain the right.
+    explained_pause: Duration,
     expires: Option<Instant>,
     keeps_asking: bool,
 }
@@ -57,7 +64,7 @@ impl AskSchedule {
     /// `share` of the caller in 0 to 255 spreads the questions of all callers.
     pub(super) fn new(right: ReviewedRight, share: u8) -> Self {
         let now = Instant::now();
-        let pause = RIGHT_ASKED_EVERY.mul_f64(0.75 + 0.2 * f64::from(share) / f64::from(u8::MAX));
+        let share = f64::from(share) / f64::from(u8::MAX);
         let mut schedule = Self {
             subject: None,
             version: None,
@@ -65,7 +72,8 @@ impl AskSchedule {
             answered: now,
             failures: 0,
             due: now,
-            pause,
+            pause: RIGHT_ASKED_EVERY.mul_f64(0.75 + 0.2 * share),
+            explained_pause: EXPLAINED_RIGHT_ASKED_EVERY.mul_f64(0.5 + 0.45 * share),
             expires: right.expires,
             keeps_asking: right.keeps_asking,
         };
@@ -75,23 +83,27 @@ impl AskSchedule {
         schedule
     }
 
-    /// Returns the time of the next question; `None` if only a change of the roles can bring one.
-    pub(super) fn next(&mut self, info: &RequestInfo, view: RolesView<'_>) -> Option<Instant> {
+    /// Returns the time of the next question, if no role changes before.
+    pub(super) fn next(&mut self, info: &RequestInfo, view: RolesView<'_>) -> Instant {
         self.compare(info, view);
         if 0 < self.failures {
-            return Some(self.due);
+            return self.due;
         }
-        // Later once more: the other server may remember the token, or have another clock.
+        // Later again: the other server may remember the token, accept it for some time, or both.
         let expiry = self.expires.and_then(|at| {
-            [at + EXPIRY_MARGIN, at + RIGHT_AGE + EXPIRY_MARGIN].into_iter().find(|at| self.answered < *at)
+            let delays = [Duration::ZERO, RIGHT_AGE, EXPIRED_TOKEN_LEEWAY + RIGHT_AGE];
+            delays.into_iter().map(|delay| at + delay + EXPIRY_MARGIN).find(|at| self.answered < *at)
         });
-        if self.is_explained && !self.keeps_asking {
-            return expiry;
-        }
-        // All callers at once would be due when the roles are lost.
-        let lost = (self.subject.is_some() && view.version.is_none()).then(|| view.known + self.pause);
-        let due = lost.map_or(self.due, |lost| self.due.max(lost));
-        Some(expiry.map_or(due, |expiry| due.min(expiry)))
+        let has_expired = self.expires.is_some_and(|at| at <= self.answered);
+        let due = if self.is_explained && !self.keeps_asking && !has_expired {
+            self.answered + self.explained_pause
+        } else if self.subject.is_some() && view.version.is_none() {
+            // All callers at once would be due when the roles are lost.
+            self.due.max(view.known + self.pause)
+        } else {
+            self.due
+        };
+        expiry.map_or(due, |expiry| due.min(expiry))
     }
 
     /// Compares the last answer with roles that have changed since.
@@ -127,7 +139,10 @@ impl AskSchedule {
     pub(super) fn fail(&mut self, status: &Status) {
         self.failures += 1;
         let pause = status.retry_after().unwrap_or(Duration::from_secs(1));
-        self.due = Instant::now() + self.retry().max(pause);
+        let pause = self.retry().max(pause);
+        // The right may be gone, and its caller the reason. A server that does not answer at all is sent no questions.
+        let is_doubted = self.version.is_some() && !self.is_explained;
+        self.due = Instant::now() + if is_doubted { pause.min(DOUBTED_RIGHT_RETRY_MAX) } else { pause };
     }
 
     fn retry(&self) -> Duration {

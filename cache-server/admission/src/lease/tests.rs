@@ -20,7 +20,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::{
-    limits::{RIGHT_AGE, RIGHT_ASKED_EVERY},
+    limits::{
+        DOUBTED_RIGHT_RETRY_MAX, EXPIRED_TOKEN_LEEWAY, EXPLAINED_RIGHT_ASKED_EVERY, RIGHT_AGE, RIGHT_ASKED_EVERY,
+        WITHDRAWAL_WAIT,
+    },
     term::WatchTerm,
     upstream::rights::{AskUpstream, Rights},
 };
@@ -99,7 +102,7 @@ async fn only_refusals_withdraw_a_right() {
         let checking = keep_checking(Arc::downgrade(&leases), None, Arc::<Roles>::default(), check);
         let checking = tokio::spawn(checking);
         let began = Instant::now();
-        let is_over = tokio::time::timeout(crate::limits::WITHDRAWAL_WAIT, term.over()).await.is_ok();
+        let is_over = tokio::time::timeout(WITHDRAWAL_WAIT, term.over()).await.is_ok();
         assert_eq!(is_over, withdrawn, "{answer:?} after {:?}", began.elapsed());
         checking.abort();
     }
@@ -161,15 +164,46 @@ async fn a_change_of_the_policies_is_acted_upon_at_once() {
     checking.await.expect("ends with the server");
 }
 
+/// Roles that change each time they are looked at.
+struct RestlessRoles(watch::Sender<u64>);
+
+impl FollowedRoles for RestlessRoles {
+    fn version(&self) -> Option<u64> {
+        self.0.send_modify(|version| *version += 1);
+        Some(*self.0.borrow())
+    }
+
+    fn allow(&self, _: &User, _: &RequestInfo) -> bool {
+        true
+    }
+}
+
+/// Goal: changes of the policies that never end put no check off. Method: a change in each round, before its checks.
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_changes_does_not_prevent_checks() {
+    let leases = Arc::new(WatchLeases::default());
+    let (caller, info) = right("a", "/api/v1/pods");
+    let lease = leases.open(&caller, &info, here());
+    let (policies, changes) = watch::channel(0);
+    let refuse = |_, _| future::ready(Err(Status::forbidden("", "pods", "", "no")));
+    let roles = Arc::new(RestlessRoles(policies));
+    let checking = tokio::spawn(keep_checking(Arc::downgrade(&leases), Some(changes), roles, refuse));
+    let withdrawn = tokio::time::timeout(WITHDRAWAL_WAIT, lease.right.withdrawal.withdrawn()).await;
+    assert!(withdrawn.is_ok(), "never checked");
+    checking.abort();
+}
+
 /// The API server of these tests: counts the reviews of callers, which have the tokens `t0`, `t1` and so on.
 #[derive(Default)]
 struct Reviewer {
     reviews: AtomicUsize,
     /// Answer to all questions: allowed, with this reason; denied; or a Status.
     answer: Mutex<ReviewAnswer>,
+    /// Time from which tokens are not accepted.
+    accepts_until: Mutex<Option<Instant>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 enum ReviewAnswer {
     #[default]
     ByNode,
@@ -190,7 +224,9 @@ impl AskUpstream for Reviewer {
     ) -> BoxFuture<'a, Result<(StatusCode, Bytes), Status>> {
         assert_eq!((method, path), (Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"));
         self.reviews.fetch_add(1, Ordering::Relaxed);
-        let status = match *self.answer.lock() {
+        let is_over = self.accepts_until.lock().is_some_and(|until| until <= Instant::now());
+        let answer = if is_over { ReviewAnswer::Code(401) } else { *self.answer.lock() };
+        let status = match answer {
             ReviewAnswer::ByNode => json!({"allowed": true}),
             ReviewAnswer::ByRole => json!({"allowed": true, "reason": BY_ROLE}),
             ReviewAnswer::Denied => json!({"allowed": false}),
@@ -390,6 +426,68 @@ async fn an_expired_token_is_asked_about() {
     fleet.answers(ReviewAnswer::Code(401));
     sleep(RIGHT_AGE).await;
     assert_eq!((fleet.reviews(), fleet.withdrawn()), (10, 10));
+}
+
+/// Goal: an expired token ends its watches also if the API server accepts it for some time, though roles explain them.
+/// Method: kube-apiserver's leeway for service accounts, and a server whose clock is four minutes behind; both remember
+/// a token for ten seconds.
+#[tokio::test(start_paused = true)]
+async fn an_expired_token_that_is_still_accepted_is_asked_about_later() {
+    for (leeway, within) in
+        [(EXPIRED_TOKEN_LEEWAY, Duration::from_secs(5)), (Duration::from_secs(240), RIGHT_ASKED_EVERY)]
+    {
+        let expires = Instant::now() + Duration::from_secs(500);
+        let fleet = Fleet::open(10, ReviewAnswer::ByRole, Roles::bound(), Some(expires)).await;
+        let ends = expires + leeway + RIGHT_AGE;
+        *fleet.reviewer.accepts_until.lock() = Some(ends);
+        sleep_until(ends).await;
+        assert_eq!(fleet.withdrawn(), 0, "{leeway:?}");
+        sleep(within).await;
+        assert_eq!(fleet.withdrawn(), 10, "{leeway:?}");
+    }
+}
+
+/// Goal: what roles cannot tell, as that a token was revoked, ends a watch of any length, at a small price. Method: rights
+/// that roles explain for four hours, then an API server that accepts their tokens no more.
+#[tokio::test(start_paused = true)]
+async fn rights_that_roles_explain_are_asked_about_every_hour() {
+    let fleet = Fleet::open(100, ReviewAnswer::ByRole, Roles::bound(), None).await;
+    assert_eq!(fleet.reviews(), 100);
+    sleep(EXPLAINED_RIGHT_ASKED_EVERY / 2).await;
+    assert_eq!(fleet.reviews(), 0, "not earlier");
+    let mut most = 0;
+    let mut total = 0;
+    for _ in 0..4 * 60 {
+        sleep(EXPLAINED_RIGHT_ASKED_EVERY / 60).await;
+        let reviews = fleet.reviews();
+        (most, total) = (most.max(reviews), total + reviews);
+    }
+    assert!((400..=900).contains(&total) && fleet.withdrawn() == 0, "{total} reviews of 100 watches in four hours");
+    assert!(most < 25, "{most} reviews in a minute");
+    fleet.answers(ReviewAnswer::Code(401));
+    sleep(EXPLAINED_RIGHT_ASKED_EVERY).await;
+    assert_eq!(fleet.withdrawn(), 100);
+}
+
+/// Goal: a caller keeps no withdrawn watch by filling its own queues at the API server. Method: the binding is deleted,
+/// and questions get no decision for ten minutes, then a denial.
+#[tokio::test(start_paused = true)]
+async fn a_right_that_no_role_explains_any_more_is_asked_about_often() {
+    for code in [429, 503, 504] {
+        let fleet = Fleet::open(10, ReviewAnswer::ByRole, Roles::bound(), None).await;
+        sleep(Duration::from_secs(1_000)).await;
+        fleet.answers(ReviewAnswer::Code(code));
+        fleet.roles.unbind();
+        sleep(Duration::from_secs(600)).await;
+        fleet.reviews();
+        sleep(Duration::from_secs(60)).await;
+        let repeated = fleet.reviews();
+        assert!((60..200).contains(&repeated), "{code}: {repeated} questions about ten rights in a minute");
+        assert_eq!(fleet.withdrawn(), 0, "{code}");
+        fleet.answers(ReviewAnswer::Denied);
+        sleep(DOUBTED_RIGHT_RETRY_MAX + RECHECK_PAUSE).await;
+        assert_eq!(fleet.withdrawn(), 10, "{code}");
+    }
 }
 
 /// Goal: a review that flow control refuses, or that has no answer, neither ends a watch nor counts as an allow. Method: 429 and
