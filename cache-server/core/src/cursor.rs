@@ -235,6 +235,13 @@ impl Cursor {
         self.formatter.is_protobuf()
     }
 
+    /// Returns true once an event was left out because its object cannot be encoded. Nothing follows it: end the stream
+    /// with an error.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.formatter.has_failed()
+    }
+
     /// Sets the time used for the AGE column, in Unix seconds.
     pub const fn set_now(&mut self, now: i64) {
         self.formatter.set_now(now);

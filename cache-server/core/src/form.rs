@@ -135,14 +135,11 @@ impl Form {
     #[must_use]
     pub fn in_protobuf(self, messages: &'static dyn Messages, api_version: &str, kind: &str) -> Self {
         let (part, envelope) = match self.content {
-            Content::Whole => (MessagePart::Whole, protobuf::envelope_head(api_version, kind)),
-            Content::Metadata(meta) => {
-                let envelope = protobuf::envelope_head(meta.api_version(), "PartialObjectMetadata");
-                (MessagePart::Metadata(meta), envelope)
-            }
+            Content::Whole => (MessagePart::Whole, protobuf::envelope_head(api_version, kind).into()),
+            Content::Metadata(meta) => (MessagePart::Metadata(meta), message::partial_envelope(meta)),
             Content::Row(_) => return self,
         };
-        Self { message: Some(Arc::new(MessageForm { messages, envelope: envelope.into(), part })), ..self }
+        Self { message: Some(Arc::new(MessageForm { messages, envelope, part })), ..self }
     }
 
     /// Returns true if objects are protobuf messages.
@@ -191,8 +188,8 @@ impl Form {
         }
     }
 
-    /// Returns the bytes of `entry` as an item of a protobuf list; zero for other forms. Cost: encodes the object at the
-    /// first call.
+    /// Returns the bytes of `entry` as an item of a protobuf list; zero for other forms, and for an object that cannot be
+    /// encoded. Cost: encodes the object at the first call.
     #[must_use]
     pub fn item_bytes(&self, entry: &Entry) -> u64 {
         let form = self.message.as_ref();
@@ -362,6 +359,8 @@ pub(crate) struct EventFormatter {
     columns_sent: bool,
     /// True while an initial state is sent, whose objects other clients need less than those of events.
     is_initial: bool,
+    /// True once an event was not pushed because its object cannot be encoded.
+    has_failed: bool,
 }
 
 impl EventFormatter {
@@ -375,6 +374,10 @@ impl EventFormatter {
 
     pub(crate) const fn is_protobuf(&self) -> bool {
         self.form.is_protobuf()
+    }
+
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     pub(crate) fn item_bytes(&self, entry: &Entry) -> u64 {
@@ -417,7 +420,13 @@ impl EventFormatter {
         let Form { content, without_managed_fields: without, version, message } = &self.form;
         if let Some(form) = message {
             let place = MessagePlace::Event { event, is_initial: self.is_initial };
-            return entry.push_message(form, *without, place, out);
+            let before = out.bytes();
+            // Behind an event that is missing, no other may follow.
+            if !self.has_failed {
+                entry.push_message(form, *without, place, out);
+            }
+            self.has_failed |= out.bytes() == before;
+            return;
         }
         match (content, version) {
             (Content::Whole, None) => entry.push_line(event, *without, out),
@@ -492,8 +501,8 @@ impl SlowItem {
 }
 
 impl Entry {
-    /// Pushes the object in this format, no newline: an envelope as protobuf. A row comes with its table. `now` is in Unix
-    /// seconds and used only by rows.
+    /// Pushes the object in this format, no newline: an envelope as protobuf, or nothing if it cannot be encoded. A row
+    /// comes with its table. `now` is in Unix seconds and used only by rows.
     pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
         if let Some(message) = &form.message {
             return self.push_message(message, form.without_managed_fields, MessagePlace::Document, out);

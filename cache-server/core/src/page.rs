@@ -160,6 +160,8 @@ pub enum Measurement {
     Slow(Arc<Entry>),
     /// The bytes of all items.
     All(u64),
+    /// An object of the page cannot be encoded: send no list.
+    Failed,
 }
 
 /// A walk over the page that sums up the bytes of its items.
@@ -292,8 +294,14 @@ impl Page {
             Box::new(PageMeasure { walk, left: *left, bytes: 0, slow: None })
         });
         let PageMeasure { walk, left, bytes, slow } = &mut **measure;
+        let mut has_failed = false;
+        let mut add = |entry: &Entry| {
+            let item = formatter.item_bytes(entry);
+            has_failed |= item == 0;
+            *bytes += item;
+        };
         if let Some(slow) = slow.take() {
-            *bytes += formatter.item_bytes(&slow);
+            add(&slow);
         }
         // A cut page sends no item.
         let is_over = walk.state.is_cut() || *left == Some(0) || {
@@ -303,13 +311,14 @@ impl Page {
                 if formatter.is_slow_to_measure(entry) {
                     *slow = Some(Arc::clone(entry));
                 } else {
-                    *bytes += formatter.item_bytes(entry);
+                    add(entry);
                 }
                 read += entry.len();
                 slow.is_none() && read < READ_PER_STEP && *left != Some(0)
             })
         };
         match slow {
+            _ if has_failed => Measurement::Failed,
             Some(slow) => Measurement::Slow(Arc::clone(slow)),
             None if is_over => Measurement::All(*bytes),
             None => Measurement::More,

@@ -51,26 +51,29 @@ async fn respond_from(reader: &Reader, target: &Target, name: &str, answer: &Ans
     // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
     let is_slow = form.is_slow(&entry) || (encoding.is_slow() && entry.is_long());
     let respond = move || respond(&entry, &form, encoding);
-    if !is_slow {
-        return Ok(respond());
-    }
-    aside::run(respond).await.ok_or_else(|| Status::internal("the object could not be shown"))
+    let response = if is_slow { aside::run(respond).await.flatten() } else { respond() };
+    response.ok_or_else(|| {
+        tracing::warn!(resource = target.ty.id(), name, "object not encoded");
+        Status::internal("the object could not be shown")
+    })
 }
 
-/// Builds the response of a GET. Cost: parses the object unless it is sent as stored.
-fn respond(entry: &Entry, form: &Form, encoding: RequestedEncoding) -> Response {
+/// Builds the response of a GET; `None` for an object that has no form like this. Cost: parses the object unless it is
+/// sent as stored.
+fn respond(entry: &Entry, form: &Form, encoding: RequestedEncoding) -> Option<Response> {
     let mut slices = Slices::new();
     entry.object_as(form, clock::unix_seconds(), &mut slices);
     if form.is_protobuf() {
-        return body::typed(StatusCode::OK, encoding.content_type(), Body::full(slices));
+        let is_encoded = !slices.is_empty();
+        return is_encoded.then(|| body::typed(StatusCode::OK, encoding.content_type(), Body::full(slices)));
     }
     slices.push_static(b"\n");
-    match encoding {
+    Some(match encoding {
         RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
         RequestedEncoding::Indented | RequestedEncoding::Yaml | RequestedEncoding::Protobuf => {
             encode::whole(StatusCode::OK, joined(&mut slices), encoding)
         }
-    }
+    })
 }
 
 /// Takes all slices out as one buffer.

@@ -153,7 +153,7 @@ impl SelectedObjects {
     ) -> Result<Response, Status> {
         let form = answer.form(ty, AnswerSubject::List)?;
         let (encoding, mut page) = (RequestedEncoding::of(answer), page.shown_as(form.clone(), clock::unix_seconds()));
-        let bytes = if form.is_protobuf() { Some(measured(&mut page, &form).await?) } else { None };
+        let bytes = if form.is_protobuf() { Some(measured(&mut page, &form, ty).await?) } else { None };
         let shard = self.filter.shard();
         let position = ListPosition { resource_version: self.resource_version, history: self.history, shard };
         let listing = ListBody::new(ty, page, position, &form, bytes);
@@ -174,10 +174,14 @@ impl SelectedObjects {
 }
 
 /// Returns the bytes of all items of a protobuf list: the length of the list is in front of them.
-async fn measured(page: &mut Page, form: &Form) -> Result<u64, Status> {
+async fn measured(page: &mut Page, form: &Form, ty: &ResourceType) -> Result<u64, Status> {
     loop {
         match page.measure() {
             Measurement::All(bytes) => return Ok(bytes),
+            Measurement::Failed => {
+                tracing::warn!(resource = ty.id(), "list with an object that cannot be encoded refused");
+                return Err(Status::internal("an object could not be encoded"));
+            }
             Measurement::More => tokio::task::yield_now().await,
             Measurement::Slow(entry) => {
                 let form = form.clone();

@@ -400,7 +400,15 @@ impl Watch {
         let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
         for _ in 0..STEPS_MAX {
             let (before, initial) = (out.bytes(), cursor.is_initial());
-            match cursor.step(BATCH, out, Some(cx)) {
+            let step = cursor.step(BATCH, out, Some(cx));
+            if cursor.has_failed() {
+                tracing::warn!("watch ended at an object that cannot be encoded as protobuf");
+                let status = Status::internal("an object could not be encoded");
+                out.push(encode::error_event(&status, cursor.is_protobuf()));
+                turn = Turn::Over;
+                break;
+            }
+            match step {
                 Step::Sent => {
                     if let Some(marks) = &mut self.marks {
                         bookmarks += marks.step(out.bytes() - before, &cursor, out);

@@ -75,7 +75,7 @@ pub fn metadata_messages() -> &'static dyn Messages {
     &*PARTIAL_OBJECT
 }
 
-/// Encodes a document of a built-in kind, such as a Status. Returns `None` for other text.
+/// Encodes a document of a built-in kind, such as a Status. Returns `None` for other text, and for what cannot be encoded.
 pub fn document(text: &[u8]) -> Option<Vec<u8>> {
     let mut named = EnvelopeType::default();
     for member in json::members(text) {
@@ -88,56 +88,68 @@ pub fn document(text: &[u8]) -> Option<Vec<u8>> {
     }
     let message = match (&*named.kind, &*named.api_version) {
         ("Status", "v1") => table::find("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
-        ("PartialObjectMetadata", _) => Some(&*PARTIAL_OBJECT),
+        (PARTIAL, _) => Some(&*PARTIAL_OBJECT),
         _ => definition(&named).and_then(table::find),
     };
-    Some(envelope(&named.api_version, &named.kind, &encoded(message?, text, "")))
+    Some(envelope(&named.api_version, &named.kind, &encoded(message?, text, "")?))
 }
 
 /// Decodes a document that [`document`] or a cache encoded, for logs.
 pub fn decoded(body: &[u8]) -> Option<Value> {
-    let message = open_stored(body)?.ok()?;
-    let found = match &*message.kind {
-        "Status" => "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
-        kind => crate::schemas::definition(&message.api_version, kind)?,
+    let stored = open_stored(body)?.ok()?;
+    let message = |kind: &str| match kind {
+        "Status" => table::find("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        PARTIAL => Some(&*PARTIAL_OBJECT),
+        kind => crate::schemas::definition(&stored.api_version, kind).and_then(table::find),
     };
-    let mut object = message.object(found).ok()?;
+    let mut object = match (message(&stored.kind), stored.kind.strip_suffix("List")) {
+        (Some(message), _) => object_of(message, stored.raw).ok()?,
+        (None, kind) => stored.list(message(kind?)?).ok()?,
+    };
+    let message = stored;
     object.insert("apiVersion".to_owned(), Value::String(message.api_version));
     object.insert("kind".to_owned(), Value::String(message.kind));
     Some(Value::Object(object))
 }
 
+/// Decodes an object, without kind and apiVersion.
+fn object_of(message: &Message, raw: &[u8]) -> Result<Object, ProtobufError> {
+    let mut object = Object::new();
+    message::decode(message, raw, &mut object, 1, &mut Weight::default())?;
+    Ok(object)
+}
+
+const PARTIAL: &str = "PartialObjectMetadata";
+
 /// The message of PartialObjectMetadata, which k8s-pb does not have.
 static PARTIAL_OBJECT: LazyLock<Message> = LazyLock::new(|| {
     let (ty, label) = (Type::Message(OBJECT_META), Label::Once);
     let metadata = MessageField { number: 1, name: METADATA, ty, label, zero_stays: false, target: OnceLock::new() };
-    Message { name: "PartialObjectMetadata", fields: vec![metadata], members: OnceLock::new() }
+    Message { name: PARTIAL, fields: vec![metadata], members: OnceLock::new() }
 });
 
 /// Member of every object that [`Messages`] has apart.
 const METADATA: &str = "metadata";
 
 impl Messages for Message {
-    fn metadata(&self, metadata: &[u8]) -> Vec<u8> {
-        table::find(OBJECT_META).map(|message| encoded(message, metadata, "")).unwrap_or_default()
+    fn metadata(&self, metadata: &[u8]) -> Option<Vec<u8>> {
+        encoded(table::find(OBJECT_META)?, metadata, "")
     }
 
-    fn rest(&'static self, object: &[u8]) -> Vec<u8> {
+    fn rest(&'static self, object: &[u8]) -> Option<Vec<u8>> {
         encoded(self, object, METADATA)
     }
 }
 
-/// Encodes an object without one member. Text that serde does not read gives no fields: it is nested deeper than any
-/// decoder of Kubernetes reads.
-fn encoded(message: &'static Message, text: &[u8], without: &'static str) -> Vec<u8> {
+/// Encodes an object without one member. Returns `None` for text that serde does not read: fields nested deeper than 127,
+/// and numbers beyond doubles. A part of the object must not pass for the whole: a client would write it back.
+fn encoded(message: &'static Message, text: &[u8], without: &'static str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 2);
     if encode::encode(message, text, without, &mut out).is_err() {
         out.clear();
-        if encode::encode(message, &encode::whole_surrogates(text), without, &mut out).is_err() {
-            out.clear();
-        }
+        encode::encode(message, &encode::whole_surrogates(text), without, &mut out).ok()?;
     }
-    out
+    Some(out)
 }
 
 /// Decodes an object. `api_version` and `kind` are the defaults for an envelope without a type. An object of an unknown
@@ -236,11 +248,36 @@ impl StoredMessage<'_> {
     /// The first error in the bytes.
     pub(crate) fn object(&self, definition: &str) -> Result<Object, ProtobufError> {
         let message = table::find(definition).ok_or(ProtobufError::Value("no message"))?;
-        let mut object = Object::new();
-        message::decode(message, self.raw, &mut object, 1, &mut Weight::default())?;
-        Ok(object)
+        object_of(message, self.raw)
+    }
+
+    /// Decodes a list of objects, without kind and apiVersion. Items are as in JSON: only those of metadata have a type.
+    fn list(&self, item: &Message) -> Result<Object, ProtobufError> {
+        let (mut metadata, mut items) = (Object::new(), Vec::new());
+        let mut reader = wire::MessageReader::new("List", self.raw);
+        while let Some((number, piece)) = reader.next()? {
+            match number {
+                1 => {
+                    let message = table::find(LIST_META).ok_or(ProtobufError::Value("no message"))?;
+                    metadata = object_of(message, piece.bytes("metadata")?)?;
+                }
+                2 => {
+                    let mut object = object_of(item, piece.bytes("items")?)?;
+                    if item.name == PARTIAL {
+                        object.insert("apiVersion".to_owned(), Value::String(self.api_version.clone()));
+                        object.insert("kind".to_owned(), Value::String(PARTIAL.to_owned()));
+                    }
+                    items.push(Value::Object(object));
+                }
+                _ => {}
+            }
+        }
+        let members = [("metadata", Value::Object(metadata)), ("items", Value::Array(items))];
+        Ok(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
+
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
 /// Decodes the options of a delete.
 ///

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use informer_serving::protobuf::{
-    self, ENVELOPE_TAIL, MESSAGE_FIELD, METADATA_FIELD, field_len, put_bytes, put_event_head, put_head,
+    self, ENVELOPE_TAIL, MESSAGE_FIELD, METADATA_FIELD, envelope_head, field_len, put_bytes, put_event_head, put_head,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -29,11 +29,12 @@ use crate::{
 
 /// Encodes objects of one type as protobuf messages.
 pub trait Messages: Send + Sync {
-    /// Returns the fields of the ObjectMeta whose JSON is `metadata`.
-    fn metadata(&self, metadata: &[u8]) -> Vec<u8>;
+    /// Returns the fields of the ObjectMeta whose JSON is `metadata`; `None` if it cannot be encoded as a whole.
+    fn metadata(&self, metadata: &[u8]) -> Option<Vec<u8>>;
 
-    /// Returns the fields of the object whose JSON is `object`, but for its metadata.
-    fn rest(&'static self, object: &[u8]) -> Vec<u8>;
+    /// Returns the fields of the object whose JSON is `object`, but for its metadata; `None` if it cannot be encoded as
+    /// a whole.
+    fn rest(&'static self, object: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// The protobuf format of one request.
@@ -77,9 +78,12 @@ pub(crate) struct SharedMessage {
 #[derive(Debug, Default)]
 pub(crate) struct MessageSlot {
     message: RwLock<Weak<SharedMessage>>,
-    /// Length of the message with its tag and length; zero before the first encoding.
+    /// Length of the message with its tag and length; zero before the first encoding, and [`UNENCODABLE`].
     len: AtomicU32,
 }
+
+/// In place of the length of an object that cannot be encoded. Messages are shorter: stored objects have a limit.
+const UNENCODABLE: u32 = u32::MAX;
 
 /// Where an object stands in a response.
 #[derive(Clone, Copy)]
@@ -166,18 +170,24 @@ impl MessageSlot {
         Some(message)
     }
 
-    /// Returns the cached message, or makes and caches it. Clients that come at once wait for the first.
-    fn get(&self, entry: &Entry, form: &MessageForm, is_live: bool) -> Arc<SharedMessage> {
+    /// Returns the cached message, or makes and caches it. Clients that come at once wait for the first. Returns `None`
+    /// if the object cannot be encoded.
+    fn get(&self, entry: &Entry, form: &MessageForm, is_live: bool) -> Option<Arc<SharedMessage>> {
         if let Some(message) = self.cached() {
-            return message;
+            return Some(message);
         }
         let mut slot = self.message.write();
         if let Some(message) = slot.upgrade() {
-            return message;
+            return Some(message);
         }
-        let mut message = SharedMessage::of(entry, form);
-        let len = message.field_len();
-        self.len.store(u32::try_from(len).unwrap_or(u32::MAX), Ordering::Relaxed);
+        if self.len.load(Ordering::Relaxed) == UNENCODABLE {
+            return None;
+        }
+        let Some(mut message) = SharedMessage::of(entry, form) else {
+            self.len.store(UNENCODABLE, Ordering::Relaxed);
+            return None;
+        };
+        self.len.store(u32::try_from(message.field_len()).unwrap_or(UNENCODABLE), Ordering::Relaxed);
         message._share = GENERATIONS.room(message.bytes.len(), is_live);
         message.generation = AtomicU32::new(GENERATIONS.current.load(Ordering::Relaxed));
         let is_retained = message._share.is_some();
@@ -186,29 +196,34 @@ impl MessageSlot {
             *slot = Arc::downgrade(&message);
             GENERATIONS.keep(&message);
         }
-        message
+        Some(message)
     }
 
-    /// Returns the length of the message with its tag and length, if it is known.
+    /// Returns the length of the message with its tag and length, if it is known; zero if there can be no message.
     fn known_len(&self) -> Option<usize> {
-        Some(self.len.load(Ordering::Relaxed) as usize).filter(|&len| len > 0)
+        match self.len.load(Ordering::Relaxed) {
+            0 => None,
+            UNENCODABLE => Some(0),
+            len => Some(len as usize),
+        }
     }
 }
 
 impl SharedMessage {
-    /// Encodes an object, as the event that created or updated it.
-    fn of(entry: &Entry, form: &MessageForm) -> Self {
-        let metadata = form.messages.metadata(entry.metadata_text());
-        let rest = match form.part {
-            MessagePart::Whole => form.messages.rest(entry.object_text()),
-            MessagePart::Metadata(_) => Vec::new(),
+    /// Encodes an object, as the event that created or updated it; metadata in the envelope of the first version, whichever
+    /// `form` has.
+    fn of(entry: &Entry, form: &MessageForm) -> Option<Self> {
+        let metadata = form.messages.metadata(entry.metadata_text())?;
+        let (rest, envelope) = match form.part {
+            MessagePart::Whole => (form.messages.rest(entry.object_text())?, form.envelope.clone()),
+            MessagePart::Metadata(_) => (Vec::new(), partial_envelope(MetaVersion::V1)),
         };
         let len = field_len(metadata.len()) + rest.len();
-        let object_len = form.envelope.len() + field_len(len) + ENVELOPE_TAIL.len();
+        let object_len = envelope.len() + field_len(len) + ENVELOPE_TAIL.len();
         let mut bytes = Vec::with_capacity(object_len + EVENT_HEAD_BYTES);
         put_event_head(SentEvent::as_stored(entry.is_updated()).name(), object_len, &mut bytes);
         let object_at = bytes.len();
-        bytes.extend_from_slice(&form.envelope);
+        bytes.extend_from_slice(&envelope);
         let field_at = bytes.len();
         put_head(MESSAGE_FIELD, len, &mut bytes);
         put_head(METADATA_FIELD, metadata.len(), &mut bytes);
@@ -218,7 +233,7 @@ impl SharedMessage {
         bytes.extend_from_slice(ENVELOPE_TAIL);
         let metadata = metadata_at..metadata_at + metadata.len();
         let bytes = Bytes::from(bytes.into_boxed_slice());
-        Self { bytes, object_at, field_at, metadata, generation: AtomicU32::new(0), _share: None }
+        Some(Self { bytes, object_at, field_at, metadata, generation: AtomicU32::new(0), _share: None })
     }
 
     /// End of the message.
@@ -307,6 +322,11 @@ impl SharedMessage {
     }
 }
 
+/// Returns the envelope of a PartialObjectMetadata up to its message.
+pub(super) fn partial_envelope(meta: MetaVersion) -> Bytes {
+    envelope_head(meta.api_version(), "PartialObjectMetadata").into()
+}
+
 /// Room for the bytes of an event before its object.
 const EVENT_HEAD_BYTES: usize = 32;
 
@@ -342,10 +362,10 @@ impl Entry {
         self.slot(form).cached().is_some()
     }
 
-    /// Pushes the object as a message.
+    /// Pushes the object as a message; nothing if it cannot be encoded, as no part of it may pass for the whole.
     pub(super) fn push_message(&self, form: &MessageForm, without: bool, place: MessagePlace<'_>, out: &mut Slices) {
         let is_live = matches!(place, MessagePlace::Event { is_initial: false, .. });
-        let message = self.slot(form).get(self, form, is_live);
+        let Some(message) = self.slot(form).get(self, form, is_live) else { return };
         let is_deleted = matches!(place, MessagePlace::Event { event: SentEvent::Deleted(_), .. });
         // The shared bytes are those of the first version.
         let is_old = form.part == MessagePart::Metadata(MetaVersion::V1Beta1);
@@ -356,7 +376,7 @@ impl Entry {
         }
     }
 
-    /// Returns the bytes of its item in a list. Cost: encodes the object at the first call.
+    /// Returns the bytes of its item in a list; zero if it cannot be encoded. Cost: encodes the object at the first call.
     pub(super) fn message_len(&self, form: &MessageForm, without: bool) -> usize {
         if without {
             let mut item = Slices::new();
@@ -364,7 +384,7 @@ impl Entry {
             return item.bytes();
         }
         let slot = self.slot(form);
-        slot.known_len().unwrap_or_else(|| slot.get(self, form, false).field_len())
+        slot.known_len().unwrap_or_else(|| slot.get(self, form, false).map_or(0, |message| message.field_len()))
     }
 
     /// Returns true if [`Self::message_len`] does not encode the object.

@@ -263,7 +263,7 @@ fn what_is_not_stored_has_the_same_forms() {
 struct Counted(std::sync::atomic::AtomicUsize);
 
 impl Messages for Counted {
-    fn metadata(&self, metadata: &[u8]) -> Vec<u8> {
+    fn metadata(&self, metadata: &[u8]) -> Option<Vec<u8>> {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let metadata: Value = serde_json::from_slice(metadata).expect("an entry is JSON");
         let mut out = Vec::new();
@@ -276,13 +276,13 @@ impl Messages for Counted {
         }
         protobuf::put_tag(7, protobuf::VARINT, &mut out);
         protobuf::put_varint(300, &mut out);
-        out
+        Some(out)
     }
 
-    fn rest(&'static self, object: &[u8]) -> Vec<u8> {
+    fn rest(&'static self, object: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         protobuf::put_bytes(2, &vec![b'x'; object.len()], &mut out);
-        out
+        Some(out)
     }
 }
 
@@ -377,4 +377,52 @@ fn a_message_is_made_once_and_dropped_when_idle() {
     assert_ne!(made().1.as_ptr(), first.as_ptr(), "no client used it");
     assert!(!form.is_slow_to_measure(&entry));
     assert!(messages_bytes() > 0);
+}
+
+/// Goal: each client gets the envelope of its own version, whichever came first. Method: the old one first, on a fresh entry.
+#[test]
+fn the_envelope_of_metadata_is_that_of_the_request() {
+    let entry = entry(true, OBJECT);
+    for meta in [MetaVersion::V1Beta1, MetaVersion::V1, MetaVersion::V1Beta1] {
+        let form = message_form(Form::metadata(meta));
+        let expected = protobuf::envelope(meta.api_version(), "PartialObjectMetadata", &message("77", true, None));
+        assert_eq!(bytes(|out| entry.object_as(&form, 0, out)), expected, "{meta:?}");
+        let event = protobuf::event("ADDED", &expected);
+        assert_eq!(bytes(|out| entry.added_as(&form, 0, out)), event, "{meta:?}");
+    }
+}
+
+/// Encodes metadata, but no object.
+struct OnlyMetadata;
+
+impl Messages for OnlyMetadata {
+    fn metadata(&self, metadata: &[u8]) -> Option<Vec<u8>> {
+        COUNTED.metadata(metadata)
+    }
+
+    fn rest(&'static self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Goal: an object that cannot be encoded is never sent without its spec. Method: an encoder that encodes no object.
+#[test]
+fn an_object_that_cannot_be_encoded_is_not_sent() {
+    let entry = entry(true, OBJECT);
+    for form in [Form::whole(), without_managed_fields(Form::whole())] {
+        let form = form.in_protobuf(&OnlyMetadata, "v1", "Pod");
+        for _ in 0..2 {
+            assert_eq!(bytes(|out| entry.object_as(&form, 0, out)), b"");
+            assert_eq!(bytes(|out| entry.item_as(&form, true, 0, out)), b"");
+            assert_eq!(form.item_bytes(&entry), 0);
+        }
+        let mut formatter = EventFormatter::new(form);
+        assert_eq!(bytes(|out| formatter.line(&entry, &SentEvent::Added, out)), b"");
+        assert!(formatter.has_failed());
+        let other = self::entry(true, OBJECT);
+        formatter.form = message_form(Form::whole());
+        assert_eq!(bytes(|out| formatter.line(&other, &SentEvent::Added, out)), b"", "nothing follows");
+    }
+    let form = Form::metadata(MetaVersion::V1).in_protobuf(&OnlyMetadata, "v1", "Pod");
+    assert_ne!(form.item_bytes(&entry), 0, "its metadata can be encoded");
 }

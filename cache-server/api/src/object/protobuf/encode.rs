@@ -31,8 +31,8 @@ const FIXED64: u32 = 1;
 /// Appends the fields of the object in `json`, but for the member `without`.
 ///
 /// # Errors
-/// For text that serde does not read: a half of a surrogate pair, and nesting above 127. `out` then has an incomplete
-/// end.
+/// For text that serde does not read: a half of a surrogate pair, a field nested above 127, and a field's number beyond
+/// doubles. `out` then has an incomplete end.
 pub(crate) fn encode(
     message: &'static Message,
     json: &[u8],
@@ -205,8 +205,8 @@ impl<'a> FieldWriter<'a> {
                 put_bytes(3, text.as_bytes(), out);
             }),
             (_, Some((SpecialMessage::Time { micro }, _))) => {
-                if let Ok(time) = text.parse::<jiff::Timestamp>() {
-                    self.put_message(|out| put_time(time, micro, out));
+                if let Some(since) = special::since_1970(text) {
+                    self.put_message(|out| put_time(since, micro, out));
                 }
             }
             _ => {}
@@ -226,12 +226,12 @@ impl<'a> FieldWriter<'a> {
     }
 }
 
-/// Writes a time: whole seconds, or with microseconds.
+/// Writes a time since 1970: whole seconds, or with microseconds.
 #[expect(clippy::cast_sign_loss, reason = "negative numbers are sign-extended")]
-fn put_time(time: jiff::Timestamp, micro: bool, out: &mut Vec<u8>) {
+fn put_time(since: jiff::SignedDuration, micro: bool, out: &mut Vec<u8>) {
     // Go's split: nanoseconds count upwards, also before 1970.
-    let nanos = time.subsec_nanosecond().rem_euclid(1_000_000_000);
-    let seconds = time.as_second() - i64::from(time.subsec_nanosecond() < 0);
+    let nanos = since.subsec_nanos().rem_euclid(1_000_000_000);
+    let seconds = since.as_secs() - i64::from(since.subsec_nanos() < 0);
     // Written even at zero: an empty message is an unset time.
     put_tag(1, VARINT, out);
     put_varint(seconds as u64, out);

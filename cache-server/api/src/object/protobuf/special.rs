@@ -1,5 +1,6 @@
 //! Messages whose JSON form is not an object of their fields.
 
+use jiff::{SignedDuration, civil::DateTime, fmt::temporal::Pieces};
 use serde_json::{Number, Value};
 
 use super::{
@@ -165,8 +166,20 @@ fn time(name: &str, bytes: &[u8]) -> Result<Option<Value>, ProtobufError> {
     }
     let micro = name == MICRO_TIME;
     let nanos = if micro { nanos.rem_euclid(1_000_000_000) } else { 0 };
-    let at = jiff::Timestamp::new(seconds, nanos).map_err(|_| refused())?;
-    Ok(Some(Value::String(if micro { format!("{at:.6}") } else { at.to_string() })))
+    let at = EPOCH.checked_add(SignedDuration::new(seconds, nanos)).map_err(|_| refused())?;
+    Ok(Some(Value::String(if micro { format!("{at:.6}Z") } else { format!("{at}Z") })))
+}
+
+/// Civil times reach the end of year 9999 in any offset; jiff's timestamps end a day before.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// Returns the time since 1970 of a text of RFC 3339; `None` outside of [`SECONDS`] and for other text.
+pub(super) fn since_1970(text: &str) -> Option<SignedDuration> {
+    let pieces = Pieces::parse(text).ok()?;
+    let offset = pieces.to_numeric_offset()?;
+    let since = DateTime::from_parts(pieces.date(), pieces.time()?).duration_since(EPOCH);
+    let since = since.checked_sub(SignedDuration::from_secs(i64::from(offset.seconds())))?;
+    SECONDS.contains(&since.as_secs()).then_some(since)
 }
 
 /// Returns true if a message holds JSON text.

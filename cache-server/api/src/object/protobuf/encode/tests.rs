@@ -184,6 +184,13 @@ fn values_are_those_that_go_reads() {
             json!({"spec": {"renewTime": "1969-12-31T23:59:58.500000Z", "acquireTime": "2024-02-03T04:05:06.123456Z"}}),
         ),
         (
+            "io.k8s.api.coordination.v1.Lease",
+            json!({"spec": {"renewTime": "9999-12-31T23:59:59.999999Z", "acquireTime": "9999-12-31T23:59:59Z"},
+                "metadata": {"creationTimestamp": "9999-12-31T23:59:59Z", "deletionTimestamp": "9999-12-31T22:59:59-02:00"}}),
+            json!({"spec": {"renewTime": "9999-12-31T23:59:59.999999Z", "acquireTime": "9999-12-31T23:59:59.000000Z"},
+                "metadata": {"creationTimestamp": "9999-12-31T23:59:59Z"}}),
+        ),
+        (
             "io.k8s.api.core.v1.Secret",
             json!({"data": {"a": "AAE=", "b": "", "c": "no base64!"}}),
             json!({"data": {"a": "AAE=", "b": "", "c": ""}}),
@@ -205,15 +212,67 @@ fn text_beyond_serde_is_encoded_as_far_as_it_can_be() {
     let messages = messages(&pods).expect("a message");
     let halves = br#"{"name":"\ud83d\ud83e\udd80 \\ud83d \udd80x","labels":{"\ud800":"\\\ud800"}}"#;
     let mut meta = Map::new();
-    let bytes = messages.metadata(halves);
+    let bytes = messages.metadata(halves).expect("is encoded");
     let message = find(schemas::OBJECT_META).expect("metadata");
     message::decode(message, &bytes, &mut meta, 1, &mut Weight::default()).expect("is decoded");
     let expected = json!({"name": "\u{fffd}\u{1f980} \\ud83d \u{fffd}x", "labels": {"\u{fffd}": "\\\u{fffd}"}});
     assert_eq!(Value::Object(meta), expected);
     let deep = format!(r#"{{"spec":{{"nodeName":"n","odd":{}1{}}}}}"#, "[".repeat(400), "]".repeat(400));
-    assert_eq!(messages.rest(deep.as_bytes()), b"\x12\x03\x52\x01n", "what the message does not have may be deep");
+    assert_eq!(
+        messages.rest(deep.as_bytes()).as_deref(),
+        Some(&b"\x12\x03\x52\x01n"[..]),
+        "what the message does not have may be deep"
+    );
     let deep = format!("{}{}", r#"{"spec":"#.repeat(200), "}".repeat(200));
-    assert!(messages.rest(deep.as_bytes()).len() < deep.len());
+    assert_eq!(messages.rest(deep.as_bytes()), None, "the innermost member has no value");
+}
+
+/// Goal: an object that cannot be encoded as a whole is no object, not one without a spec. Method: schemas nested beyond
+/// serde's limit, and a number beyond doubles.
+#[test]
+fn what_cannot_be_encoded_is_no_object() {
+    let registry = Registry::builtin();
+    let crds = registry.by_id("customresourcedefinitions.apiextensions.k8s.io").expect("definitions");
+    let schema = format!("{}{{}}{}", r#"{"not":"#.repeat(200), "}".repeat(200));
+    let deep = format!(r#"{{"spec":{{"versions":[{{"name":"v1","schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#);
+    assert_eq!(messages(&crds).expect("a message").rest(deep.as_bytes()), None);
+    let pods = messages(&registry.by_id("pods").expect("pods")).expect("a message");
+    assert_eq!(pods.rest(br#"{"spec":{"nodeName":"n","priority":1e400}}"#), None);
+    assert_eq!(pods.metadata(br#"{"name":"a","generation":1e400}"#), None);
+    assert_eq!(document(br#"{"kind":"Pod","apiVersion":"v1","spec":{"priority":1e400}}"#), None);
+}
+
+/// Goal: the audit log has lists and metadata of protobuf as it has those of JSON.
+#[test]
+fn lists_and_metadata_are_decoded_for_logs() {
+    use informer_serving::protobuf::{envelope, put_bytes};
+
+    let meta = b"\x0a\x01a";
+    let mut object = Vec::new();
+    put_bytes(1, meta, &mut object);
+    let mut list = Vec::new();
+    put_bytes(1, b"\x12\x017", &mut list);
+    put_bytes(2, &object, &mut list);
+    let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}});
+    for (api_version, kind, message, expected) in [
+        ("meta.k8s.io/v1", "PartialObjectMetadata", &object, partial.clone()),
+        (
+            "meta.k8s.io/v1",
+            "PartialObjectMetadataList",
+            &list,
+            json!({"kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "7"}, "items": [partial]}),
+        ),
+        (
+            "v1",
+            "ConfigMapList",
+            &list,
+            json!({"kind": "ConfigMapList", "apiVersion": "v1",
+            "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}),
+        ),
+    ] {
+        assert_eq!(decoded(&envelope(api_version, kind, message)), Some(expected), "{kind}");
+    }
 }
 
 #[test]
@@ -227,7 +286,7 @@ fn documents_have_the_envelope_of_their_kind() {
     let bytes = document(partial.to_string().as_bytes()).expect("metadata");
     let stored = open_stored(&bytes).expect("an envelope").expect("is whole");
     assert_eq!((&*stored.api_version, &*stored.kind), ("meta.k8s.io/v1", "PartialObjectMetadata"));
-    assert_eq!(metadata_messages().metadata(br#"{"name":"a"}"#), b"\x0a\x01a");
+    assert_eq!(metadata_messages().metadata(br#"{"name":"a"}"#).as_deref(), Some(&b"\x0a\x01a"[..]));
     for other in
         ["", "[]", "{}", r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1"}"#, r#"{"kind":"Foo","apiVersion":"a/v1"}"#]
     {
