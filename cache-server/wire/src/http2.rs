@@ -146,11 +146,12 @@ impl<H: Handler> Service<Request<Incoming>> for Pages<H> {
         Box::pin(self.context.answer(request).map(move |mut response| {
             // The clock of `overdue` belongs to the task of the stream, which polls this.
             overdue::set_stream(stream);
-            drop(unanswered);
             if let Some(owner) = response.extensions_mut().remove::<StreamOwner>() {
                 streams.note_owner(&owner);
                 overdue::set_owner(owner);
             }
+            // After a proof is noted: a refused connection without unanswered requests takes no more.
+            drop(unanswered);
             if let Some(term) = H::term(response.body()) {
                 overdue::set_term(term);
             }

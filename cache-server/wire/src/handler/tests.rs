@@ -10,7 +10,10 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http::StatusCode;
 use http_body::{Frame, SizeHint};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{
+    Notify,
+    mpsc::{UnboundedSender, unbounded_channel},
+};
 
 use super::*;
 use crate::{
@@ -20,7 +23,7 @@ use crate::{
 
 type Answers = dyn Fn(&Request<Incoming>) -> Response<TestBody> + Send + Sync;
 
-/// Answers requests by a function of the test.
+/// Answers requests by a function of the test. An answer with an `Arc<Notify>` as its extension waits for that.
 pub struct TestHandler {
     answers: Box<Answers>,
     shares: Arc<UserShares>,
@@ -89,7 +92,12 @@ impl Handler for TestHandler {
             response.extensions_mut().insert(owner);
         }
         // Requests stay whole until they are answered, as those of a real server.
-        async move { (request, response).1 }
+        async move {
+            if let Some(held) = response.extensions_mut().remove::<Arc<Notify>>() {
+                held.notified().await;
+            }
+            (request, response).1
+        }
     }
 
     fn refuse_crowded(&self) -> Response<TestBody> {

@@ -6,9 +6,11 @@
 //! that sends one for every [`HTTP2_BYTES_PER_CONTROL_FRAME`] bytes it receives: a fast reader sends many
 //! WINDOW_UPDATE. INVARIANT: the tap passes on each frame whole and unchanged or not at all, and ends the connection
 //! between two frames. INVARIANT: it drops frames only of streams that begin after callers who proved nothing were
-//! refused: h2 would hold memory for each until the connection ends. They are read all the same, because a close with
-//! unread bytes resets the connection, and the client may lose the refusal. The last GOAWAY does not name these streams,
-//! so clients may retry them.
+//! refused and no other request is left without an answer: h2 would hold memory for each until the connection ends.
+//! Before that h2 needs them: a live request's trailers refer to their header fields, and its body shares a window with
+//! theirs. Dropped frames are read all the same, because a close with unread bytes resets the connection, and the
+//! client may lose the refusal. Each costs the allowance as much as one without a request. The last GOAWAY does not name
+//! these streams, so clients may retry them.
 //!
 //! hyper has no call that ends a connection with an error of its choice. The tap therefore feeds it a header block that
 //! never ends, which h2 answers with GOAWAY and `ENHANCE_YOUR_CALM`.
@@ -44,6 +46,9 @@ const CONTINUED_MAX: usize = 64;
 
 /// Type of the frame that opens a stream.
 const HEADERS: u8 = 1;
+
+/// Longest payload that is dropped: SETTINGS_MAX_FRAME_SIZE of this server. h2 refuses longer ones.
+const PAYLOAD_BYTES_MAX: usize = 1 << 14;
 
 /// Bytes of a dropped payload that are read at once.
 const DROPPED_BYTES: usize = 1 << 10;
@@ -169,12 +174,14 @@ impl FloodTap {
     /// Feeds the head that has arrived, unless its frame is dropped.
     fn feed_head(&mut self, into: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         let (kind, flags, stream) = self.read_head();
-        self.stage = FloodStage::Refusing(stream > self.highest);
-        if stream > self.highest {
-            return None;
-        }
-        if !self.allowance.take(weight(kind, flags)) {
+        let is_dropped = stream > self.highest && self.skip <= PAYLOAD_BYTES_MAX;
+        self.stage = FloodStage::Refusing(is_dropped);
+        // h2 bounds no frame that it does not see.
+        if !self.allowance.take(weight(kind, flags).max(u32::from(is_dropped))) {
             return Some(self.end(0, into));
+        }
+        if is_dropped {
+            return None;
         }
         if into.remaining() < HEAD_BYTES {
             return Some(Err(io::Error::other("no room for the head of a frame")));
@@ -203,7 +210,7 @@ impl<S> Tap<S> for FloodTap {
             return Poll::Ready(self.end(fed, into));
         }
         let (before, rest) = (into.filled().len(), self.skip);
-        let is_refused = self.stage == FloodStage::Passing && self.streams.is_refused();
+        let is_refused = self.stage == FloodStage::Passing && self.streams.takes_no_more();
         if is_refused && rest == 0 && self.arrived == 0 {
             self.stage = FloodStage::Refusing(false);
         }
@@ -292,13 +299,16 @@ impl FrameAllowance {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use futures::FutureExt as _;
     use tokio::time::advance;
 
     use super::*;
-    use crate::tap::TappedStream;
+    use crate::{
+        shares::{StreamCaller, StreamOwner, UnreadStreams},
+        tap::TappedStream,
+    };
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const PING: u8 = 6;
@@ -308,14 +318,37 @@ mod tests {
         [&[0, 0, length, kind, 0, 0, 0, 0, 0], payload].concat()
     }
 
+    /// A frame of stream 3.
+    fn further(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let [.., a, b, c] = payload.len().to_be_bytes();
+        [&[a, b, c, kind, 0, 0, 0, 0, 3], payload].concat()
+    }
+
+    /// Streams of a connection whose caller was refused.
+    fn refused() -> Streams {
+        let owner = StreamOwner::new(Arc::default(), StreamCaller::Refused);
+        let streams = Streams::new(UnreadStreams::new(&owner));
+        streams.note_owner(&owner);
+        streams
+    }
+
     /// Returns what arrives behind the tap, read in pieces of `piece` bytes, up to the first error or the end.
     fn through(bytes: &[u8], piece: usize) -> Vec<u8> {
-        let mut tapped = TappedStream { stream: bytes, tap: FloodTap::new(Streams::of_tests()) };
+        through_of(&Streams::of_tests(), bytes, piece)
+    }
+
+    fn through_of(streams: &Streams, bytes: &[u8], piece: usize) -> Vec<u8> {
+        let mut tapped = TappedStream { stream: bytes, tap: FloodTap::new(streams.clone()) };
         let (mut read, mut chunk) = (Vec::new(), vec![0; piece]);
-        while let Ok(count @ 1..) = tapped.read(&mut chunk).now_or_never().expect("is never pending") {
-            read.extend_from_slice(&chunk[..count]);
+        loop {
+            // The dropped frames of one poll may fill a turn; the tap wakes nobody itself.
+            streams.start_waiting();
+            match tapped.read(&mut chunk).now_or_never() {
+                Some(Ok(count @ 1..)) => read.extend_from_slice(&chunk[..count]),
+                Some(_) => return read,
+                None => assert!(streams.readable(0) == 0, "is pending only until the next turn"),
+            }
         }
-        read
     }
 
     /// Goal: bytes pass unchanged until the allowance is used up, and the end comes between two frames. Method: more
@@ -338,6 +371,34 @@ mod tests {
         let all = [frame(1, &[0; 40]), frame(0, &[0; 200]), frame(9, &[])].concat().repeat(20_000);
         let sent = [PREFACE, &all].concat();
         assert!(through(&sent, 1 << 16) == sent);
+    }
+
+    /// Goal: behind a refusal frames of further streams are dropped once no other request is without an answer, and not
+    /// before. Method: a request that stays unanswered, or does not.
+    #[tokio::test(start_paused = true)]
+    async fn further_streams_pass_while_a_request_is_unanswered() {
+        let (streams, ping) = (refused(), frame(PING, &[7; 8]));
+        let sent = [PREFACE, &further(HEADERS, &[7; 40]), &further(0, &[7; 200]), &ping].concat();
+        let unanswered = streams.unanswered();
+        assert!(through_of(&streams, &sent, 1_000) == sent);
+        drop(unanswered);
+        assert!(through_of(&streams, &sent, 1_000) == [PREFACE, &ping].concat());
+    }
+
+    /// Goal: dropped frames are within the allowance too, and none is longer than the protocol allows. Method: more
+    /// frames of a request than control frames are allowed; one too long, which h2 gets to refuse it.
+    #[tokio::test(start_paused = true)]
+    async fn dropped_frames_have_bounds() {
+        let allowed = HTTP2_CONTROL_FRAMES_BURST as usize;
+        for (count, is_ended) in [(allowed, false), (allowed + 1, true)] {
+            let read = through_of(&refused(), &[PREFACE, &further(0, &[]).repeat(count)].concat(), 1_000);
+            assert_eq!(read[PREFACE_BYTES..].starts_with(&UNFINISHED), is_ended, "{count}");
+        }
+        for (length, is_passed) in [(PAYLOAD_BYTES_MAX, false), (PAYLOAD_BYTES_MAX + 1, true)] {
+            let sent = [PREFACE, &further(0, &vec![7; length])].concat();
+            let read = through_of(&refused(), &sent, 1_000);
+            assert!(read == sent[..if is_passed { sent.len() } else { PREFACE_BYTES }], "{length}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -178,7 +178,7 @@ impl Streams {
     }
 
     /// Begins a turn: starts streams that wait.
-    fn start_waiting(&self) {
+    pub fn start_waiting(&self) {
         let mut open = self.0.open.lock();
         (open.started, open.read, open.is_paused) = (0, 0, false);
         while open.may_start(open.begun())
@@ -210,9 +210,10 @@ impl Streams {
         self.0.refused.notify_one();
     }
 
-    /// Returns true once a caller was refused: no new stream is answered.
-    pub fn is_refused(&self) -> bool {
-        self.0.open.lock().is_refused
+    /// Returns true once a caller was refused and no other request may still prove one: no new stream is answered.
+    pub fn takes_no_more(&self) -> bool {
+        let open = self.0.open.lock();
+        open.is_refused && !open.is_proved && open.unanswered == 0
     }
 
     /// Resolves once a caller was refused.

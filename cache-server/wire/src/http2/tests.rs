@@ -6,6 +6,7 @@ use http::{StatusCode, header};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    sync::Notify,
     time::{Duration, Instant, sleep, timeout},
 };
 
@@ -438,6 +439,50 @@ async fn a_refused_connection_takes_no_further_stream() {
         assert_eq!((last, further), (seen, None), "{early}, {piece}: {kinds:?}");
         assert!(kinds.contains(&HEADERS) && kinds.ends_with(&[GOAWAY]), "{early}, {piece}: {kinds:?}");
     }
+}
+
+/// Goal: a refusal does not harm a request of the same connection that is not answered yet. Method: an upload whose
+/// caller is not known yet, a refused request, and one behind it, whose header field the upload's trailers refer to.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_leaves_live_requests_whole() {
+    let reviewed = Arc::new(Notify::new());
+    let (held, shares) = (Arc::clone(&reviewed), Arc::default());
+    let shared = Arc::new(shared(move |request| {
+        let is_live = request.uri().path() == "/live";
+        let (code, caller) = match is_live {
+            true => (StatusCode::OK, StreamCaller::Unlimited),
+            false => (StatusCode::UNAUTHORIZED, StreamCaller::Refused),
+        };
+        let mut response = answer(code, TestBody::text("ok"));
+        response.extensions_mut().insert(StreamOwner::new(Arc::clone(&shares), caller));
+        if is_live {
+            response.extensions_mut().insert(Arc::clone(&held));
+        }
+        response
+    }));
+    let (mut client, _closing) = connect_by(context(&shared));
+    let live = [&literal(2, "PUT")[..], &[0x86], &literal(4, "/live"), &literal(1, "localhost")].concat();
+    let live = raw_frame(HEADERS, END_HEADERS, 1, &live);
+    client.write_all(&[PREFACE, EMPTY_SETTINGS, &live, &get(3, "/one")].concat()).await.unwrap();
+    let ping = next_ping(&mut client).await.expect("the connection stays for the upload");
+    // A new field for the dynamic table, whose first index is 62.
+    let indexed = [&[0x82, 0x86][..], &literal(4, "/one"), &literal(1, "localhost"), b"\x40\x03x-a\x01b"].concat();
+    let further = raw_frame(HEADERS, END_STREAM | END_HEADERS, 5, &indexed);
+    let trailers = raw_frame(HEADERS, END_STREAM | END_HEADERS, 1, &[0x80 | 62]);
+    client.write_all(&[further, trailers, raw_frame(PING, ACK, 0, &ping)].concat()).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    reviewed.notify_one();
+    let (mut heads, mut errors) = (Vec::new(), Vec::new());
+    while let Some((stream, kind, _, payload)) = stream_frame(&mut client).await {
+        match kind {
+            HEADERS => heads.push((stream, payload[0])),
+            GOAWAY => errors.push(payload[7]),
+            _ => {}
+        }
+    }
+    assert!(errors.iter().all(|error| *error == 0), "{errors:?}");
+    // `:status: 200` of HPACK's static table.
+    assert!(heads.contains(&(1, 0x88)), "{heads:?}");
 }
 
 /// Goal: while the unread streams of all connections are many, a connection has few of them, and its further requests are
