@@ -136,6 +136,10 @@ impl<S: Source> Source for CoalescedSource<S> {
         self.inner.follow(ty, from, cache)
     }
 
+    fn skipped(&self, ty: &ResourceType) {
+        self.inner.skipped(ty);
+    }
+
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         self.join(QuestionKind::Current, ty, Duration::ZERO).map_ok(|confirmed| confirmed.revision).boxed()
     }

@@ -34,6 +34,12 @@ pub trait Source: Send + Sync + 'static {
         cache: Reader,
     ) -> BoxFuture<'_, Result<Updates, SourceError>>;
 
+    /// The cacher could not decode an object of this type's stream, so the cache lacks that version of it until it gets another
+    /// whole state.
+    fn skipped(&self, ty: &ResourceType) {
+        let _ = ty;
+    }
+
     /// Returns the newest committed revision, and promises an update at or above it in every stream of the type.
     ///
     /// # Errors

@@ -2,19 +2,31 @@
 //!
 //! Their reads are answered from caches; all others are passed on, and the API server decides about each.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, mem, time::Duration};
 
 use access_rules::request_info::{RequestInfo, ResourceAttributes};
 use parking_lot::Mutex;
+use ring::rand::{SystemRandom, generate};
 use tokio::time::Instant;
 
 use super::key::QuestionKey;
 use crate::limits::{FREQUENT_READERS_MAX, RIGHT_AGE};
 
-/// Reads of single objects, by caller and the widest question about them. Forgets all of them when it is full: then they are
-/// passed on until they were frequent again.
+/// Reads of single objects, by caller and the widest question about them.
+#[derive(Debug)]
+pub struct FrequentReaders {
+    counts: Mutex<ReadCounts>,
+    /// A name that no object has and no rule contains.
+    unused_name: String,
+}
+
+/// Two generations of counts: the elder one is dropped as a whole once the younger one is full. So callers that read stay, and
+/// invented ones push out each other.
 #[derive(Debug, Default)]
-pub struct FrequentReaders(Mutex<HashMap<QuestionKey, ReadCount>>);
+struct ReadCounts {
+    young: HashMap<QuestionKey, ReadCount>,
+    elder: HashMap<QuestionKey, ReadCount>,
+}
 
 #[derive(Debug)]
 struct ReadCount {
@@ -23,6 +35,27 @@ struct ReadCount {
     count: u32,
     /// Time of the last answer that the caller may not read all objects.
     refused: Option<Instant>,
+    /// Time at which an answer did not come in time.
+    deferred: Option<Instant>,
+}
+
+/// Whether the right of a caller is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReaderState {
+    Unknown,
+    /// The caller may not read all objects, by an answer of the last [`REFUSED_AGE`].
+    Refused,
+    /// No answer came in time in the last [`DEFERRED_AGE`].
+    Deferred,
+}
+
+impl Default for FrequentReaders {
+    /// Draws the name.
+    fn default() -> Self {
+        let random: [u8; 16] = generate(&SystemRandom::new()).expect("the operating system has random bytes").expose();
+        let unused_name = format!("unused-{:032x}", u128::from_be_bytes(random));
+        Self { counts: Mutex::default(), unused_name }
+    }
 }
 
 impl FrequentReaders {
@@ -42,18 +75,65 @@ impl FrequentReaders {
         self.with(key, |reads, now| reads.refused = Some(now));
     }
 
-    /// True if that was noted in the last [`REFUSED_AGE`].
-    pub fn is_refused(&self, key: QuestionKey) -> bool {
-        self.0.lock().get(&key).and_then(|reads| reads.refused).is_some_and(|since| since.elapsed() < REFUSED_AGE)
+    /// Notes that no answer came in time. Returns true for the first read that notes it.
+    pub fn defer(&self, key: QuestionKey) -> bool {
+        self.with(key, |reads, now| {
+            let is_first = !is_recent(reads.deferred, DEFERRED_AGE);
+            reads.deferred = Some(now);
+            is_first
+        })
+    }
+
+    /// Returns what was noted.
+    pub fn state(&self, key: QuestionKey) -> ReaderState {
+        self.with(key, |reads, _| {
+            if is_recent(reads.refused, REFUSED_AGE) {
+                ReaderState::Refused
+            } else if is_recent(reads.deferred, DEFERRED_AGE) {
+                ReaderState::Deferred
+            } else {
+                ReaderState::Unknown
+            }
+        })
+    }
+
+    /// Returns the questions that include `read`, the widest first, each with one that must be allowed too.
+    ///
+    /// An empty name means all objects, in each review of Kubernetes' API. But kube-apiserver's RBAC compares it as a text, so
+    /// that a rule with `resourceNames: [""]` allows it and no object. And an authorizer that excludes some names may allow any
+    /// other one. So both are asked: all, and a name that nobody could write into a rule.
+    pub fn questions(&self, read: &RequestInfo) -> Vec<[RequestInfo; 2]> {
+        let with_both = |all: RequestInfo| {
+            let mut unused = all.clone();
+            unused.resource.iter_mut().for_each(|of| of.name.clone_from(&self.unused_name));
+            [all, unused]
+        };
+        widened(read).into_iter().map(with_both).collect()
     }
 
     fn with<T>(&self, key: QuestionKey, use_reads: impl FnOnce(&mut ReadCount, Instant) -> T) -> T {
-        let (all, now) = (&mut *self.0.lock(), Instant::now());
-        if FREQUENT_READERS_MAX <= all.len() && !all.contains_key(&key) {
-            all.clear();
-        }
-        use_reads(all.entry(key).or_insert(ReadCount { begun: now, count: 0, refused: None }), now)
+        let (counts, now) = (&mut *self.counts.lock(), Instant::now());
+        use_reads(counts.entry(key, now), now)
     }
+}
+
+impl ReadCounts {
+    /// Returns the count of `key`, which becomes young.
+    fn entry(&mut self, key: QuestionKey, now: Instant) -> &mut ReadCount {
+        if FREQUENT_READERS_MAX / 2 <= self.young.len() && !self.young.contains_key(&key) {
+            // The key itself may be in the generation that is dropped.
+            let last = self.elder.remove(&key);
+            self.elder = mem::take(&mut self.young);
+            self.young.extend(last.map(|last| (key, last)));
+        }
+        let elder = &mut self.elder;
+        let new = ReadCount { begun: now, count: 0, refused: None, deferred: None };
+        self.young.entry(key).or_insert_with(|| elder.remove(&key).unwrap_or(new))
+    }
+}
+
+fn is_recent(since: Option<Instant>, age_max: Duration) -> bool {
+    since.is_some_and(|since| since.elapsed() < age_max)
 }
 
 /// Returns the questions whose allow includes `read`, the widest first: all objects of the type, and those of the namespace.
@@ -76,6 +156,9 @@ const FREQUENT_READS: u32 = 4;
 
 /// Time for which a caller without that right is not asked for again: its reads are passed on.
 const REFUSED_AGE: Duration = Duration::from_mins(5);
+
+/// Time for which reads are passed on after an answer that did not come in time.
+const DEFERRED_AGE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -101,13 +184,34 @@ mod tests {
         }
         readers.refuse(often);
         tokio::time::advance(REFUSED_AGE - Duration::from_secs(1)).await;
-        assert!(readers.is_refused(often) && !readers.is_refused(rare));
+        assert_eq!([often, rare].map(|key| readers.state(key)), [ReaderState::Refused, ReaderState::Unknown]);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(!readers.is_refused(often));
-        for number in 0..2 * FREQUENT_READERS_MAX {
-            readers.count(key(&maker, &number.to_string()));
+        assert_eq!(readers.state(often), ReaderState::Unknown);
+        assert_eq!([(); 2].map(|()| readers.defer(rare)), [true, false]);
+        assert_eq!(readers.state(rare), ReaderState::Deferred);
+        tokio::time::advance(DEFERRED_AGE).await;
+        assert_eq!(readers.state(rare), ReaderState::Unknown);
+    }
+
+    /// Goal: invented tokens neither reset the counts of callers that read, nor need memory without bound. Method: many more
+    /// tokens than are remembered, beside a caller that reads now and then and one that was refused.
+    #[tokio::test(start_paused = true)]
+    async fn invented_tokens_push_out_no_caller_that_reads() {
+        let (readers, maker) = (FrequentReaders::default(), KeyMaker::random());
+        let (often, refused) = (key(&maker, "often"), key(&maker, "refused"));
+        for _ in 0..4 {
+            readers.count(often);
         }
-        assert!(readers.0.lock().len() <= FREQUENT_READERS_MAX);
+        readers.refuse(refused);
+        for number in 0..4 * FREQUENT_READERS_MAX {
+            readers.count(key(&maker, &number.to_string()));
+            if number % (FREQUENT_READERS_MAX / 4) == 0 {
+                assert!(readers.count(often), "after {number} invented tokens");
+                assert_eq!(readers.state(refused), ReaderState::Refused, "after {number} invented tokens");
+            }
+        }
+        let counts = readers.counts.lock();
+        assert!(counts.young.len() + counts.elder.len() <= FREQUENT_READERS_MAX);
     }
 
     #[test]

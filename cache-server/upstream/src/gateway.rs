@@ -18,18 +18,19 @@ use informer_serving::{
     status::{Details, Status, StatusExt as _},
 };
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
     forward::{self, Forwarder},
-    frequent::{self, FrequentReaders},
+    frequent::{FrequentReaders, ReaderState},
     identity::{self, UpstreamIdentity},
     impersonator::{Impersonator, OwnQuestions},
     key::QuestionKey,
     last_answer::LastAnswer,
     own_requests::OwnRequests,
     rights::{AskUpstream, HeldAllow, Rights, SubjectRights},
-    source::{Fitness, Peers, ProvedCache, UpstreamSource},
+    source::{Fitness, PROOF_WAIT, Peers, ProvedCache, UpstreamSource},
 };
 use crate::{
     cacher::Caches,
@@ -51,7 +52,7 @@ pub struct Upstream {
     /// Time of the last answer, which all requests share.
     pub last_answer: Arc<LastAnswer>,
     own_requests: OwnRequests,
-    rights: Rights,
+    rights: Arc<Rights>,
     /// Rights of this server's own account.
     own_rights: Rights,
     readers: FrequentReaders,
@@ -129,7 +130,7 @@ impl Upstream {
             source,
             identity,
             impersonator,
-            rights: Rights::new(questions, Arc::clone(&last_answer)),
+            rights: Arc::new(Rights::new(questions, Arc::clone(&last_answer))),
             own_rights: Rights::new(own_questions, Arc::clone(&last_answer)),
             readers: FrequentReaders::default(),
             max_staleness: config.max_staleness,
@@ -359,35 +360,71 @@ impl Upstream {
         if !is_answerable || self.source.scope(ty).is_some() {
             return None;
         }
+        // The right comes first: a caller without it must cause no question of ours, and keep no cache alive.
+        if !self.source.may_prove(ty, self.max_staleness) || !self.may_read_all(read).await {
+            return None;
+        }
         let proved = self.source.proved_cache(ty, self.max_staleness)?;
         // After so many reads the cache pays, and is used.
         caches.start(ty);
-        // The question of the proof is on its way meanwhile.
-        if self.may_read_all(read).await { proved.await } else { None }
+        proved.await
     }
 
-    /// True if the caller may read all objects of the type, or of the namespace, and reads often enough to ask that.
+    /// True if the caller may read all objects of the type, or of the namespace, and reads often enough to ask that. Waits at
+    /// most as long as for a proof.
     async fn may_read_all(&self, read: ReadHead<'_>) -> bool {
         if !read.checks_rights {
             return true;
         }
         let credentials = forward::credentials(read.headers);
-        for (number, question) in frequent::widened(read.info).iter().enumerate() {
-            let key = self.rights.key(&credentials, question);
+        let deadline = Instant::now() + PROOF_WAIT;
+        for (number, questions) in self.readers.questions(read.info).into_iter().enumerate() {
+            let key = self.rights.key(&credentials, &questions[0]);
             if number == 0 && !self.readers.count(key) {
                 return false;
             }
-            if self.readers.is_refused(key) {
-                continue;
+            match self.readers.state(key) {
+                ReaderState::Unknown => {}
+                ReaderState::Refused => continue,
+                ReaderState::Deferred => return false,
             }
-            match self.rights.allows(&credentials, question).await {
-                Ok(true) => return true,
-                Ok(false) => self.readers.refuse(key),
+            let mut allowing = self.allowing_all(&credentials, questions);
+            match timeout_at(deadline, &mut allowing).await {
+                Ok(Ok(true)) => return true,
+                Ok(Ok(false)) => self.readers.refuse(key),
+                Ok(Err(refused)) if matches!(refused.code, 401 | 403) => self.readers.refuse(key),
                 // The API server answers the read itself.
-                Err(_) => return false,
+                Ok(Err(_)) => {
+                    self.readers.defer(key);
+                    return false;
+                }
+                Err(_) => {
+                    if self.readers.defer(key) {
+                        // Later reads use the answer.
+                        tokio::spawn(allowing);
+                    }
+                    return false;
+                }
             }
         }
         false
+    }
+
+    /// Returns whether all of the questions are allowed, asked one after the other.
+    fn allowing_all(
+        &self,
+        credentials: &HeaderMap,
+        questions: [RequestInfo; 2],
+    ) -> BoxFuture<'static, Result<bool, Status>> {
+        let (rights, credentials) = (Arc::clone(&self.rights), credentials.clone());
+        Box::pin(async move {
+            for question in &questions {
+                if !rights.allows(&credentials, question).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
     }
 
     /// True if the type is one to cache.
@@ -468,3 +505,6 @@ impl AskUpstream for CallersQuestions {
         Box::pin(self.0.ask(method, path, credentials, body))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,11 @@ use tokio::{
 };
 use watch_cache::Reader;
 
-pub use self::{followed::Fitness, objects::ProvedCache, peers::Peers};
+pub use self::{
+    followed::Fitness,
+    objects::{PROOF_WAIT, ProvedCache},
+    peers::Peers,
+};
 use self::{
     followed::{FollowedEvents, FollowedType, StreamState},
     peers::StateProof,
@@ -109,6 +113,12 @@ impl UpstreamSource {
         max_age: Duration,
     ) -> Option<impl Future<Output = Option<ProvedCache>> + Send + use<>> {
         objects::prove(self.reads(ty), max_age)
+    }
+
+    /// False if [`proved_cache`](Self::proved_cache) is of no use: too few reads call this, whoever their callers are. Sends
+    /// nothing.
+    pub fn may_prove(&self, ty: &ResourceType, max_age: Duration) -> bool {
+        objects::may_prove(&self.followed(ty), max_age)
     }
 
     /// Ends the histories of all types: the cluster was replaced by another one.
@@ -237,6 +247,10 @@ async fn compared(reads: &TypeReads, cache: &Reader, most: usize) -> Result<u64,
 }
 
 impl Source for UpstreamSource {
+    fn skipped(&self, ty: &ResourceType) {
+        self.followed(ty).skip();
+    }
+
     fn follow(
         &self,
         ty: &Arc<ResourceType>,

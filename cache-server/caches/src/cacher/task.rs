@@ -11,7 +11,9 @@ use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use watch_cache::{BucketWaker, Change, Draft, Entry, Limits, OutOfOrder, Reader, Total, Writer, cache_within};
+use watch_cache::{
+    BucketWaker, Change, Draft, Entry, EntryError, Limits, OutOfOrder, Reader, Total, Writer, cache_within,
+};
 
 use super::{
     health::StreamHealth,
@@ -361,10 +363,14 @@ impl Cacher {
         })
     }
 
-    /// Decodes an object; `None`, and a line in the log, if it cannot be one.
+    /// Decodes an object; `None`, a line in the log, and a notice to the source if it cannot be one.
     fn decode(&self, json: &[u8]) -> Option<Draft> {
         let draft = Draft::new(&self.tasks.ty.schema, json);
-        draft.inspect_err(|error| tracing::error!(resource = self.tasks.ty.id(), %error, "object skipped")).ok()
+        let skip = |error: &EntryError| {
+            tracing::error!(resource = self.tasks.ty.id(), %error, "object skipped");
+            self.tasks.source.skipped(&self.tasks.ty);
+        };
+        draft.inspect_err(skip).ok()
     }
 
     fn now(&self) -> Time {

@@ -6,7 +6,7 @@
 
 mod state;
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -43,6 +43,8 @@ pub(super) struct FollowedEvents {
     is_initial: bool,
     /// True if the cache has a state already.
     had_state: bool,
+    /// True if the last update completed a whole state.
+    has_completed: bool,
     /// True while the state of another history is read.
     reads_anew: bool,
     /// The last error, until the server has confirmed the state again.
@@ -83,6 +85,7 @@ impl FollowedEvents {
             events,
             is_initial: false,
             had_state,
+            has_completed: false,
             reads_anew: false,
             trouble: None,
             comparison: None,
@@ -104,13 +107,19 @@ impl FollowedEvents {
 
     /// Returns the next update; `None` if the stream is over. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Result<Update, SourceError>> {
+        // The cacher has applied an update before it requests the next one.
+        if mem::take(&mut self.has_completed) {
+            self.followed.end_state();
+        }
         loop {
             // A loss comes before all else: what follows it here is of the lost history.
             if let Some(update) = self.due() {
                 return Some(update);
             }
             if let Some(update) = self.state.next() {
-                if let Update::StateComplete(revision) = update {
+                if let Update::StateBegins = update {
+                    self.followed.begin_state();
+                } else if let Update::StateComplete(revision) = update {
                     self.complete(revision);
                 }
                 return Some(Ok(update));
@@ -219,7 +228,9 @@ impl FollowedEvents {
 
     /// The stream failed. An object that is skipped is no failure: the stream goes on.
     fn failed(&mut self, error: &Error) -> SourceError {
-        if error.skipped().is_none() {
+        if error.skipped().is_some() {
+            self.followed.skip();
+        } else {
             let has_retry_after = error.retry_after().is_some();
             self.trouble = Some(Trouble { since: Instant::now(), has_retry_after });
             self.followed.fail();
@@ -245,6 +256,7 @@ impl FollowedEvents {
         Ok(match event {
             Event::Init => {
                 self.is_initial = true;
+                self.followed.begin_state();
                 Update::StateBegins
             }
             Event::InitApply(object) => Update::Object(object_record(&object)?),
@@ -289,6 +301,7 @@ impl FollowedEvents {
     /// A state is complete.
     fn complete(&mut self, revision: u64) {
         (self.is_initial, self.had_state, self.reads_anew, self.comparison) = (false, true, false, None);
+        self.has_completed = true;
         self.followed.moved_to(self.events.endpoint());
         self.followed.restart(revision);
         self.followed.set_fitness(Fitness::Fit);

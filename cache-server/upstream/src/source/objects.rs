@@ -5,6 +5,7 @@
 //!
 //! INVARIANT: a proof serves only reads that arrived before its question was sent, or that accept its age.
 //! INVARIANT: a proof holds only in the history in which it was made, and while nothing puts that in doubt.
+//! INVARIANT: a cache that lacks a version of an object, which was skipped, is never proved.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -19,7 +20,11 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use watch_cache::Reader;
 
-use super::{STREAM_WAIT, followed::StreamState, reads::TypeReads};
+use super::{
+    STREAM_WAIT,
+    followed::{FollowedType, StreamState},
+    reads::TypeReads,
+};
 
 /// A cache with the newest state of its type.
 #[derive(Clone, Debug)]
@@ -52,7 +57,10 @@ pub(super) struct ObjectProofs {
 
 #[derive(Default)]
 struct ProofState {
+    /// Reads whose callers may read the type.
     rate: ReadRate,
+    /// Reads of all callers.
+    seen: ReadRate,
     /// The question that is not sent yet. Reads join it.
     next: Option<SharedProof>,
     /// Time at which the last question was sent.
@@ -125,7 +133,7 @@ pub(super) fn prove(
         }
         let age = (proof.sent < arrived).then(|| proof.sent.elapsed());
         // Also after the wait: the history may have been lost meanwhile.
-        let holds = reads.followed.state().continues(proof.seen, age.is_some());
+        let holds = reads.followed.state().continues(proof.seen, age.is_some()) && !reads.followed.has_skipped();
         holds.then(|| {
             reads.followed.object_proofs.answered.fetch_add(1, Ordering::Relaxed);
             ProvedCache { reader, age }
@@ -133,8 +141,19 @@ pub(super) fn prove(
     })
 }
 
+/// Counts a read of any caller. Returns false if there are too few for proofs, and at present; sends nothing.
+pub(super) fn may_prove(followed: &FollowedType, max_age: Duration) -> bool {
+    let (state, stream, now) = (&mut *followed.object_proofs.state.lock(), followed.state(), Instant::now());
+    let seen = state.seen.count(now);
+    let is_followed = 0 < stream.position && !followed.has_skipped();
+    is_followed && (SHARING_MIN <= seen || state.last.is_some_and(|last| now.duration_since(last.sent) < max_age))
+}
+
 fn join(reads: &TypeReads, now: Instant, max_age: Duration) -> Option<ProofRoute> {
     let followed = &reads.followed;
+    if followed.has_skipped() {
+        return None;
+    }
     let state = &mut *followed.object_proofs.state.lock();
     let rate = state.rate.count(now);
     let stream = followed.state();
@@ -258,7 +277,7 @@ const READS_PER_QUESTION: u32 = 10;
 const QUESTIONS_PER_SLOT: u32 = 4;
 
 /// Longest wait of a read for its proof, after which it is passed on.
-const PROOF_WAIT: Duration = Duration::from_millis(50);
+pub const PROOF_WAIT: Duration = Duration::from_millis(50);
 
 /// Reads that proofs must answer before the stream falls behind, so that it is made to catch up at once: a second watch
 /// costs the API server some ten small reads.

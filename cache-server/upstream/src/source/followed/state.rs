@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -112,6 +112,10 @@ pub(in super::super) struct FollowedType {
     cache: Mutex<Option<Reader>>,
     /// Time at which the API server last sent no position of the quiet type.
     mute_since: Mutex<Option<Instant>>,
+    /// True if an object was skipped since the start of the cache's whole state.
+    has_skipped: AtomicBool,
+    /// True if an object was skipped since the start of the whole state that is being read.
+    state_has_skipped: AtomicBool,
     /// Proofs for reads of single objects.
     pub(in super::super) object_proofs: ObjectProofs,
 }
@@ -235,6 +239,27 @@ impl FollowedType {
         self.stream.send_modify(|stream| {
             *stream = StreamState { position, history: stream.history + 1, trust: HistoryTrust::Sound };
         });
+    }
+
+    /// An object was skipped: the cache has an older version of it, or none.
+    pub(in super::super) fn skip(&self) {
+        self.state_has_skipped.store(true, Ordering::Release);
+        self.has_skipped.store(true, Ordering::Release);
+    }
+
+    /// True if the cache lacks the newest version of some object, which was skipped.
+    pub(in super::super) fn has_skipped(&self) -> bool {
+        self.has_skipped.load(Ordering::Acquire)
+    }
+
+    /// A whole state begins.
+    pub(super) fn begin_state(&self) {
+        self.state_has_skipped.store(false, Ordering::Release);
+    }
+
+    /// The cache has that whole state.
+    pub(super) fn end_state(&self) {
+        self.has_skipped.store(self.state_has_skipped.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// The stream failed, or ended.

@@ -196,3 +196,38 @@ async fn reads_that_accept_an_age_are_answered_at_once() {
     };
     assert!(ACCEPTED / 2 <= last && last <= ACCEPTED, "answered for {last:?}");
 }
+
+/// Goal: no read is answered from a cache that lacks a version of an object. Method: changed objects that the SDK or the cache
+/// skips, then deletions, and a whole state without them; then one with them.
+#[tokio::test(start_paused = true)]
+async fn no_read_is_answered_from_a_cache_that_skipped_an_object() {
+    let mut too_large = map("m0", 1);
+    too_large["data"]["content"] = json!("x".repeat(17 << 20));
+    for (case, skipped) in [("by the SDK", too_large), ("by the cache", map("a\u{7}b", 1))] {
+        let scene = Scene::start().await;
+        assert!(!scene.read(AT_ONCE, Duration::ZERO).await.is_empty(), "{case}");
+        scene.api.put(&skipped).put(map("m1", 1));
+        let passes_on = async || {
+            filled(&scene.caches).await.reached(scene.api.resource_version()).await.expect("an open cache");
+            for _ in 0..100 {
+                assert!(scene.read(AT_ONCE, Duration::ZERO).await.is_empty(), "skipped {case}");
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        passes_on().await;
+        // Too old to resume from.
+        let relists = || drop(scene.api.expire_at(scene.api.resource_version() - 1));
+        scene.api.close_watches().put(map("m2", 1));
+        relists();
+        passes_on().await;
+
+        scene.api.close_watches().delete(&skipped);
+        relists();
+        let reading = async {
+            while scene.read(AT_ONCE, Duration::ZERO).await.is_empty() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, reading).await.expect("reads are answered again");
+    }
+}

@@ -1,0 +1,169 @@
+//! GETs of single objects: whose rights are asked about, what that costs, and what comes before it.
+
+use std::collections::HashMap;
+
+use futures::future::{join_all, pending};
+use http::{Request, Response, header::AUTHORIZATION};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use informer::testing::FakeApiServer;
+use serde_json::Value;
+use tokio::time::timeout;
+use watch_cache::Limits;
+
+use super::*;
+use crate::{
+    limits::REVIEW_WAIT,
+    route,
+    tests::{Api, ApiBody, addresses_of, full},
+};
+
+const MAP: &str = "/api/v1/namespaces/n/configmaps/m0";
+/// Reads at once: more than are passed on.
+const AT_ONCE: usize = 8;
+
+/// A cache of ConfigMaps in front of an API server whose reviews go to a server of their own.
+struct Scene {
+    objects: FakeApiServer,
+    reviewer: Api,
+    upstream: Upstream,
+    caches: Caches,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let objects = FakeApiServer::new().at(100);
+        for number in 0..200 {
+            let metadata = json!({"name": format!("m{number}"), "namespace": "n"});
+            objects.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
+        }
+        let reviewer = Api::start(|request| Box::pin(review(request))).await;
+        let config = UpstreamConfig { url: Some(reviewer.url()), ..UpstreamConfig::default() };
+        let addresses = addresses_of(&config).await.expect("a configuration");
+        let upstream = Upstream::new(UpstreamAddresses { clients: vec![objects.client()], ..addresses }, &config);
+        let caches = Caches::new(upstream.shared_source(), Limits::default());
+        let Route::Resource(target) = route::parse(&Registry::builtin(), MAP) else { panic!("no resource") };
+        caches.reader(&target.ty).await.expect("a filled cache");
+        Self { objects, reviewer, upstream, caches }
+    }
+
+    /// Sends GETs with these tokens at once. Returns the number that the cache answers.
+    async fn read(&self, tokens: impl Iterator<Item = String>) -> usize {
+        let registry = &Registry::builtin();
+        let reads = tokens.map(|token| async move {
+            let headers = [(AUTHORIZATION, format!("Bearer {token}").parse().expect("a header"))].into_iter().collect();
+            let query = &Query::parse(None);
+            let read = ReadHead {
+                method: &Method::GET,
+                headers: &headers,
+                query,
+                info: &RequestInfo::new("GET", MAP, query),
+                checks_rights: true,
+                is_acceptable: true,
+                is_passable: true,
+            };
+            let answerer = self.upstream.answerer(&self.caches, registry, read, &route::parse(registry, MAP)).await;
+            usize::from(matches!(answerer, Ok(Answerer::Proved(_))))
+        });
+        join_all(reads).await.into_iter().sum()
+    }
+
+    async fn read_as(&self, token: &str) -> usize {
+        self.read((0..AT_ONCE).map(|_| token.to_owned())).await
+    }
+
+    /// Reads until the cache answers, as it does beside so many other reads.
+    async fn is_answered(&self, token: &str) {
+        let reading = async { while self.read_as(token).await == 0 {} };
+        timeout(REVIEW_WAIT, reading).await.expect("the cache answers in the end");
+    }
+
+    /// Questions for the position so far.
+    fn questions(&self) -> usize {
+        let asks = |request: &str| request.contains("configmaps?fieldSelector=metadata.name");
+        self.objects.requests().iter().filter(|seen| asks(&seen.request)).count()
+    }
+
+    /// Reviews so far, by token.
+    fn reviews(&self) -> HashMap<String, usize> {
+        let mut reviews = HashMap::new();
+        for seen in &*self.reviewer.seen.lock() {
+            *reviews.entry(token_of(&seen.head.headers)).or_default() += 1;
+        }
+        reviews
+    }
+}
+
+fn token_of(headers: &HeaderMap) -> String {
+    let value = headers[AUTHORIZATION].to_str().expect("a text");
+    value.strip_prefix("Bearer ").expect("a token").to_owned()
+}
+
+/// Answers a review by its token: what it may get, or never, or that nobody has it.
+async fn review(request: Request<Incoming>) -> Response<ApiBody> {
+    let token = token_of(request.headers());
+    let body = request.into_body().collect().await.expect("a body").to_bytes();
+    let mut review: Value = serde_json::from_slice(&body).expect("JSON");
+    let name = review["spec"]["resourceAttributes"]["name"].as_str().unwrap_or_default();
+    let allowed = match &*token {
+        "all" => true,
+        "empty-name" => name.is_empty(),
+        "any-other" => !name.is_empty(),
+        "slow" => pending().await,
+        token if token.starts_with("denied") => false,
+        _ => {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized",
+                "message": "Unauthorized", "code": 401});
+            return Response::builder().status(401).body(full(status.to_string())).expect("a response");
+        }
+    };
+    review["status"] = json!({"allowed": allowed});
+    Response::builder().status(201).body(full(review.to_string())).expect("a response")
+}
+
+/// Goal: callers without a right cause no question with this server's identity, and few about themselves. Method: crowds of
+/// invented tokens and of denied ones, then a caller that may read.
+#[tokio::test]
+async fn callers_without_a_right_cause_no_question_of_ours() {
+    let scene = Scene::start().await;
+    for kind in ["invented", "denied"] {
+        for _ in 0..4 {
+            let crowd = (0..20 * AT_ONCE).map(|number| format!("{kind}-{}", number % 20));
+            assert_eq!(scene.read(crowd).await, 0);
+        }
+    }
+    assert_eq!(scene.questions(), 0);
+    let reviews = scene.reviews();
+    assert_eq!(reviews.len(), 40, "all of them read often");
+    // About all namespaces, and about one; equal ones at once share a review.
+    assert!(reviews.values().all(|&count| count <= 4), "{reviews:?}");
+    scene.is_answered("all").await;
+    assert!(0 < scene.questions());
+}
+
+/// Goal: a right to an empty name is no right to all objects, nor is a right to all names but some. Method: callers that have
+/// one of both, beside one that may read all.
+#[tokio::test]
+async fn both_questions_must_be_allowed() {
+    let scene = Scene::start().await;
+    scene.is_answered("all").await;
+    for token in ["empty-name", "any-other"] {
+        for _ in 0..8 {
+            assert_eq!(scene.read_as(token).await, 0, "{token}");
+        }
+    }
+    scene.is_answered("all").await;
+}
+
+/// Goal: no GET waits for a review that is late. Method: reviews that are never answered.
+#[tokio::test]
+async fn reads_do_not_wait_for_a_late_review() {
+    let scene = Scene::start().await;
+    let reading = async {
+        for _ in 0..8 {
+            assert_eq!(scene.read_as("slow").await, 0);
+        }
+    };
+    timeout(REVIEW_WAIT / 2, reading).await.expect("passed on");
+    assert!(scene.reviews()["slow"] <= 2, "{:?}", scene.reviews());
+}
