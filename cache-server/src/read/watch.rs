@@ -402,7 +402,7 @@ impl Watch {
             let (before, initial) = (out.bytes(), cursor.is_initial());
             let step = cursor.step(BATCH, out, Some(cx));
             if cursor.has_failed() {
-                tracing::warn!("watch ended at an object that cannot be encoded as protobuf");
+                tracing::warn!("watch ended at an object that is not encoded");
                 let status = Status::internal("an object could not be encoded");
                 out.push(encode::error_event(&status, cursor.is_protobuf()));
                 turn = Turn::Over;

@@ -101,7 +101,7 @@ impl FrequentReaders {
     ///
     /// An empty name means all objects, in each review of Kubernetes' API. But kube-apiserver's RBAC compares it as a text, so
     /// that a rule with `resourceNames: [""]` allows it and no object. And an authorizer that excludes some names may allow any
-    /// other one. So both are asked: all, and a name that nobody could write into a rule.
+    /// other one. So both are reviewed: all, and a name that no rule can contain by chance.
     pub fn questions(&self, read: &RequestInfo) -> Vec<[RequestInfo; 2]> {
         let with_both = |all: RequestInfo| {
             let mut unused = all.clone();

@@ -115,7 +115,7 @@ impl UpstreamSource {
         objects::prove(self.reads(ty), max_age)
     }
 
-    /// False if [`proved_cache`](Self::proved_cache) is of no use: too few reads call this, whoever their callers are. Sends
+    /// False if [`proved_cache`](Self::proved_cache) is of no use: too few reads of all callers call this. Sends
     /// nothing.
     pub fn may_prove(&self, ty: &ResourceType, max_age: Duration) -> bool {
         objects::may_prove(&self.followed(ty), max_age)

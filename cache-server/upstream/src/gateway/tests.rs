@@ -99,7 +99,7 @@ fn token_of(headers: &HeaderMap) -> String {
     value.strip_prefix("Bearer ").expect("a token").to_owned()
 }
 
-/// Answers a review by its token: what it may get, or never, or that nobody has it.
+/// Answers a review by its token: allowed, denied, delayed, or a token that is not valid.
 async fn review(request: Request<Incoming>) -> Response<ApiBody> {
     let token = token_of(request.headers());
     let body = request.into_body().collect().await.expect("a body").to_bytes();

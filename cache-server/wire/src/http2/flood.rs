@@ -341,7 +341,7 @@ mod tests {
         let mut tapped = TappedStream { stream: bytes, tap: FloodTap::new(streams.clone()) };
         let (mut read, mut chunk) = (Vec::new(), vec![0; piece]);
         loop {
-            // The dropped frames of one poll may fill a turn; the tap wakes nobody itself.
+            // The dropped frames of one poll may fill a turn, and the tap itself wakes no task.
             streams.start_waiting();
             match tapped.read(&mut chunk).now_or_never() {
                 Some(Ok(count @ 1..)) => read.extend_from_slice(&chunk[..count]),
