@@ -38,7 +38,7 @@ use crate::{
     read::{
         encode::{self, RequestedEncoding},
         get, list,
-        negotiate::{self, AnswerFormat},
+        negotiate::{AnswerFormat, AnswerSubject},
         watch,
     },
     request::RequestHead,
@@ -158,7 +158,8 @@ async fn answerer<'a>(
     let checks_rights = app.access.authorizer.decides_by_credentials();
     let is_local = context.caller.as_deref().is_some_and(Caller::is_local);
     let named = if let Route::Resource(target) = route { target.name.as_ref().map(|_| target) } else { None };
-    let is_acceptable = named.is_some_and(|target| AnswerFormat::read(head.headers, &head.query, &target.ty).is_ok());
+    let is_acceptable = named
+        .is_some_and(|target| AnswerFormat::read(head.headers, &head.query, &target.ty, AnswerSubject::Object).is_ok());
     let read = ReadHead {
         method: head.method,
         headers: head.headers,
@@ -447,9 +448,10 @@ where
         (&Method::PUT | &Method::PATCH, None) => return Err(Status::bad_request("name must be provided")),
         _ => return Err(status::method_not_supported(&target.ty, head.method)),
     }
-    let format = AnswerFormat::read(head.headers, &head.query, &target.ty);
-    // In kube-apiserver, the router of built-in types checks the header first, with an error of its own.
-    let format = format.map_err(|refusal| if target.ty.custom.is_some() { negotiate::refusal() } else { refusal })?;
+    // A collection also has the media types of its watches.
+    let is_collection = *head.method == Method::GET && (name.is_none() || target.watched);
+    let of = if is_collection { AnswerSubject::List } else { AnswerSubject::Object };
+    let format = AnswerFormat::read(head.headers, &head.query, &target.ty, of)?;
     if *head.method != Method::GET {
         return write::answer(&local(app)?.of(head.caller, head.audit), head, target, &format, body).await;
     }

@@ -88,11 +88,17 @@ pub(crate) struct AnswerFormat {
 }
 
 impl AnswerFormat {
-    /// Reads the requested format of objects of `ty` from the headers and query of a request.
+    /// Reads the requested format of objects of `ty` from the headers and query of a request. `of` decides which media
+    /// types an error lists.
     ///
     /// # Errors
     /// 406 if no clause can be served.
-    pub(crate) fn read(headers: &HeaderMap, query: &Query, ty: &ResourceType) -> Result<Self, Status> {
+    pub(crate) fn read(
+        headers: &HeaderMap,
+        query: &Query,
+        ty: &ResourceType,
+        of: AnswerSubject,
+    ) -> Result<Self, Status> {
         let accept = joined(headers, header::ACCEPT);
         let include_object = query.get("includeObject").unwrap_or_default().to_owned();
         let gzip = joined(headers, header::ACCEPT_ENCODING).split(',').any(|token| token.trim() == "gzip");
@@ -107,13 +113,7 @@ impl AnswerFormat {
             let is_served = encoding != AnswerEncoding::Protobuf || has_protobuf(headers, ty, shape);
             is_served.then_some((clause, encoding, shape))
         }) else {
-            let served = SERVED.map(|(name, _)| name);
-            let known = KNOWN.iter().any(|known| clauses.iter().any(|clause| clause.names(known)));
-            let streamed = STREAMED.iter().copied();
-            return Err(match known {
-                true => refusal(),
-                false => status::no_representation(&served.iter().copied().chain(streamed).collect::<Vec<_>>()),
-            });
+            return Err(refusal(&clauses, ty, of));
         };
         Ok(Self {
             encoding,
@@ -194,9 +194,16 @@ fn has_protobuf(headers: &HeaderMap, ty: &ResourceType, shape: AnswerShape) -> b
     is_encoded && !headers.contains_key(header::UPGRADE)
 }
 
-/// 406 with the media types of answers.
-pub(crate) fn refusal() -> Status {
-    Status::not_acceptable(&SERVED.map(|(name, _)| name))
+/// Returns the 406 for clauses of which none can be served. In kube-apiserver, the router of built-in types checks the
+/// media types first, with an error of its own that lists those of the path: of a collection, also of its streams.
+fn refusal(clauses: &[Clause<'_>], ty: &ResourceType, of: AnswerSubject) -> Status {
+    let served = SERVED.map(|(name, _)| name);
+    let is_known = KNOWN.iter().any(|known| clauses.iter().any(|clause| clause.names(known)));
+    if is_known || ty.custom.is_some() {
+        return Status::not_acceptable(&served);
+    }
+    let streamed: &[&str] = if matches!(of, AnswerSubject::List | AnswerSubject::Events) { &STREAMED } else { &[] };
+    status::no_representation(&[served.as_slice(), streamed].concat())
 }
 
 /// Returns Kubernetes' name of the Go type of `ty`'s objects, for its error messages.

@@ -17,7 +17,13 @@ pub(super) const SESSION: &str = r#"
 > GET /api/v1/namespaces/default/configmaps
 > accept: text/html
 < 406
-< {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"…application/json, application/yaml…","reason":"NotAcceptable","code":406,"…":0}
+< {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch","reason":"NotAcceptable","details":{},"code":406}
+
+== 406 object: the path of one object has no streams
+> GET /api/v1/namespaces/default/configmaps/a
+> accept: text/html
+< 406
+< {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf","reason":"NotAcceptable","details":{},"code":406}
 
 == stream=foo list
 > GET /api/v1/namespaces/default/configmaps
