@@ -235,11 +235,11 @@ impl Cursor {
         self.formatter.is_protobuf()
     }
 
-    /// Returns true once an event was left out because its object cannot be encoded. Nothing follows it: end the stream
-    /// with an error.
+    /// Returns the key of the object whose event was left out because it cannot be encoded. Nothing follows it: end the
+    /// stream with an error.
     #[must_use]
-    pub const fn has_failed(&self) -> bool {
-        self.formatter.has_failed()
+    pub fn failed(&self) -> Option<&str> {
+        self.formatter.failed()
     }
 
     /// Sets the time used for the AGE column, in Unix seconds.

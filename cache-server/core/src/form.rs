@@ -14,7 +14,7 @@ mod unstored;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use informer_core::wire::json;
+use informer_core::{KeyedObject as _, wire::json};
 use informer_serving::{
     protobuf,
     watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD},
@@ -359,8 +359,8 @@ pub(crate) struct EventFormatter {
     columns_sent: bool,
     /// True while an initial state is sent, whose objects other clients need less than those of events.
     is_initial: bool,
-    /// True once an event was not pushed because its object cannot be encoded.
-    has_failed: bool,
+    /// Key of the object of an event that was not pushed because it cannot be encoded.
+    failed: Option<Box<str>>,
 }
 
 impl EventFormatter {
@@ -376,8 +376,8 @@ impl EventFormatter {
         self.form.is_protobuf()
     }
 
-    pub(crate) const fn has_failed(&self) -> bool {
-        self.has_failed
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
     }
 
     pub(crate) fn item_bytes(&self, entry: &Entry) -> u64 {
@@ -422,10 +422,12 @@ impl EventFormatter {
             let place = MessagePlace::Event { event, is_initial: self.is_initial };
             let before = out.bytes();
             // Behind an event that is missing, no other may follow.
-            if !self.has_failed {
+            if self.failed.is_none() {
                 entry.push_message(form, *without, place, out);
+                if out.bytes() == before {
+                    self.failed = Some(entry.key().into());
+                }
             }
-            self.has_failed |= out.bytes() == before;
             return;
         }
         match (content, version) {

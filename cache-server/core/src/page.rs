@@ -160,8 +160,8 @@ pub enum Measurement {
     Slow(Arc<Entry>),
     /// The bytes of all items.
     All(u64),
-    /// An object of the page cannot be encoded: send no list.
-    Failed,
+    /// An object that cannot be encoded: send no protobuf list.
+    Failed(Arc<Entry>),
 }
 
 /// A walk over the page that sums up the bytes of its items.
@@ -294,10 +294,12 @@ impl Page {
             Box::new(PageMeasure { walk, left: *left, bytes: 0, slow: None })
         });
         let PageMeasure { walk, left, bytes, slow } = &mut **measure;
-        let mut has_failed = false;
-        let mut add = |entry: &Entry| {
+        let mut failed = None;
+        let mut add = |entry: &Arc<Entry>| {
             let item = formatter.item_bytes(entry);
-            has_failed |= item == 0;
+            if item == 0 {
+                failed.get_or_insert_with(|| Arc::clone(entry));
+            }
             *bytes += item;
         };
         if let Some(slow) = slow.take() {
@@ -317,11 +319,11 @@ impl Page {
                 slow.is_none() && read < READ_PER_STEP && *left != Some(0)
             })
         };
-        match slow {
-            _ if has_failed => Measurement::Failed,
-            Some(slow) => Measurement::Slow(Arc::clone(slow)),
-            None if is_over => Measurement::All(*bytes),
-            None => Measurement::More,
+        match (failed, slow) {
+            (Some(entry), _) => Measurement::Failed(entry),
+            (None, Some(slow)) => Measurement::Slow(Arc::clone(slow)),
+            (None, None) if is_over => Measurement::All(*bytes),
+            (None, None) => Measurement::More,
         }
     }
 

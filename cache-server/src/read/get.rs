@@ -1,7 +1,10 @@
 //! Answers GET of one object from the watch cache.
 
+use std::sync::Arc;
+
 use bytes::{Buf as _, Bytes};
 use http::StatusCode;
+use informer_core::KeyedObject as _;
 use informer_serving::{
     options::resource_version,
     query::Query,
@@ -47,15 +50,24 @@ pub(crate) async fn get(
 async fn respond_from(reader: &Reader, target: &Target, name: &str, answer: &AnswerFormat) -> Result<Response, Status> {
     let key = target.ty.key(target.namespace.as_deref().unwrap_or_default(), name);
     let entry = reader.get(&key).ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))?;
+    let mut response = respond_in(&entry, target, answer).await?;
+    if response.is_none() {
+        tracing::warn!(resource = target.ty.id(), object = entry.key(), "object not encoded");
+        if let Some(json) = answer.in_json() {
+            response = respond_in(&entry, target, json).await?;
+        }
+    }
+    response.ok_or_else(|| Status::internal("the object could not be shown"))
+}
+
+/// Responds in one format; `None` for an object that cannot be encoded in it.
+async fn respond_in(entry: &Arc<Entry>, target: &Target, answer: &AnswerFormat) -> Result<Option<Response>, Status> {
     let (form, encoding) = (answer.form(&target.ty, AnswerSubject::Object)?, RequestedEncoding::of(answer));
     // Rows, and other encodings of long objects, may take milliseconds: do not hold a worker for them.
-    let is_slow = form.is_slow(&entry) || (encoding.is_slow() && entry.is_long());
+    let is_slow = form.is_slow(entry) || (encoding.is_slow() && entry.is_long());
+    let entry = Arc::clone(entry);
     let respond = move || respond(&entry, &form, encoding);
-    let response = if is_slow { aside::run(respond).await.flatten() } else { respond() };
-    response.ok_or_else(|| {
-        tracing::warn!(resource = target.ty.id(), name, "object not encoded");
-        Status::internal("the object could not be shown")
-    })
+    Ok(if is_slow { aside::run(respond).await.flatten() } else { respond() })
 }
 
 /// Builds the response of a GET; `None` for an object that has no form like this. Cost: parses the object unless it is

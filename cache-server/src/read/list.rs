@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
-use informer_core::{Objects, selector::shard};
+use informer_core::{KeyedObject as _, Objects, selector::shard};
 use informer_serving::{
     continue_token::{ContinueToken, Position, TokenExtras},
     list::{self, ListMetadata},
@@ -151,9 +151,18 @@ impl SelectedObjects {
         page: Page,
         answer: &AnswerFormat,
     ) -> Result<Response, Status> {
-        let form = answer.form(ty, AnswerSubject::List)?;
-        let (encoding, mut page) = (RequestedEncoding::of(answer), page.shown_as(form.clone(), clock::unix_seconds()));
-        let bytes = if form.is_protobuf() { Some(measured(&mut page, &form, ty).await?) } else { None };
+        let (mut answer, mut form) = (answer, answer.form(ty, AnswerSubject::List)?);
+        let (now, mut bytes) = (clock::unix_seconds(), None);
+        let mut page = page.shown_as(form.clone(), now);
+        if form.is_protobuf() {
+            bytes = measured(&mut page, &form, ty).await?;
+            if bytes.is_none() {
+                answer = answer.in_json().ok_or_else(|| Status::internal("an object could not be encoded"))?;
+                form = answer.form(ty, AnswerSubject::List)?;
+                page = page.shown_as(form.clone(), now);
+            }
+        }
+        let encoding = RequestedEncoding::of(answer);
         let shard = self.filter.shard();
         let position = ListPosition { resource_version: self.resource_version, history: self.history, shard };
         let listing = ListBody::new(ty, page, position, &form, bytes);
@@ -173,14 +182,15 @@ impl SelectedObjects {
     }
 }
 
-/// Returns the bytes of all items of a protobuf list: the length of the list is in front of them.
-async fn measured(page: &mut Page, form: &Form, ty: &ResourceType) -> Result<u64, Status> {
+/// Returns the bytes of all items of a protobuf list: the length of the list is in front of them. Returns `None` if an item
+/// cannot be encoded.
+async fn measured(page: &mut Page, form: &Form, ty: &ResourceType) -> Result<Option<u64>, Status> {
     loop {
         match page.measure() {
-            Measurement::All(bytes) => return Ok(bytes),
-            Measurement::Failed => {
-                tracing::warn!(resource = ty.id(), "list with an object that cannot be encoded refused");
-                return Err(Status::internal("an object could not be encoded"));
+            Measurement::All(bytes) => return Ok(Some(bytes)),
+            Measurement::Failed(entry) => {
+                tracing::warn!(resource = ty.id(), object = entry.key(), "object not encoded");
+                return Ok(None);
             }
             Measurement::More => tokio::task::yield_now().await,
             Measurement::Slow(entry) => {

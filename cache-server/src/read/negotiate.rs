@@ -85,6 +85,8 @@ pub(crate) struct AnswerFormat {
     without_managed_fields: bool,
     /// The query parameter `includeObject`, not parsed yet.
     include_object: String,
+    /// The same answer as JSON, if this one is protobuf and the client accepts that too.
+    in_json: Option<Box<Self>>,
 }
 
 impl AnswerFormat {
@@ -106,23 +108,35 @@ impl AnswerFormat {
         if clauses.is_empty() && accept.trim().is_empty() {
             let (shape, without_managed_fields) = (AnswerShape::Whole, false);
             let (encoding, indent) = (AnswerEncoding::Json, is_read_by_people(headers, query));
-            return Ok(Self { encoding, indent, gzip, shape, without_managed_fields, include_object });
+            return Ok(Self { encoding, indent, gzip, shape, without_managed_fields, include_object, in_json: None });
         }
-        let Some((clause, encoding, shape)) = clauses.iter().find_map(|clause| {
+        let served = clauses.iter().filter_map(|clause| {
             let (encoding, shape) = (clause.encoding()?, clause.shape()?);
             let is_served = encoding != AnswerEncoding::Protobuf || has_protobuf(headers, ty, shape);
             is_served.then_some((clause, encoding, shape))
-        }) else {
-            return Err(refusal(&clauses, ty, of));
-        };
-        Ok(Self {
+        });
+        let is_indented = is_read_by_people(headers, query);
+        let mut formats = served.map(|(clause, encoding, shape)| Self {
             encoding,
             gzip,
-            indent: clause.parameter("pretty") == Some("1") || is_read_by_people(headers, query),
+            indent: clause.parameter("pretty") == Some("1") || is_indented,
             shape,
             without_managed_fields: clause.parameter("drop") == Some("metadata.managedFields"),
-            include_object,
-        })
+            include_object: include_object.clone(),
+            in_json: None,
+        });
+        let mut format = formats.next().ok_or_else(|| refusal(&clauses, ty, of))?;
+        if format.encoding == AnswerEncoding::Protobuf {
+            // Of the same shape: metadata must not become whole objects.
+            let json = formats.find(|other| other.encoding == AnswerEncoding::Json && other.shape == format.shape);
+            format.in_json = json.map(Box::new);
+        }
+        Ok(format)
+    }
+
+    /// Returns the JSON format for objects that protobuf cannot hold.
+    pub(super) fn in_json(&self) -> Option<&Self> {
+        self.in_json.as_deref()
     }
 
     /// Checks that the answer can be streamed.

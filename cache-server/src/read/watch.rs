@@ -401,8 +401,8 @@ impl Watch {
         for _ in 0..STEPS_MAX {
             let (before, initial) = (out.bytes(), cursor.is_initial());
             let step = cursor.step(BATCH, out, Some(cx));
-            if cursor.has_failed() {
-                tracing::warn!("watch ended at an object that is not encoded");
+            if let Some(object) = cursor.failed() {
+                tracing::warn!(object, "watch ended at object not encoded");
                 let status = Status::internal("an object could not be encoded");
                 out.push(encode::error_event(&status, cursor.is_protobuf()));
                 turn = Turn::Over;

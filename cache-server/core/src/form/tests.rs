@@ -418,7 +418,7 @@ fn an_object_that_cannot_be_encoded_is_not_sent() {
         }
         let mut formatter = EventFormatter::new(form);
         assert_eq!(bytes(|out| formatter.line(&entry, &SentEvent::Added, out)), b"");
-        assert!(formatter.has_failed());
+        assert_eq!(formatter.failed(), Some(entry.key()));
         let other = self::entry(true, OBJECT);
         formatter.form = message_form(Form::whole());
         assert_eq!(bytes(|out| formatter.line(&other, &SentEvent::Added, out)), b"", "nothing follows");

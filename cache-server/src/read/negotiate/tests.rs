@@ -119,6 +119,32 @@ fn the_first_clause_that_can_be_served_wins() {
     }
 }
 
+/// Goal: clients that also accept JSON get it of what protobuf cannot hold, in the shape that they asked for.
+#[test]
+fn json_instead_of_protobuf_has_the_same_shape() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    const METADATA: &str = ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let pods = Registry::builtin().by_id("pods").expect("pods");
+    for (accept, expected) in [
+        (PROTOBUF.to_owned(), None),
+        (format!("{PROTOBUF},application/yaml"), None),
+        (format!("{PROTOBUF},application/json;pretty=1"), Some((AnswerShape::Whole, true))),
+        (format!("application/json;q=0.5,{PROTOBUF}"), Some((AnswerShape::Whole, false))),
+        (format!("{PROTOBUF}{METADATA},application/json"), None),
+        (
+            format!("{PROTOBUF}{METADATA},application/json,application/json{METADATA}"),
+            Some((AnswerShape::Metadata { list: false, meta: MetaVersion::V1 }, false)),
+        ),
+        ("application/json".to_owned(), None),
+    ] {
+        let format = AnswerFormat::read(&headers("", &accept), &Query::parse(None), &pods, AnswerSubject::Object);
+        let format = format.expect("a format");
+        let json = format.in_json().map(|json| (json.shape, json.indent));
+        assert_eq!(json, expected, "{accept}");
+        assert!(format.in_json().is_none_or(|json| json.encoding == AnswerEncoding::Json), "{accept}");
+    }
+}
+
 /// Goal: a WebSocket, whose messages are lines, carries JSON. Method: the header of its handshake.
 #[test]
 fn a_websocket_is_no_protobuf() {
