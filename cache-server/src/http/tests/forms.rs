@@ -1,8 +1,11 @@
 //! Other forms of objects: metadata only, tables, without managedFields; watches by path; request timeouts.
 
+use api_rules::object::protobuf::decoded;
 use serde_json::Value;
+use watch_cache::Draft;
 
 use super::*;
+use crate::storage::{Expect, Txn};
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -225,4 +228,79 @@ const PRIVATE: &str = "no-cache, private";
 
 fn header_value(text: &'static str) -> HeaderValue {
     HeaderValue::from_static(text)
+}
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf,application/json";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Creates a server with three definitions, of which `b` has a schema nested too deep for protobuf. As the API refuses it,
+/// they are written to the storage.
+async fn with_a_deep_definition() -> Server {
+    let server = Server::new();
+    let ty = server.app.registry.now().by_id("customresourcedefinitions.apiextensions.k8s.io").expect("a type");
+    let deep = format!("{}{{}}{}", r#"{"not":"#.repeat(200), "}".repeat(200));
+    for (name, schema) in [("a", "{}"), ("b", &*deep), ("c", "{}")] {
+        let versions = format!(r#"[{{"name":"v1","schema":{{"openAPIV3Schema":{schema}}}}}]"#);
+        let object = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{{"versions":{versions}}}}}"#);
+        let draft = Draft::new(&ty.schema, object.as_bytes()).expect("an object");
+        let (ty, key, expect) = (Arc::clone(&ty), name.to_owned(), Expect::Absent);
+        let txn = Txn { ty, key, expect, put: Some(draft), cause: None };
+        server.app.local().expect("writes are local").store.write(txn).await.expect("is written");
+    }
+    server
+}
+
+/// Returns code, Content-Type and body.
+async fn bytes(server: &Server, accept: &'static str, path: &str) -> (u16, String, Bytes) {
+    let (parts, body) = server.open(with_header(path, header::ACCEPT, accept)).await.into_parts();
+    let content_type = parts.headers["content-type"].to_str().expect("text").to_owned();
+    (parts.status.as_u16(), content_type, body.collect().await.expect("a body that is not cut").to_bytes())
+}
+
+/// Goal: an object that protobuf cannot hold is neither left out nor sent in part. Method: a LIST and GETs of clients that
+/// also accept JSON, and of others.
+#[tokio::test]
+async fn objects_that_protobuf_cannot_hold_are_json_or_an_error() {
+    let server = with_a_deep_definition().await;
+    let json = server.get(DEFINITIONS).await;
+    let names = ["a", "b", "c"].map(|name| format!(r#""name":"{name}""#));
+    assert!(names.iter().all(|name| json.body.contains(name)), "{}", json.body);
+    let (code, content_type, body) = bytes(&server, PROTOBUF_OR_JSON, DEFINITIONS).await;
+    assert_eq!((code, &*content_type, &body), (200, "application/json", &Bytes::from(json.body)));
+    for name in ["a", "b"] {
+        let path = format!("{DEFINITIONS}/{name}");
+        let json = server.get(&path).await;
+        let (code, content_type, body) = bytes(&server, PROTOBUF_OR_JSON, &path).await;
+        let is_json = name == "b";
+        assert_eq!((code, &*content_type), (200, if is_json { "application/json" } else { PROTOBUF }), "{name}");
+        assert!(!is_json || body == json.body, "{name}");
+    }
+    for path in [DEFINITIONS.to_owned(), format!("{DEFINITIONS}/b")] {
+        let (code, content_type, body) = bytes(&server, PROTOBUF, &path).await;
+        assert_eq!((code, &*content_type), (500, PROTOBUF), "{path}");
+        assert_eq!(decoded(&body).expect("a Status")["reason"], "InternalError", "{path}");
+    }
+}
+
+/// Goal: no client takes a state without an object that protobuf cannot hold for complete. Method: a watch of the state.
+#[tokio::test]
+async fn a_watch_ends_at_an_object_that_protobuf_cannot_hold() {
+    let server = with_a_deep_definition().await;
+    let path = format!("{DEFINITIONS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    let (code, content_type, mut body) = bytes(&server, PROTOBUF, &path).await;
+    assert_eq!((code, &*content_type), (200, "application/vnd.kubernetes.protobuf;stream=watch"));
+    let mut events = Vec::new();
+    while let Some(length) = body.first_chunk::<4>() {
+        let event = body.split_to(4 + u32::from_be_bytes(*length) as usize);
+        // Field 1 is the type, and the object is the rest.
+        let name = &event[6..6 + usize::from(event[5])];
+        let object_at = event.windows(4).position(|bytes| bytes == b"k8s\0").expect("an object");
+        let object = decoded(&event[object_at..]).expect("an object");
+        events.push((String::from_utf8_lossy(name).into_owned(), object));
+    }
+    let [(added, first), (error, status)] = &*events else { panic!("{events:?}") };
+    assert_eq!((&**added, &first["metadata"]["name"]), ("ADDED", &json!("a")));
+    assert_eq!((&**error, &status["kind"], &status["code"]), ("ERROR", &json!("Status"), &json!(500)));
+    assert!(body.is_empty());
 }
