@@ -244,6 +244,13 @@ async fn long_lists_are_streams_of_small_batches() {
     assert_eq!(server.get(selected).await.body, buffered.get(selected).await.body);
     let short = server.open(request(selected)).await.into_body();
     assert!(http_body::Body::size_hint(&short).exact().is_some(), "a short list has a length");
+    let mut protobuf = request("/api/v1/configmaps");
+    protobuf.headers_mut().insert("accept", HeaderValue::from_static("application/vnd.kubernetes.protobuf"));
+    let body = server.open(protobuf).await.into_body().collect().await.expect("a whole list").to_bytes();
+    let list = api_rules::object::protobuf::decoded(&body).expect("a list");
+    let items = list["items"].as_array().expect("items").iter();
+    let name = |item: &serde_json::Value| format!("ns/{}", item["metadata"]["name"].as_str().unwrap_or_default());
+    assert_eq!(items.map(name).collect::<Vec<_>>(), keys);
     // In encodings that are made on another thread, batch by batch.
     assert_eq!(server.get("/api/v1/configmaps?pretty=true").await.json(), streamed.json());
     for path in ["/api/v1/configmaps", selected] {
