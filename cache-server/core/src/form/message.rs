@@ -105,11 +105,7 @@ struct Generations {
     room: PieceBudget,
 }
 
-static GENERATIONS: Generations = Generations {
-    retained: Mutex::new([Vec::new(), Vec::new()]),
-    current: AtomicU32::new(0),
-    room: PieceBudget::new(MESSAGES_BYTES_MAX),
-};
+static GENERATIONS: Generations = Generations::new(MESSAGES_BYTES_MAX);
 
 /// Returns the bytes of messages that are cached for clients, in all caches of this process.
 #[must_use]
@@ -123,6 +119,11 @@ pub fn drop_idle_messages() {
 }
 
 impl Generations {
+    const fn new(max: usize) -> Self {
+        let retained = Mutex::new([Vec::new(), Vec::new()]);
+        Self { retained, current: AtomicU32::new(0), room: PieceBudget::new(max) }
+    }
+
     /// Begins a generation, and drops what was not used in the last one.
     fn turn(&self) {
         let dropped = {
@@ -390,5 +391,27 @@ impl Entry {
     /// Returns true if [`Self::message_len`] does not encode the object.
     pub(super) fn has_message_len(&self, form: &MessageForm) -> bool {
         self.slot(form).known_len().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: without room, a list retains no more messages, and an event displaces the oldest. Method: small generations
+    /// that are filled with messages.
+    #[test]
+    fn lists_stop_at_the_budget_and_events_displace() {
+        static SMALL: Generations = Generations::new(10_000);
+        while let Some(share) = SMALL.room(1_000, false) {
+            let (bytes, metadata, generation, _share) = (Bytes::new(), 0..0, AtomicU32::new(0), Some(share));
+            SMALL.keep(&Arc::new(SharedMessage { bytes, object_at: 0, field_at: 0, metadata, generation, _share }));
+        }
+        let full = SMALL.room.taken();
+        assert!(5_000 < full);
+        assert!(SMALL.room(1_000, false).is_none());
+        assert_eq!(SMALL.room.taken(), full, "a list displaces nothing");
+        assert!(SMALL.room(1_000, true).is_some());
+        assert_eq!(SMALL.room.taken(), 0, "idle messages, and the share that was dropped at once");
     }
 }
