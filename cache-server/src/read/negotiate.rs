@@ -18,7 +18,7 @@ use informer_serving::{
     query::Query,
     status::{Status, StatusExt as _},
 };
-use watch_cache::{Form, MetaVersion, Row, RowObject};
+use watch_cache::{Form, Messages, MetaVersion, Row, RowObject};
 
 use super::encode::RequestedEncoding;
 use crate::{registry::ResourceType, status};
@@ -112,7 +112,9 @@ impl AnswerFormat {
         }
         let served = clauses.iter().filter_map(|clause| {
             let (encoding, shape) = (clause.encoding()?, clause.shape()?);
-            let is_served = encoding != AnswerEncoding::Protobuf || has_protobuf(headers, ty, shape);
+            // A WebSocket message is one line of JSON.
+            let is_served = encoding != AnswerEncoding::Protobuf
+                || !headers.contains_key(header::UPGRADE) && messages(ty, shape).is_some();
             is_served.then_some((clause, encoding, shape))
         });
         let is_indented = is_read_by_people(headers, query);
@@ -172,40 +174,26 @@ impl AnswerFormat {
                 Form::row(Row { rows: columns, definitions, object, meta })
             }
         };
-        if ty.api_version() != ty.schema.api_version && of != AnswerSubject::Scale {
+        if ty.is_swapped() && of != AnswerSubject::Scale {
             form = form.at_version(&ty.kind, ty.api_version());
         }
         form.without_managed_fields = self.without_managed_fields;
-        Ok(match self.encoding {
-            AnswerEncoding::Protobuf => self.in_protobuf(form, ty, of),
-            AnswerEncoding::Json | AnswerEncoding::Yaml => form,
-        })
-    }
-
-    /// Returns the protobuf form. A Scale is encoded from its JSON.
-    fn in_protobuf(&self, form: Form, ty: &ResourceType, of: AnswerSubject) -> Form {
-        let messages = match self.shape {
-            AnswerShape::Whole if of == AnswerSubject::Scale => None,
-            AnswerShape::Whole => protobuf::messages(ty),
-            AnswerShape::Metadata { .. } => Some(protobuf::metadata_messages()),
-            AnswerShape::Table(_) => None,
-        };
-        match messages {
+        let messages = if self.encoding == AnswerEncoding::Protobuf { messages(ty, self.shape) } else { None };
+        Ok(match messages {
             Some(messages) => form.in_protobuf(messages, ty.api_version(), &ty.kind),
             None => form,
-        }
+        })
     }
 }
 
-/// Returns true if an answer of that shape can be protobuf. As in kube-apiserver, no Table can, and of custom resources
-/// only their metadata. The messages of a WebSocket are lines here.
-fn has_protobuf(headers: &HeaderMap, ty: &ResourceType, shape: AnswerShape) -> bool {
-    let is_encoded = match shape {
-        AnswerShape::Whole => protobuf::messages(ty).is_some(),
-        AnswerShape::Metadata { .. } => true,
-        AnswerShape::Table(_) => false,
-    };
-    is_encoded && !headers.contains_key(header::UPGRADE)
+/// Returns the encoder for answers of a shape. As in kube-apiserver, tables have none, and custom resources only one for
+/// their metadata.
+fn messages(ty: &ResourceType, shape: AnswerShape) -> Option<&'static dyn Messages> {
+    match shape {
+        AnswerShape::Whole => protobuf::messages(ty),
+        AnswerShape::Metadata { .. } => Some(protobuf::metadata_messages()),
+        AnswerShape::Table(_) => None,
+    }
 }
 
 /// Returns the 406 for clauses of which none can be served. In kube-apiserver, the router of built-in types checks the

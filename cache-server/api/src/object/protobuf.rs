@@ -64,9 +64,8 @@ pub(crate) fn reads(ty: &ResourceType) -> bool {
 /// Returns the encoder of the objects of `ty`; `None` for custom types, for types without a message in the table, and
 /// for a version other than the stored one.
 pub fn messages(ty: &ResourceType) -> Option<&'static dyn Messages> {
-    let is_stored_version = ty.api_version() == ty.schema.api_version;
     let definition = crate::schemas::definition(ty.api_version(), &ty.kind);
-    let message = definition.filter(|_| ty.schema.builtin && is_stored_version).and_then(table::find)?;
+    let message = definition.filter(|_| ty.schema.builtin && !ty.is_swapped()).and_then(table::find)?;
     Some(message)
 }
 
@@ -86,30 +85,30 @@ pub fn document(text: &[u8]) -> Option<Vec<u8>> {
             _ => {}
         }
     }
-    let message = match (&*named.kind, &*named.api_version) {
-        ("Status", "v1") => table::find("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
-        (PARTIAL, _) => Some(&*PARTIAL_OBJECT),
-        _ => definition(&named).and_then(table::find),
-    };
-    Some(envelope(&named.api_version, &named.kind, &encoded(message?, text, "")?))
+    let message = message_of(&named.api_version, &named.kind)?;
+    Some(envelope(&named.api_version, &named.kind, &encoded(message, text, "")?))
 }
 
 /// Decodes a document that [`document`] or a cache encoded, for logs.
 pub fn decoded(body: &[u8]) -> Option<Value> {
     let stored = open_stored(body)?.ok()?;
-    let message = |kind: &str| match kind {
-        "Status" => table::find("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
-        PARTIAL => Some(&*PARTIAL_OBJECT),
-        kind => crate::schemas::definition(&stored.api_version, kind).and_then(table::find),
-    };
+    let message = |kind| message_of(&stored.api_version, kind);
     let mut object = match (message(&stored.kind), stored.kind.strip_suffix("List")) {
         (Some(message), _) => object_of(message, stored.raw).ok()?,
         (None, kind) => stored.list(message(kind?)?).ok()?,
     };
-    let message = stored;
-    object.insert("apiVersion".to_owned(), Value::String(message.api_version));
-    object.insert("kind".to_owned(), Value::String(message.kind));
+    object.insert("apiVersion".to_owned(), Value::String(stored.api_version));
+    object.insert("kind".to_owned(), Value::String(stored.kind));
     Some(Value::Object(object))
+}
+
+/// Returns the message of a kind that this server sends.
+fn message_of(api_version: &str, kind: &str) -> Option<&'static Message> {
+    match (kind, api_version) {
+        ("Status", "v1") => table::find("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        (PARTIAL, _) => Some(&*PARTIAL_OBJECT),
+        _ => definition(api_version, kind).and_then(table::find),
+    }
 }
 
 /// Decodes an object, without kind and apiVersion.
@@ -176,7 +175,7 @@ pub(crate) fn read(body: &[u8], api_version: &str, kind: &str) -> Result<Object,
         }
     }
     let mut object = Object::new();
-    if let Some(message) = definition(&type_meta).and_then(table::find) {
+    if let Some(message) = definition(&type_meta.api_version, &type_meta.kind).and_then(table::find) {
         message::decode(message, raw, &mut object, 1, &mut Weight::default()).map_err(|error| match error {
             ProtobufError::TooHeavy(error) => ProtobufRefusal::TooHeavy(error),
             error @ (ProtobufError::UnexpectedEof
@@ -291,9 +290,8 @@ pub(crate) fn read_options(body: &[u8]) -> Result<Value, String> {
 }
 
 /// Returns the schema definition of a kind. DeleteOptions belong to every group.
-fn definition(type_meta: &EnvelopeType) -> Option<&'static str> {
-    let api_version = if type_meta.kind == "DeleteOptions" { "v1" } else { &type_meta.api_version };
-    crate::schemas::definition(api_version, &type_meta.kind)
+fn definition(api_version: &str, kind: &str) -> Option<&'static str> {
+    crate::schemas::definition(if kind == "DeleteOptions" { "v1" } else { api_version }, kind)
 }
 
 /// Decodes an envelope: the type and the bytes of the object.
