@@ -22,7 +22,7 @@ use informer_serving::{
 
 pub use cells::{Cells, Rows, human_duration};
 pub(crate) use message::MessageSlot;
-use message::{MessageForm, MessagePart, MessagePlace};
+use message::{MessageContext, MessageForm, MessagePart};
 pub use message::{Messages, drop_idle_messages, messages_bytes};
 pub(crate) use piece::{CachedPiece, LONG_CELLS, PIECES, Share};
 pub use piece::{Piece, pieces_bytes};
@@ -264,7 +264,7 @@ impl MetaVersion {
 }
 
 impl Row {
-    /// Writes a Table of one row up to the cells array: its metadata, and the columns unless `told` (already sent).
+    /// Writes a Table of one row up to the cells array: its metadata, and the columns unless `columns_sent`.
     fn table_head(&self, digits: &[u8], columns_sent: bool, text: &mut Vec<u8>) {
         text.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
         text.extend_from_slice(self.meta.api_version().as_bytes());
@@ -419,11 +419,11 @@ impl EventFormatter {
     pub(crate) fn line(&mut self, entry: &Entry, event: &SentEvent<'_>, out: &mut Slices) {
         let Form { content, without_managed_fields: without, version, message } = &self.form;
         if let Some(form) = message {
-            let place = MessagePlace::Event { event, is_initial: self.is_initial };
+            let context = MessageContext::Event { event, is_initial: self.is_initial };
             let before = out.bytes();
             // Behind an event that is missing, no other may follow.
             if self.failed.is_none() {
-                entry.push_message(form, *without, place, out);
+                entry.push_message(form, *without, context, out);
                 if out.bytes() == before {
                     self.failed = Some(entry.key().into());
                 }
@@ -507,7 +507,7 @@ impl Entry {
     /// comes with its table. `now` is in Unix seconds and used only by rows.
     pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
         if let Some(message) = &form.message {
-            return self.push_message(message, form.without_managed_fields, MessagePlace::Document, out);
+            return self.push_message(message, form.without_managed_fields, MessageContext::Document, out);
         }
         match &form.content {
             Content::Whole => self.push_whole(form, None, out),
@@ -526,7 +526,7 @@ impl Entry {
             return self.item(first, out);
         }
         if let Some(message) = &form.message {
-            return self.push_message(message, form.without_managed_fields, MessagePlace::Item, out);
+            return self.push_message(message, form.without_managed_fields, MessageContext::Item, out);
         }
         match &form.content {
             Content::Whole if self.is_builtin() => self.push_item(first, form.without_managed_fields, out),

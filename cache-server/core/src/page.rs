@@ -153,7 +153,7 @@ pub struct Page {
 /// Result of one step of [`Page::measure`].
 #[derive(Debug)]
 pub enum Measurement {
-    /// There is more to measure.
+    /// Call [`Page::measure`] again.
     More,
     /// The next object takes long to encode: call [`Form::item_bytes`] for it where it delays no other client, and then
     /// [`Page::measure`] again.

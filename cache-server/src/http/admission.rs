@@ -110,7 +110,7 @@ pub(super) fn audited(context: &mut RequestContext, response: &mut Response, err
     response.body_mut().guard().record(audit);
 }
 
-/// Returns a copy of a whole body of at most `bytes_max`: protobuf as JSON, other text as it is.
+/// Returns a body of at most `bytes_max`, with protobuf converted to JSON.
 fn short_json(response: &Response, bytes_max: usize) -> Option<Vec<u8>> {
     let text = response.body().short_text(bytes_max)?;
     let is_protobuf = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value == MEDIA_TYPE);

@@ -1,4 +1,4 @@
-//! Encodes lists in forms other than the stored bytes: indented JSON, YAML and gzip; and documents in all forms.
+//! Encodes lists and documents: indented JSON, YAML, gzip and protobuf.
 //!
 //! INVARIANT: a list is encoded item by item, so that it costs the memory of one item, whatever its length. INVARIANT:
 //! decompressing a list, or parsing its YAML, gives the list as stored.

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     MetaVersion, SentEvent,
-    piece::{PieceBudget, Share},
+    piece::{ByteBudget, Share},
 };
 use crate::{
     entry::Entry,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for MessageForm {
     }
 }
 
-/// One object as an event of a watch, which contains its envelope and, in that, its message.
+/// A watch event as bytes; the envelope and the message are sub-ranges of it.
 #[derive(Debug)]
 pub(crate) struct SharedMessage {
     bytes: Bytes,
@@ -74,7 +74,7 @@ pub(crate) struct SharedMessage {
     _share: Option<Share>,
 }
 
-/// An object's message while a generation keeps it, and its length for ever.
+/// Weak reference to an object's message, and the message's length.
 #[derive(Debug, Default)]
 pub(crate) struct MessageSlot {
     message: RwLock<Weak<SharedMessage>>,
@@ -82,12 +82,12 @@ pub(crate) struct MessageSlot {
     len: AtomicU32,
 }
 
-/// In place of the length of an object that cannot be encoded. Messages are shorter: stored objects have a limit.
+/// Marks an object that cannot be encoded, in place of a length. Messages are shorter: stored objects have a limit.
 const UNENCODABLE: u32 = u32::MAX;
 
-/// Where an object stands in a response.
+/// Context of a message: list item, single object or watch event.
 #[derive(Clone, Copy)]
-pub(super) enum MessagePlace<'a> {
+pub(super) enum MessageContext<'a> {
     /// Among the items of a list.
     Item,
     /// Alone.
@@ -96,13 +96,13 @@ pub(super) enum MessagePlace<'a> {
     Event { event: &'a SentEvent<'a>, is_initial: bool },
 }
 
-/// The messages that were used lately.
+/// Recently used messages, in two generations.
 #[derive(Debug)]
 struct Generations {
     /// Messages used in the current generation, and those used last in the one before.
     retained: Mutex<[Vec<Arc<SharedMessage>>; 2]>,
     current: AtomicU32,
-    room: PieceBudget,
+    room: ByteBudget,
 }
 
 static GENERATIONS: Generations = Generations::new(MESSAGES_BYTES_MAX);
@@ -115,17 +115,17 @@ pub fn messages_bytes() -> usize {
 
 /// Drops the messages that were not used since the call before. Cost: frees them.
 pub fn drop_idle_messages() {
-    GENERATIONS.turn();
+    GENERATIONS.advance();
 }
 
 impl Generations {
     const fn new(max: usize) -> Self {
         let retained = Mutex::new([Vec::new(), Vec::new()]);
-        Self { retained, current: AtomicU32::new(0), room: PieceBudget::new(max) }
+        Self { retained, current: AtomicU32::new(0), room: ByteBudget::new(max) }
     }
 
-    /// Begins a generation, and drops what was not used in the last one.
-    fn turn(&self) {
+    /// Starts a generation and drops the messages not used in the previous one.
+    fn advance(&self) {
         let dropped = {
             let mut retained = self.retained.lock();
             self.current.fetch_add(1, Ordering::Relaxed);
@@ -144,21 +144,21 @@ impl Generations {
         let found = self.room.share(bytes);
         (0..turns).fold(found, |found, _| {
             found.or_else(|| {
-                self.turn();
+                self.advance();
                 self.room.share(bytes)
             })
         })
     }
 
-    /// Keeps a message in the current generation.
-    fn used(&'static self, message: &Arc<SharedMessage>) {
+    /// Retains a message in the current generation.
+    fn mark_used(&self, message: &Arc<SharedMessage>) {
         let current = self.current.load(Ordering::Relaxed);
         if message.generation.swap(current, Ordering::Relaxed) != current {
-            self.keep(message);
+            self.retain(message);
         }
     }
 
-    fn keep(&self, message: &Arc<SharedMessage>) {
+    fn retain(&self, message: &Arc<SharedMessage>) {
         self.retained.lock()[0].push(Arc::clone(message));
     }
 }
@@ -167,7 +167,7 @@ impl MessageSlot {
     /// Returns the message if it is cached.
     pub(crate) fn cached(&self) -> Option<Arc<SharedMessage>> {
         let message = self.message.read().upgrade()?;
-        GENERATIONS.used(&message);
+        GENERATIONS.mark_used(&message);
         Some(message)
     }
 
@@ -195,7 +195,7 @@ impl MessageSlot {
         let message = Arc::new(message);
         if is_retained {
             *slot = Arc::downgrade(&message);
-            GENERATIONS.keep(&message);
+            GENERATIONS.retain(&message);
         }
         Some(message)
     }
@@ -256,12 +256,12 @@ impl SharedMessage {
         }
     }
 
-    /// Pushes the object as it is.
-    fn push(&self, place: MessagePlace<'_>, is_updated: bool, out: &mut Slices) {
-        match place {
-            MessagePlace::Item => out.push(self.part(self.field_at..self.tail_at())),
-            MessagePlace::Document => out.push(self.part(self.object_at..self.bytes.len())),
-            MessagePlace::Event { event, .. } => {
+    /// Pushes the message unchanged.
+    fn push(&self, context: MessageContext<'_>, is_updated: bool, out: &mut Slices) {
+        match context {
+            MessageContext::Item => out.push(self.part(self.field_at..self.tail_at())),
+            MessageContext::Document => out.push(self.part(self.object_at..self.bytes.len())),
+            MessageContext::Event { event, .. } => {
                 if event.name() == SentEvent::as_stored(is_updated).name() {
                     return out.push(self.bytes.clone());
                 }
@@ -274,20 +274,20 @@ impl SharedMessage {
     }
 
     /// Pushes the object in another envelope, without managedFields, or with other digits.
-    fn push_edited(&self, place: MessagePlace<'_>, envelope: &[u8], without: bool, out: &mut Slices) {
-        let digits = match place {
-            MessagePlace::Event { event, .. } => event.digits(),
-            MessagePlace::Item | MessagePlace::Document => None,
+    fn push_edited(&self, context: MessageContext<'_>, envelope: &[u8], without: bool, out: &mut Slices) {
+        let digits = match context {
+            MessageContext::Event { event, .. } => event.digits(),
+            MessageContext::Item | MessageContext::Document => None,
         };
         let metadata = self.edited_metadata(digits, without);
         let metadata_len = metadata.iter().map(Bytes::len).sum();
         let rest = self.part(self.metadata.end..self.tail_at());
         let len = field_len(metadata_len) + rest.len();
         let mut head = Vec::new();
-        if let MessagePlace::Event { event, .. } = place {
+        if let MessageContext::Event { event, .. } = context {
             put_event_head(event.name(), envelope.len() + field_len(len) + ENVELOPE_TAIL.len(), &mut head);
         }
-        if !matches!(place, MessagePlace::Item) {
+        if !matches!(context, MessageContext::Item) {
             head.extend_from_slice(envelope);
         }
         put_head(MESSAGE_FIELD, len, &mut head);
@@ -295,7 +295,7 @@ impl SharedMessage {
         out.push(head.into());
         metadata.into_iter().for_each(|part| out.push(part));
         out.push(rest);
-        if !matches!(place, MessagePlace::Item) {
+        if !matches!(context, MessageContext::Item) {
             out.push_static(ENVELOPE_TAIL);
         }
     }
@@ -335,14 +335,14 @@ const EVENT_HEAD_BYTES: usize = 32;
 const RESOURCE_VERSION_FIELD: u32 = 6;
 const MANAGED_FIELDS_FIELD: u32 = 17;
 
-/// Returns the fields of a message of our own: their numbers, and their bytes with tag and length.
+/// Splits an encoded ObjectMeta into fields: number, and range with tag and length.
 fn fields(message: &[u8]) -> impl Iterator<Item = (u32, Range<usize>)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let start = at;
         let tag = protobuf::take_varint(message, &mut at)?;
         let value = protobuf::take_varint(message, &mut at)?;
-        // ObjectMeta has only these two wire types.
+        // Every ObjectMeta field is a varint or length-delimited.
         if tag & 7 == u64::from(protobuf::BYTES) {
             at += usize::try_from(value).ok()?;
         }
@@ -364,16 +364,22 @@ impl Entry {
     }
 
     /// Pushes the object as a message; nothing if it cannot be encoded, as no part of it may pass for the whole.
-    pub(super) fn push_message(&self, form: &MessageForm, without: bool, place: MessagePlace<'_>, out: &mut Slices) {
-        let is_live = matches!(place, MessagePlace::Event { is_initial: false, .. });
+    pub(super) fn push_message(
+        &self,
+        form: &MessageForm,
+        without: bool,
+        context: MessageContext<'_>,
+        out: &mut Slices,
+    ) {
+        let is_live = matches!(context, MessageContext::Event { is_initial: false, .. });
         let Some(message) = self.slot(form).get(self, form, is_live) else { return };
-        let is_deleted = matches!(place, MessagePlace::Event { event: SentEvent::Deleted(_), .. });
+        let is_deleted = matches!(context, MessageContext::Event { event: SentEvent::Deleted(_), .. });
         // The shared bytes are those of the first version.
         let is_old = form.part == MessagePart::Metadata(MetaVersion::V1Beta1);
         if is_deleted || without || is_old {
-            message.push_edited(place, &form.envelope, without, out);
+            message.push_edited(context, &form.envelope, without, out);
         } else {
-            message.push(place, self.is_updated(), out);
+            message.push(context, self.is_updated(), out);
         }
     }
 
@@ -381,7 +387,7 @@ impl Entry {
     pub(super) fn message_len(&self, form: &MessageForm, without: bool) -> usize {
         if without {
             let mut item = Slices::new();
-            self.push_message(form, true, MessagePlace::Item, &mut item);
+            self.push_message(form, true, MessageContext::Item, &mut item);
             return item.bytes();
         }
         let slot = self.slot(form);
@@ -405,7 +411,7 @@ mod tests {
         static SMALL: Generations = Generations::new(10_000);
         while let Some(share) = SMALL.room(1_000, false) {
             let (bytes, metadata, generation, _share) = (Bytes::new(), 0..0, AtomicU32::new(0), Some(share));
-            SMALL.keep(&Arc::new(SharedMessage { bytes, object_at: 0, field_at: 0, metadata, generation, _share }));
+            SMALL.retain(&Arc::new(SharedMessage { bytes, object_at: 0, field_at: 0, metadata, generation, _share }));
         }
         let full = SMALL.room.taken();
         assert!(5_000 < full);

@@ -22,7 +22,7 @@ pub struct Piece {
 }
 
 /// Bytes of all pieces that are cached in this process.
-pub(crate) static PIECES: PieceBudget = PieceBudget::new(PIECES_BYTES_MAX);
+pub(crate) static PIECES: ByteBudget = ByteBudget::new(PIECES_BYTES_MAX);
 
 /// Returns the bytes of compressed objects that are cached for lists, in all caches of this process.
 #[must_use]
@@ -31,11 +31,11 @@ pub fn pieces_bytes() -> usize {
 }
 
 /// Bytes of all long cells that are cached in this process.
-pub(crate) static LONG_CELLS: PieceBudget = PieceBudget::new(LONG_CELLS_BYTES_MAX);
+pub(crate) static LONG_CELLS: ByteBudget = ByteBudget::new(LONG_CELLS_BYTES_MAX);
 
 /// A byte budget for data cached with objects.
 #[derive(Debug)]
-pub(crate) struct PieceBudget {
+pub(crate) struct ByteBudget {
     taken: AtomicUsize,
     max: usize,
 }
@@ -51,10 +51,10 @@ pub(crate) struct CachedPiece {
 #[derive(Debug)]
 pub(crate) struct Share {
     bytes: usize,
-    room: &'static PieceBudget,
+    room: &'static ByteBudget,
 }
 
-impl PieceBudget {
+impl ByteBudget {
     pub(super) const fn new(max: usize) -> Self {
         Self { taken: AtomicUsize::new(0), max }
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn pieces_are_kept_while_there_is_room() {
-        static ROOM: PieceBudget = PieceBudget::new(1_000);
+        static ROOM: ByteBudget = ByteBudget::new(1_000);
         let piece = |bytes: usize| Piece { deflated: vec![0; bytes].into(), sum: 0, len: 0 };
         let first = ROOM.keep(&piece(700)).expect("room");
         assert!(ROOM.keep(&piece(700)).is_none());
