@@ -83,6 +83,34 @@ fn requests() -> Vec<DroppedRequest> {
     rows.into_iter().map(|(method, path, content, body)| (method, path, content, body.to_owned())).collect()
 }
 
+/// Each method at each path of each type that is served, with each content type of patches.
+fn requests_of_types(app: &App) -> Vec<DroppedRequest> {
+    let patches = [MERGE, APPLY, "application/json-patch+json", "application/strategic-merge-patch+json"];
+    let mut rows = Vec::new();
+    for ty in app.registry.now().iter() {
+        let root = if ty.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", ty.api_version()) };
+        let (all, namespace) = (format!("{root}/{}", ty.plural), if ty.namespaced { "/namespaces/a" } else { "" });
+        let collection = format!("{root}{namespace}/{}", ty.plural);
+        let body = format!(
+            r#"{{"apiVersion":"{}","kind":"{}","metadata":{{"name":"dropped"}},"spec":{{}}}}"#,
+            ty.api_version(),
+            ty.kind
+        );
+        rows.extend([("GET", all, "", String::new()), ("POST", collection.clone(), "", body.clone())]);
+        for object in ["", "/status", "/scale"].map(|part| format!("{collection}/dropped{part}")) {
+            rows.extend([("GET", object.clone(), "", String::new()), ("PUT", object.clone(), "", body.clone())]);
+            rows.extend(patches.map(|content_type| {
+                let body = if content_type.contains("json-patch") { "[]" } else { &body };
+                ("PATCH", format!("{object}?fieldManager=m"), content_type, body.to_owned())
+            }));
+            rows.push(("DELETE", object, "", String::new()));
+        }
+        let dropped = "fieldSelector=metadata.name%3Ddropped";
+        rows.push(("DELETE", format!("{collection}?{dropped}"), "", String::new()));
+    }
+    rows
+}
+
 /// A body that arrives in two pieces, each after a poll without one.
 fn late(body: &str) -> LateBody {
     let half = body.len() / 2;
@@ -94,7 +122,7 @@ fn late(body: &str) -> LateBody {
     UnsyncBoxBody::new(StreamBody::new(Box::pin(pieces)))
 }
 
-fn request(token: &str, (method, path, content_type, body): &(&str, String, &str, String)) -> Request<LateBody> {
+fn request(token: &str, (method, path, content_type, body): &DroppedRequest) -> Request<LateBody> {
     let request = Request::builder().method(*method).uri(path).header(header::AUTHORIZATION, format!("Bearer {token}"));
     let content_type = if content_type.is_empty() { "application/json" } else { content_type };
     request.header(header::CONTENT_TYPE, content_type).body(late(body)).expect("a request")
@@ -134,10 +162,10 @@ impl Server {
     }
 
     /// Sends every request with each number of polls, and drops it, or its response.
-    async fn drop_all(&self, token: &str) {
+    async fn drop_all(&self, token: &str, rows: &[DroppedRequest]) {
         for polls in 1..=POLLS_MAX {
-            for row in requests() {
-                let mut handling = Box::pin(handle(Arc::clone(&self.app), request(token, &row)));
+            for row in rows {
+                let mut handling = Box::pin(handle(Arc::clone(&self.app), request(token, row)));
                 for _ in 0..polls {
                     // A response is dropped unread.
                     if handling.as_mut().now_or_never().is_some() {
@@ -183,11 +211,13 @@ async fn a_dropped_request_gives_everything_back() {
     let stored = &("POST", MAPS.to_owned(), "", r#"{"metadata":{"name":"kept"}}"#.to_owned());
     assert_eq!(handle(Arc::clone(&server.app), request("t-bob", stored)).await.status(), 201);
     let free = server.free("alice");
-    server.drop_all("t-alice").await;
+    server.drop_all("t-alice", &requests()).await;
     server.until_idle(free, "with a free seat").await;
+    server.drop_all("t-alice", &requests_of_types(&server.app)).await;
+    server.until_idle(free, "of each type").await;
     let list = handle(Arc::clone(&server.app), get_as("t-bob", "/api/v1/configmaps")).await;
     assert_eq!(list.status(), 200);
-    server.drop_all("t-alice").await;
+    server.drop_all("t-alice", &requests()).await;
     drop(list);
     server.until_idle(free, "while all wait").await;
     // The one seat is free, and each kind of request works.
@@ -213,7 +243,7 @@ async fn dropped_requests_put_off_no_reload() {
     fs::write(&tokens, "t-bob,bob,2\n").unwrap();
     let removed = Instant::now();
     while removed.elapsed() < FILE_CHECK_EVERY + Duration::from_millis(500) {
-        server.drop_all("t-wrong").await;
+        server.drop_all("t-wrong", &requests()).await;
         sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(server.send_as("t-alice", "/version").await, 401, "the token is gone");
