@@ -33,6 +33,9 @@ use crate::{
 /// Timeout of a response. Reads that wait for a position take three seconds.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(15);
 
+/// Timeout of a response of a [patient](Client::patient) client.
+const PATIENT_WAIT: Duration = Duration::from_secs(180);
+
 /// Maximum body size, in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
 
@@ -51,6 +54,8 @@ pub struct Client {
     trust: Option<&'static Trust>,
     /// Header `authorization` of every request that has none.
     authorization: Option<&'static str>,
+    /// Timeout of a response.
+    answer_wait: Duration,
 }
 
 /// The body of a response, over either protocol. Its errors are texts with all details.
@@ -79,7 +84,7 @@ pub struct Answer {
 impl Client {
     /// A client of the server at `address`.
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, http2: false, trust: None, authorization: None }
+        Self { address, http2: false, trust: None, authorization: None, answer_wait: ANSWER_WAIT }
     }
 
     /// Switches to HTTP/2.
@@ -92,6 +97,12 @@ impl Client {
     #[must_use]
     pub fn over_tls(self, trust: Trust) -> Self {
         Self { trust: Some(Box::leak(Box::new(trust))), ..self }
+    }
+
+    /// Waits longer for its responses: large writes have a low priority, and yield to all other programs of a busy machine.
+    #[must_use]
+    pub const fn patient(self) -> Self {
+        Self { answer_wait: PATIENT_WAIT, ..self }
     }
 
     /// Sends a bearer token with every request. Leaks it, so that clients stay `Copy`.
@@ -201,7 +212,7 @@ impl Client {
         let begun = Instant::now();
         let asked = format!("{} {}", request.method(), request.uri());
         let (head, body) = self.try_exchange(request).await?.into_parts();
-        let body = timeout(ANSWER_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = timeout(self.answer_wait, Limited::new(body, BODY_BYTES_MAX).collect()).await;
         let body = body.map_err(|_| "the answer does not end".to_owned())?.map_err(|error| error.to_string())?;
         Ok(Answer { code: head.status, headers: head.headers, body: body.to_bytes(), took: begun.elapsed(), asked })
     }
@@ -211,7 +222,7 @@ impl Client {
         let begun = Instant::now();
         let asked = format!("{} {}", request.method(), request.uri());
         let (head, body) = self.exchange(request, &asked).await.into_parts();
-        let Ok(body) = timeout(ANSWER_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await else {
+        let Ok(body) = timeout(self.answer_wait, Limited::new(body, BODY_BYTES_MAX).collect()).await else {
             panic!("{asked}: the answer does not end; {head:?}");
         };
         let body = body.unwrap_or_else(|error| panic!("{asked}: the answer breaks off: {error}")).to_bytes();
@@ -249,7 +260,8 @@ impl Client {
             let response = sender.send_request(self.named(request)).await.map_err(|error| format!("{error:?}"))?;
             Ok(response.map(|body| body.map_err(|error| format!("{error:?}")).boxed()))
         };
-        timeout(ANSWER_WAIT, exchange).await.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WAIT:?}")))
+        let answer = timeout(self.answer_wait, exchange).await;
+        answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.answer_wait)))
     }
 
     async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {

@@ -4,8 +4,9 @@
 //!
 //! `tests/tests/upstream/layout.rs` compares both with a running kube-apiserver, for every built-in type.
 //!
-//! kube-apiserver writes protobuf for built-in types and JSON for custom ones (CBOR with its feature gate
-//! `CBORServingAndStorage`), and reads all for built-in types, whichever it writes: it chooses the decoder by the first bytes. So a value may be written as JSON:
+//! kube-apiserver writes protobuf for built-in types and JSON for custom ones, or CBOR with its feature gate
+//! `CBORServingAndStorage`. It reads JSON, protobuf and CBOR for built-in types: it chooses the decoder by the first
+//! bytes. So a value may be written as JSON:
 //! - It needs `kind` and `apiVersion`, of any version that kube-apiserver knows; the other members in any order.
 //! - `metadata.resourceVersion` and `metadata.selfLink` are empty or missing. A reader replaces the resourceVersion by
 //!   the key's mod revision, so a value with one is read too, but kube-apiserver never writes one.

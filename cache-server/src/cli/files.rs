@@ -6,18 +6,18 @@
 use crate::limits::{CONNECTIONS_MAX, FILES_RESERVED};
 
 /// Highest value of `--connections-max`.
-pub(super) const CONNECTIONS_MOST: i64 = 1 << 24;
+pub(super) const CONNECTIONS_FLAG_MAX: i64 = 1 << 24;
 
 /// Raises the limit of open files to the maximum allowed. Returns the number of connections it allows, at most
 /// `requested`.
 pub(super) fn room_for(requested: Option<u32>) -> usize {
-    // Only an operator knows that there is memory for more: one address may open four fifths of them without credentials.
+    // Not all open files by default: one address may open four fifths of all connections without credentials.
     let requested = requested.map_or(CONNECTIONS_MAX, |connections| connections as usize);
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(files) => {
             let room = room(files, requested);
             if room < requested {
-                tracing::warn!(open_files = files, connections = room, usual = requested, "connection limit lowered");
+                tracing::warn!(open_files = files, connections = room, requested, "connection limit lowered");
             } else {
                 tracing::debug!(open_files = files, connections = room, "open file limit raised");
             }

@@ -105,7 +105,7 @@ pub(super) struct Serve {
     /// Left out: 16384, or as many as the limit of open files allows.
     #[arg(
         long, env = "CACHE_SERVER_CONNECTIONS_MAX", value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=files::CONNECTIONS_MOST), help_heading = CONNECTIONS
+        value_parser = clap::value_parser!(u32).range(1..=files::CONNECTIONS_FLAG_MAX), help_heading = CONNECTIONS
     )]
     connections_max: Option<u32>,
 

@@ -145,6 +145,7 @@ const ATTACKS: &[Attack] = &[
     attack("1,000 unmatched watches", By::Users, UNREAD, |at, size| seats::unmatched_watches(at, size).boxed())
         .among_pods(),
     attack("16 lists as YAML", By::Users, BODIES, |at, size| seats::yaml_lists(at, size).boxed()).among_pods(),
+    attack("16 lists in protobuf", By::Users, BODIES, |at, size| seats::protobuf_lists(at, size).boxed()).among_pods(),
     attack("16 lists with indentation", By::Users, BODIES, |at, size| seats::pretty_lists(at, size).boxed())
         .among_pods(),
     attack("64 lists", By::Users, BODIES, |at, size| seats::many_lists(at, size).boxed()).among_pods(),

@@ -69,7 +69,7 @@ fn list(item: &str, count: usize) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_costs_128_mib() {
     let server = Server::start(SERVER, &[]).await;
-    let client = server.client();
+    let client = server.client().patient();
     client.create(&configmap("a")).await;
     let object = |field: &str| format!(r#"{{"metadata":{{"name":"x"}},"x":{field}}}"#);
     let containers = field(2, &[0x12, 2, 0x0a, 0].repeat(700_000));
@@ -112,7 +112,7 @@ async fn no_request_costs_128_mib() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_of_a_large_object_costs_128_mib() {
     let server = Server::start(SERVER, &[]).await;
-    let client = server.client();
+    let client = server.client().patient();
     let data = |from: usize, to: usize| -> serde_json::Map<_, _> {
         (from..to).map(|n| (format!("k{n:06}"), json!("v"))).collect()
     };
@@ -200,7 +200,7 @@ async fn reads_are_answered_while_large_bodies_are_written() {
     let body = format!(r#"{{"metadata":{{"name":"a"}},"x":{}}}"#, list(r#""0123456789""#, 200_000));
     let posting = tokio::spawn(join_all((0..8).map(move |_| {
         let body = Bytes::from(body.clone());
-        async move { send(&client, Method::POST, CONFIG_MAPS, JSON, body).await.code.as_u16() }
+        async move { send(&client.patient(), Method::POST, CONFIG_MAPS, JSON, body).await.code.as_u16() }
     })));
     let (path, mut answered) = (configmap("a").path(), 0);
     while !posting.is_finished() {

@@ -1,11 +1,10 @@
-//! Decodes values in CBOR to JSON: what kube-apiserver writes for custom types with the feature gate
-//! `CBORServingAndStorage`.
+//! Decodes CBOR to JSON. kube-apiserver stores custom resources in CBOR with the feature gate `CBORServingAndStorage`.
 //!
-//! INVARIANT: any bytes lead to JSON or an error. [`DEPTH_MAX`] bounds the recursion, and the text is at most six times
-//! as long as the value.
+//! INVARIANT: any bytes lead to JSON or an error. [`DEPTH_MAX`] bounds the recursion. The JSON is at most eight times as
+//! long as the value: a float of 3 bytes becomes up to 22 characters and a comma.
 //!
-//! As in kube-apiserver, byte strings are texts, a tag but 22 (bytes that JSON shows as base64) has no meaning, and
-//! numbers are those that JSON has too. Of equal keys the last one counts; kube-apiserver refuses them.
+//! As in kube-apiserver, byte strings are texts, tag 22 is base64, the tags of [`CONVERTED`] are refused, and others are
+//! ignored. Numbers are those that JSON has too. Of equal keys the last one counts; kube-apiserver refuses them.
 //!
 //! Source: RFC 8949; `pkg/runtime/serializer/cbor/internal/modes` in apimachinery.
 
@@ -16,7 +15,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 /// Self-described CBOR (RFC 8949, 3.4.6), with which each value begins.
 pub(super) const PREFIX: &[u8] = &[0xd9, 0xd9, 0xf7];
 
-/// Nesting of arrays, maps and tags that is read: that of objects that this server stores.
+/// Maximum nesting of arrays, maps and tags: the limit of stored objects.
 const DEPTH_MAX: usize = 127;
 
 const TRUNCATED: &str = "the CBOR value is truncated";
@@ -307,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is decoded is JSON.
+    /// Goal: each decoded value is JSON, with a bound on its length.
     #[test]
     fn random_bytes_lead_to_json_or_an_error() {
         let mut random = fastrand::Rng::with_seed(23);
@@ -316,6 +315,7 @@ mod tests {
             let value: Vec<u8> = (0..random.usize(1..12)).map(|_| random.u8(..)).collect();
             if let Ok(json) = json(&value) {
                 serde_json::from_slice::<serde_json::Value>(&json).expect("JSON");
+                assert!(json.len() <= 8 * value.len() + 2, "{value:x?}");
                 decoded += 1;
             }
         }

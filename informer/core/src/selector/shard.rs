@@ -28,7 +28,7 @@ pub struct Selector {
     key: ShardField,
     /// In the order of the text.
     requested: Box<[HashRange]>,
-    /// The same hashes, sorted and disjoint.
+    /// `requested`, sorted and without overlaps.
     merged: Box<[HashRange]>,
 }
 

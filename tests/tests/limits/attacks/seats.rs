@@ -79,6 +79,11 @@ pub(crate) async fn yaml_lists(victim: &Victim, size: Size) {
     lists(&victim.alone(), size, 16, ALL_PODS, &[("accept", "application/yaml")]).await;
 }
 
+/// Sixteen programs of one user list all pods in protobuf.
+pub(crate) async fn protobuf_lists(victim: &Victim, size: Size) {
+    lists(&victim.alone(), size, 16, ALL_PODS, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
+}
+
 /// Sixteen programs of one user list all pods with indentation.
 pub(crate) async fn pretty_lists(victim: &Victim, size: Size) {
     lists(&victim.alone(), size, 16, "/api/v1/pods?pretty=1", &[]).await;
