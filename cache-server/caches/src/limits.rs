@@ -550,6 +550,10 @@ pub const RIGHTS_MAX: usize = 16_384;
 /// Callers whose reads of single objects are counted. Memory: about 100 bytes each.
 pub const FREQUENT_READERS_MAX: usize = 16_384;
 
+/// Reviews of GETs' callers that go on after their GETs were passed on. They take slots of [`UPSTREAM_ASKS_MAX`].
+/// Further ones are given up.
+pub const LATE_REVIEWS_MAX: usize = 64;
+
 /// Time for the API server to answer whether a caller may read, after which the caller gets 504.
 pub const REVIEW_WAIT: Duration = Duration::from_secs(3);
 
@@ -656,6 +660,7 @@ const _: () = assert!(
     "a watch of a removed token ends in time"
 );
 const _: () = assert!(RECHECKED_AGE.as_millis() < RIGHT_RETRY.as_millis(), "a repeated question is asked");
+const _: () = assert!(2 * LATE_REVIEWS_MAX <= UPSTREAM_ASKS_MAX, "late reviews leave slots to others");
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");
 
 /// Objects that an import of a snapshot writes at once. As many as share one commit to the disk.

@@ -1,9 +1,9 @@
 //! Upstream mode's decision for each request: answered here, answered from a cache, or passed to the API server.
 //!
 //! INVARIANT: a read is answered from a cache only after it was allowed to its caller: by the API server, or by this
-//! server's own authorizers. INVARIANT: what the
-//! cache cannot answer exactly is passed on: other versions of a type, objects outside the cached part, and single objects
-//! without a position unless the cache is proved to hold the newest state.
+//! server's own authorizers.
+//! INVARIANT: what the cache cannot answer exactly is passed on: other versions of a type, objects outside the cached
+//! part, and single objects without a position unless the cache is proved to hold the newest state.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -18,7 +18,10 @@ use informer_serving::{
     status::{Details, Status, StatusExt as _},
 };
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     connect::{ONLY_IF_CACHED, UpstreamAddresses},
@@ -36,7 +39,7 @@ use crate::{
     cacher::Caches,
     coalesced::CoalescedSource,
     config::UpstreamConfig,
-    limits::UPSTREAM_RETRY_AFTER_SECONDS,
+    limits::{LATE_REVIEWS_MAX, UPSTREAM_RETRY_AFTER_SECONDS},
     registry::{Registry, ResourceType},
     route::{Route, Target},
 };
@@ -55,7 +58,9 @@ pub struct Upstream {
     rights: Arc<Rights>,
     /// Rights of this server's own account.
     own_rights: Rights,
-    readers: FrequentReaders,
+    readers: Arc<FrequentReaders>,
+    /// Bounds the reviews that go on after their GETs were passed on: connections do not.
+    late_reviews: Arc<Semaphore>,
     /// Maximum age of the proof that a read without a resourceVersion accepts.
     max_staleness: Duration,
     /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
@@ -132,7 +137,8 @@ impl Upstream {
             impersonator,
             rights: Arc::new(Rights::new(questions, Arc::clone(&last_answer))),
             own_rights: Rights::new(own_questions, Arc::clone(&last_answer)),
-            readers: FrequentReaders::default(),
+            readers: Arc::default(),
+            late_reviews: Arc::new(Semaphore::new(LATE_REVIEWS_MAX)),
             max_staleness: config.max_staleness,
             last_answer,
             forwarder,
@@ -391,23 +397,34 @@ impl Upstream {
             let mut allowing = self.allowing_all(&credentials, questions);
             match timeout_at(deadline, &mut allowing).await {
                 Ok(Ok(true)) => return true,
-                Ok(Ok(false)) => self.readers.refuse(key),
-                Ok(Err(refused)) if matches!(refused.code, 401 | 403) => self.readers.refuse(key),
+                Ok(outcome) if is_refusal(&outcome) => self.readers.refuse(key),
                 // The API server answers the read itself.
-                Ok(Err(_)) => {
+                Ok(Ok(false) | Err(_)) => {
                     self.readers.defer(key);
                     return false;
                 }
                 Err(_) => {
-                    if self.readers.defer(key) {
-                        // Later reads use the answer.
-                        tokio::spawn(allowing);
-                    }
+                    self.finish_late(key, allowing);
                     return false;
                 }
             }
         }
         false
+    }
+
+    /// Lets the first late review of a caller go on without its read, if not too many do: later reads use the answer.
+    fn finish_late(&self, key: QuestionKey, allowing: BoxFuture<'static, Result<bool, Status>>) {
+        if self.readers.defer(key)
+            && let Ok(slot) = Arc::clone(&self.late_reviews).try_acquire_owned()
+        {
+            let readers = Arc::clone(&self.readers);
+            tokio::spawn(async move {
+                let _slot = slot;
+                if is_refusal(&allowing.await) {
+                    readers.refuse(key);
+                }
+            });
+        }
     }
 
     /// Returns whether all of the questions are allowed, asked one after the other.
@@ -456,6 +473,11 @@ impl Upstream {
         };
         !matches!(fitness, Fitness::Unfit(_))
     }
+}
+
+/// True if the API server refuses the right that it reviewed, or its caller.
+const fn is_refusal(outcome: &Result<bool, Status>) -> bool {
+    matches!(outcome, Ok(false) | Err(Status { code: 401 | 403, .. }))
 }
 
 /// True for a read of one object in its newest state.

@@ -95,6 +95,12 @@ impl ReviewSlots {
         let slot = slot.ok().and_then(Result::ok);
         slot.map(Some).ok_or_else(|| Status::too_many_requests("too many callers wait for a review", 1))
     }
+
+    /// Slots that are free.
+    #[cfg(test)]
+    pub fn free(&self) -> usize {
+        self.slots.available_permits()
+    }
 }
 
 /// Bounds of one answer.
@@ -120,8 +126,8 @@ impl OwnRequests {
         Self { clients, last_answer: Some(last_answer) }
     }
 
-    /// Sends without any identity to the server of `url`, whose path and query are not used. `ca_file` has its authorities; `None`:
-    /// those of the operating system.
+    /// Sends without any identity to the server of `url`, whose path and query are not used. `ca_file` has its
+    /// authorities; `None`: those of the operating system.
     ///
     /// # Errors
     /// [`UpstreamError`] if the URL or the file cannot be used. Plain HTTP is used on loopback only: an attacker on the way

@@ -96,7 +96,8 @@ impl Rights {
     /// identify the caller, and no others.
     ///
     /// Cost: one request to the API server per caller and read in [`RIGHT_AGE`], up to five in the first 16 s of a row of
-    /// denials, and one for the name of a denied caller in [`RIGHT_AGE`]. Equal questions at the same time share a request, which ends early only if all their callers leave.
+    /// denials, and one for the name of a denied caller in [`RIGHT_AGE`]. Equal questions at the same time share a
+    /// request, which ends early only if all their callers leave.
     ///
     /// # Errors
     /// 403 in kube-apiserver's words if the read is denied; the API server's own Status if it refuses the question
@@ -197,6 +198,12 @@ impl Rights {
         let user = self.users.answer(key, Duration::MAX, |_| self.user(credentials));
         let user = timeout_at(deadline, user).await.ok().and_then(Result::ok).flatten();
         read.forbidden(user.as_deref(), &denial.reason)
+    }
+
+    /// Reviews of requests that may be sent now.
+    #[cfg(test)]
+    pub fn free_slots(&self) -> usize {
+        self.asker.slots.free()
     }
 
     /// Key of a caller's right to `read`.

@@ -8,12 +8,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use informer::testing::FakeApiServer;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use watch_cache::Limits;
 
 use super::*;
 use crate::{
-    limits::REVIEW_WAIT,
+    limits::{REVIEW_WAIT, UPSTREAM_ASKS_MAX},
     route,
     tests::{Api, ApiBody, addresses_of, full},
 };
@@ -21,6 +21,8 @@ use crate::{
 const MAP: &str = "/api/v1/namespaces/n/configmaps/m0";
 /// Reads at once: more than are passed on.
 const AT_ONCE: usize = 8;
+/// Longest time until what must happen has happened, beside other load.
+const HAPPENS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A cache of ConfigMaps in front of an API server whose reviews go to a server of their own.
 struct Scene {
@@ -51,7 +53,7 @@ impl Scene {
     async fn read(&self, tokens: impl Iterator<Item = String>) -> usize {
         let registry = &Registry::builtin();
         let reads = tokens.map(|token| async move {
-            let headers = [(AUTHORIZATION, format!("Bearer {token}").parse().expect("a header"))].into_iter().collect();
+            let headers = credentials_of(&token);
             let query = &Query::parse(None);
             let read = ReadHead {
                 method: &Method::GET,
@@ -74,8 +76,7 @@ impl Scene {
 
     /// Reads until the cache answers, as it does beside so many other reads.
     async fn is_answered(&self, token: &str) {
-        let reading = async { while self.read_as(token).await == 0 {} };
-        timeout(REVIEW_WAIT, reading).await.expect("the cache answers in the end");
+        until(&format!("the cache answers {token}"), async || 0 < self.read_as(token).await).await;
     }
 
     /// Questions for the position so far.
@@ -94,6 +95,20 @@ impl Scene {
     }
 }
 
+/// Waits for a condition. The pauses let late reviews go on.
+async fn until(expected: &str, holds: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(HAPPENS_WITHIN, waiting).await.unwrap_or_else(|_| panic!("{expected}"));
+}
+
+fn credentials_of(token: &str) -> HeaderMap {
+    [(AUTHORIZATION, format!("Bearer {token}").parse().expect("a header"))].into_iter().collect()
+}
+
 fn token_of(headers: &HeaderMap) -> String {
     let value = headers[AUTHORIZATION].to_str().expect("a text");
     value.strip_prefix("Bearer ").expect("a token").to_owned()
@@ -109,7 +124,11 @@ async fn review(request: Request<Incoming>) -> Response<ApiBody> {
         "all" => true,
         "empty-name" => name.is_empty(),
         "any-other" => !name.is_empty(),
-        "slow" => pending().await,
+        "late" | "late-denied" => {
+            sleep(4 * PROOF_WAIT).await;
+            token == "late"
+        }
+        token if token.starts_with("slow") => pending().await,
         token if token.starts_with("denied") => false,
         _ => {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized",
@@ -133,8 +152,8 @@ async fn callers_without_a_right_cause_no_question_of_ours() {
         }
     }
     assert_eq!(scene.questions(), 0);
+    until("all of them read often", async || scene.reviews().len() == 40).await;
     let reviews = scene.reviews();
-    assert_eq!(reviews.len(), 40, "all of them read often");
     // About all namespaces, and about one; equal ones at once share a review.
     assert!(reviews.values().all(|&count| count <= 4), "{reviews:?}");
     scene.is_answered("all").await;
@@ -165,5 +184,34 @@ async fn reads_do_not_wait_for_a_late_review() {
         }
     };
     timeout(REVIEW_WAIT / 2, reading).await.expect("passed on");
+    until("a review", async || scene.reviews().contains_key("slow")).await;
     assert!(scene.reviews()["slow"] <= 2, "{:?}", scene.reviews());
+}
+
+/// Goal: what a late review says counts. Method: reviews that take longer than a GET waits: an allow, and a denial.
+#[tokio::test]
+async fn later_reads_use_a_late_review() {
+    let scene = Scene::start().await;
+    scene.is_answered("late").await;
+    let upstream = &scene.upstream;
+    let read = RequestInfo::new("GET", MAP, &Query::parse(None));
+    let [all, _] = upstream.readers.questions(&read).swap_remove(0);
+    let key = upstream.rights.key(&credentials_of("late-denied"), &all);
+    // No read of it follows.
+    assert_eq!(scene.read_as("late-denied").await, 0);
+    until("the denial is noted", async || upstream.readers.state(key) == ReaderState::Refused).await;
+}
+
+/// Goal: callers whose reviews are late take no slots that other reads need. Method: GETs with more tokens than there
+/// are slots, none of which is ever reviewed; then a LIST of a caller with the right to it.
+#[tokio::test]
+async fn late_reviews_leave_slots_to_others() {
+    let scene = Scene::start().await;
+    let crowd = (0..(UPSTREAM_ASKS_MAX + 44) * AT_ONCE).map(|number| format!("slow-{}", number / AT_ONCE));
+    assert_eq!(scene.read(crowd).await, 0);
+    let rights = &scene.upstream.rights;
+    let (late, free) = (LATE_REVIEWS_MAX - scene.upstream.late_reviews.available_permits(), rights.free_slots());
+    assert!(UPSTREAM_ASKS_MAX - LATE_REVIEWS_MAX <= free, "{free} slots are free, {late} reviews are late");
+    let list = RequestInfo::new("GET", "/api/v1/namespaces/n/configmaps", &Query::parse(None));
+    assert_eq!(rights.allows(&credentials_of("all"), &list).await, Ok(true));
 }
