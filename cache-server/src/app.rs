@@ -347,7 +347,8 @@ impl App {
             Writes::Forward(upstream) if authorizer.asks_upstream() => {
                 let (upstream, caches) = (Arc::downgrade(upstream), Arc::downgrade(&self.caches));
                 let (registry, tasks) = (Arc::clone(&self.registry), Arc::downgrade(&self.tasks));
-                tokio::spawn(authorizer.follow_once_allowed(upstream, caches, registry, tasks));
+                let task = authorizer.follow_once_allowed(upstream, caches, registry, tasks);
+                self.tasks.spawn("roles-allowed", task);
             }
             Writes::Local(_) | Writes::Forward(_) => {
                 authorizer.follow(&self.caches, &self.registry, &self.tasks).await;
@@ -356,8 +357,8 @@ impl App {
     }
 }
 
-/// Decides again whether the caller of an open watch may go on reading. Asks another server if it may, and returns the reason
-/// of its allow.
+/// Decides again whether the caller of an open watch keeps its right. If `may_ask`, the API server reviews it; returns
+/// the reason of its allow.
 async fn check_right(app: Weak<App>, right: Arc<HeldRight>, may_ask: bool) -> Result<Option<Arc<str>>, Status> {
     let Some(app) = app.upgrade() else { return Ok(None) };
     let mut reason = None;

@@ -81,6 +81,7 @@ const INTERNAL: &[&str] = &[
     "TRIM_EVERY",
     // Connections to the upstream, and what is kept of its answers.
     "DENIAL_AGE_MIN",
+    "EXPIRY_MARGIN",
     "JWKS_AGE",
     "MIRROR_BYTES_MAX",
     "MIRROR_DOCUMENTS_MAX",

@@ -19,6 +19,7 @@ use access_rules::{
     review::SubjectRules,
     user::{MASTERS, User},
 };
+use futures::{FutureExt as _, future::BoxFuture};
 use informer_serving::{query::Query, status::Status};
 use tokio::{sync::watch, time::sleep};
 
@@ -41,6 +42,32 @@ use crate::{
 /// 403 if the request is not allowed.
 pub(super) fn permit(decision: &AccessDecision, user: &User, info: &RequestInfo) -> Result<(), Status> {
     if decision.is_allowed() { Ok(()) } else { Err(info.forbidden(Some(&user.name), decision.reason())) }
+}
+
+/// Waits until this server's account may list and watch roles and bindings. Returns false if the server is dropped
+/// before.
+async fn may_follow_roles(upstream: &Weak<Upstream>) -> bool {
+    let reads: Vec<_> = RbacKind::ALL
+        .iter()
+        .flat_map(|kind| {
+            let path = format!("/apis/{}/v1/{}", rbac::GROUP, kind.resource());
+            [None, Some("watch=1")].map(|query| RequestInfo::new("GET", &path, &Query::parse(query)))
+        })
+        .collect();
+    let mut pause = REVIEW_WAIT;
+    loop {
+        let allowed = match upstream.upgrade() {
+            Some(upstream) => upstream.may(&reads).await,
+            None => return false,
+        };
+        if allowed == Ok(true) {
+            return true;
+        }
+        tracing::info!(delay = ?pause, ?allowed, "roles and bindings not followed");
+        sleep(pause).await;
+        // An API server that has just started denies everything for a moment.
+        pause = RIGHT_ASKED_EVERY.min(2 * pause);
+    }
 }
 
 /// Decides about the requests of callers.
@@ -90,36 +117,29 @@ impl Authorizer {
         self.followed.only_explains
     }
 
-    /// Follows roles and bindings, to explain the API server's decisions, from the time on at which this server's account may.
-    /// Asks about that until the caches are dropped.
+    /// Returns the task that follows roles and bindings, to explain the API server's decisions, from the time on at
+    /// which this server's account may. It asks about that until the server is dropped.
     pub fn follow_once_allowed(
         &self,
         upstream: Weak<Upstream>,
         caches: Weak<Caches>,
         registry: Arc<Live>,
         tasks: Weak<SupervisedTasks>,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    ) -> impl FnMut() -> BoxFuture<'static, ()> + Send + 'static {
         let followed = Arc::clone(&self.followed);
-        let watches = RbacKind::ALL.map(|kind| {
-            let path = format!("/apis/{}/v1/{}", rbac::GROUP, kind.resource());
-            RequestInfo::new("GET", &path, &Query::parse(Some("watch=1")))
-        });
-        let mut pause = REVIEW_WAIT;
-        async move {
-            loop {
-                let allowed = match upstream.upgrade() {
-                    Some(upstream) => upstream.may(&watches).await,
-                    None => return,
-                };
-                if allowed == Ok(true) {
-                    let (Some(caches), Some(tasks)) = (caches.upgrade(), tasks.upgrade()) else { return };
-                    return followed.follow(&caches, &registry, &tasks).await;
+        move || {
+            let (followed, registry) = (Arc::clone(&followed), Arc::clone(&registry));
+            let (upstream, caches, tasks) = (Weak::clone(&upstream), Weak::clone(&caches), Weak::clone(&tasks));
+            async move {
+                // The tasks that follow outlive a panic of this one.
+                if followed.has_begun() || !may_follow_roles(&upstream).await {
+                    return;
                 }
-                tracing::info!(delay = ?pause, ?allowed, "roles and bindings not followed");
-                sleep(pause).await;
-                // An API server that has just started denies everything for a moment.
-                pause = RIGHT_ASKED_EVERY.min(2 * pause);
+                if let (Some(caches), Some(tasks)) = (caches.upgrade(), tasks.upgrade()) {
+                    followed.follow(&caches, &registry, &tasks).await;
+                }
             }
+            .boxed()
         }
     }
 

@@ -137,7 +137,12 @@ impl WatchLeases {
 
     /// Time of the next question to another server about any right.
     fn next_question(&self, view: RolesView<'_>) -> Option<Instant> {
-        self.rights.lock().values().filter_map(|right| right.next_question(view)).min()
+        self.all().iter().filter_map(|right| right.next_question(view)).min()
+    }
+
+    /// The rights that open watches need. They are visited without the lock: each watch takes it as it opens and ends.
+    fn all(&self) -> Vec<Arc<HeldRight>> {
+        self.rights.lock().values().cloned().collect()
     }
 
     /// Different rights that open watches need.
@@ -149,10 +154,11 @@ impl WatchLeases {
     /// The rights that open watches need, and that are to be checked, in the order of their checks: first the one of each user
     /// that was checked longest ago, then the second one of each, and so on. Cost: visits all rights, and sorts these.
     fn in_turn(&self, is_checked: impl Fn(&HeldRight) -> bool) -> Vec<Arc<HeldRight>> {
-        let rights = self.rights.lock();
-        let checked = rights.values().filter(|right| is_checked(right));
-        let mut held: Vec<_> = checked.map(|right| (*right.checked.lock(), Arc::clone(right))).collect();
-        drop(rights);
+        let with_time = |right: Arc<HeldRight>| {
+            let checked = *right.checked.lock();
+            (checked, right)
+        };
+        let mut held: Vec<_> = self.all().into_iter().filter(|right| is_checked(right)).map(with_time).collect();
         held.sort_by_key(|(checked, _)| *checked);
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let turns: Vec<usize> = held

@@ -218,6 +218,9 @@ pub const EXPLAINED_RIGHT_ASKED_EVERY: Duration = Duration::from_mins(60);
 /// Time after its expiry for which kube-apiserver accepts the token of a service account.
 pub const EXPIRED_TOKEN_LEEWAY: Duration = Duration::from_secs(60);
 
+/// Time after the expiry of a token at which it is refused, if all clocks are right.
+pub const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
+
 /// Time without an event or a bookmark after which followed roles do not explain rights any more. kube-apiserver sends a
 /// bookmark each minute.
 pub const ROLES_SILENT_MAX: Duration = Duration::from_mins(3);
@@ -651,8 +654,7 @@ const _: () = assert!(REQUEST_BODY_BYTES_MAX <= USER_BODIES_BYTES_MAX, "every bo
 const _: () = assert!(REQUEST_BODY_BYTES_MAX <= CONNECTION_BODIES_BYTES_MAX, "every body fits");
 const _: () = assert!(BODY_RATE_AFTER.as_secs() < ROOM_WAIT.as_secs(), "who waits sees slow bodies go");
 const _: () = assert!(
-    RECHECKED_AGE.as_secs() + RECHECK_EVERY.as_secs() + REVIEW_WAIT.as_secs() + WITHDRAWN_END_WAIT.as_secs()
-        < WITHDRAWAL_WAIT.as_secs(),
+    RECHECK_EVERY.as_secs() + REVIEW_WAIT.as_secs() + WITHDRAWN_END_WAIT.as_secs() < WITHDRAWAL_WAIT.as_secs(),
     "a withdrawn watch ends in time"
 );
 const _: () = assert!(
@@ -660,6 +662,7 @@ const _: () = assert!(
     "a watch of a removed token ends in time"
 );
 const _: () = assert!(RECHECKED_AGE.as_millis() < RIGHT_RETRY.as_millis(), "a repeated question is asked");
+const _: () = assert!(RECHECKED_AGE.as_millis() < EXPIRY_MARGIN.as_millis(), "an expired token is asked about");
 const _: () = assert!(2 * LATE_REVIEWS_MAX <= UPSTREAM_ASKS_MAX, "late reviews leave slots to others");
 const _: () = assert!(REVIEW_BYTES_MAX > 2 * HEAD_BYTES_MAX, "an answer repeats selectors, with escapes");
 

@@ -102,6 +102,11 @@ impl FollowedPolicies {
         Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0), only_explains, caches }
     }
 
+    /// True once the tasks of all kinds were started.
+    pub(super) fn has_begun(&self) -> bool {
+        self.caches.get().is_some()
+    }
+
     /// Starts a task for each kind, and waits until all are read, at most [`FRESH_WAIT`].
     pub(super) async fn follow(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
         for (kind, settled) in &self.kinds {

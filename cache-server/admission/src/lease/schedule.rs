@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use crate::{
     authorize::FollowedRoles,
     limits::{
-        DOUBTED_RIGHT_RETRY_MAX, EXPIRED_TOKEN_LEEWAY, EXPLAINED_RIGHT_ASKED_EVERY, RIGHT_AGE, RIGHT_ASKED_EVERY,
-        RIGHT_RETRY,
+        DOUBTED_RIGHT_RETRY_MAX, EXPIRED_TOKEN_LEEWAY, EXPIRY_MARGIN, EXPLAINED_RIGHT_ASKED_EVERY, RIGHT_AGE,
+        RIGHT_ASKED_EVERY, RIGHT_RETRY,
     },
 };
 
@@ -48,6 +48,8 @@ pub(super) struct AskSchedule {
     is_explained: bool,
     /// Time of the last answer, or of the begin.
     answered: Instant,
+    /// Time of the last outcome of a question, undecided ones included, or of the begin.
+    reviewed: Instant,
     /// Questions and comparisons in a row that left the right undecided.
     failures: u32,
     /// Time of the next question, if roles explain nothing.
@@ -70,6 +72,7 @@ impl AskSchedule {
             version: None,
             is_explained: false,
             answered: now,
+            reviewed: now,
             failures: 0,
             due: now,
             pause: RIGHT_ASKED_EVERY.mul_f64(0.75 + 0.2 * share),
@@ -86,18 +89,17 @@ impl AskSchedule {
     /// Returns the time of the next question, if no role changes before.
     pub(super) fn next(&mut self, info: &RequestInfo, view: RolesView<'_>) -> Instant {
         self.compare(info, view);
-        if 0 < self.failures {
-            return self.due;
-        }
         // Later again: the other server may remember the token, accept it for some time, or both.
         let expiry = self.expires.and_then(|at| {
             let delays = [Duration::ZERO, RIGHT_AGE, EXPIRED_TOKEN_LEEWAY + RIGHT_AGE];
-            delays.into_iter().map(|delay| at + delay + EXPIRY_MARGIN).find(|at| self.answered < *at)
+            delays.into_iter().map(|delay| at + delay + EXPIRY_MARGIN).find(|at| self.reviewed < *at)
         });
-        let has_expired = self.expires.is_some_and(|at| at <= self.answered);
-        let due = if self.is_explained && !self.keeps_asking && !has_expired {
+        let is_put_off = !self.keeps_asking && !self.has_expired();
+        let due = if 0 < self.failures {
+            self.due
+        } else if is_put_off && self.is_explained {
             self.answered + self.explained_pause
-        } else if self.subject.is_some() && view.version.is_none() {
+        } else if is_put_off && self.subject.is_some() && view.version.is_none() {
             // All callers at once would be due when the roles are lost.
             self.due.max(view.known + self.pause)
         } else {
@@ -112,14 +114,15 @@ impl AskSchedule {
         if view.version == self.version {
             return;
         }
-        self.version = view.version;
+        let before = mem::replace(&mut self.version, view.version);
         let is_explained = view.version.is_some() && view.roles.allow(subject, info);
         let was_explained = mem::replace(&mut self.is_explained, is_explained);
         if is_explained {
             self.failures = 0;
         } else if view.version.is_some() {
             // Either side may be behind: a right that was explained is asked about at once, a contradiction soon.
-            self.failures += 1;
+            // Once for each answer, not for each change of other roles.
+            self.failures += u32::from(was_explained || before.is_none());
             let pause = if was_explained { Duration::ZERO } else { self.retry() };
             self.due = self.due.min(Instant::now() + pause);
         }
@@ -129,7 +132,8 @@ impl AskSchedule {
     pub(super) fn answer(&mut self, reason: &str) {
         let now = Instant::now();
         self.subject = allowed_subject(reason);
-        (self.version, self.is_explained, self.answered, self.due) = (None, false, now, now + self.pause);
+        (self.version, self.is_explained, self.due) = (None, false, now + self.pause);
+        (self.answered, self.reviewed) = (now, now);
         if self.subject.is_none() {
             self.failures = 0;
         }
@@ -137,12 +141,19 @@ impl AskSchedule {
 
     /// Notes an answer that neither allows nor refuses.
     pub(super) fn fail(&mut self, status: &Status) {
+        let now = Instant::now();
+        self.reviewed = now;
         self.failures += 1;
         let pause = status.retry_after().unwrap_or(Duration::from_secs(1));
         let pause = self.retry().max(pause);
         // The right may be gone, and its caller the reason. A server that does not answer at all is sent no questions.
-        let is_doubted = self.version.is_some() && !self.is_explained;
-        self.due = Instant::now() + if is_doubted { pause.min(DOUBTED_RIGHT_RETRY_MAX) } else { pause };
+        let is_doubted = self.has_expired() || self.version.is_some() && !self.is_explained;
+        self.due = now + if is_doubted { pause.min(DOUBTED_RIGHT_RETRY_MAX) } else { pause };
+    }
+
+    /// True if the token had expired when the right was last asked about.
+    fn has_expired(&self) -> bool {
+        self.expires.is_some_and(|at| at <= self.reviewed)
     }
 
     fn retry(&self) -> Duration {
@@ -152,6 +163,3 @@ impl AskSchedule {
 
 /// Largest number of doublings of the pause after questions that left a right undecided: it is longer than any pause then.
 const DOUBLINGS_MAX: u32 = 12;
-
-/// Time after the expiry of a token at which it is refused, if all clocks are right.
-const EXPIRY_MARGIN: Duration = Duration::from_secs(1);

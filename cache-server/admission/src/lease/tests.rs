@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::{
     limits::{
-        DOUBTED_RIGHT_RETRY_MAX, EXPIRED_TOKEN_LEEWAY, EXPLAINED_RIGHT_ASKED_EVERY, RIGHT_AGE, RIGHT_ASKED_EVERY,
-        WITHDRAWAL_WAIT,
+        DOUBTED_RIGHT_RETRY_MAX, EXPIRED_TOKEN_LEEWAY, EXPIRY_MARGIN, EXPLAINED_RIGHT_ASKED_EVERY, RIGHT_AGE,
+        RIGHT_ASKED_EVERY, WITHDRAWAL_WAIT,
     },
     term::WatchTerm,
     upstream::rights::{AskUpstream, Rights},
@@ -274,6 +274,11 @@ impl Roles {
 
     fn unbind(&self) {
         self.policy.write().remove(RbacKind::ClusterRoleBinding, "", "b");
+        self.change();
+    }
+
+    /// Gives notice of a change.
+    fn change(&self) {
         self.version.send_modify(|version| *version += 1);
     }
 
@@ -293,6 +298,16 @@ struct Fleet {
 impl Fleet {
     /// Opens one watch for each of `count` callers, after the API server has allowed it.
     async fn open(count: usize, answer: ReviewAnswer, roles: Arc<Roles>, expires: Option<Instant>) -> Self {
+        Self::open_with(count, answer, roles, expires, false).await
+    }
+
+    async fn open_with(
+        count: usize,
+        answer: ReviewAnswer,
+        roles: Arc<Roles>,
+        expires: Option<Instant>,
+        keeps_asking: bool,
+    ) -> Self {
         let reviewer = Arc::new(Reviewer { answer: Mutex::new(answer), ..Reviewer::default() });
         let upstream = Arc::clone(&reviewer) as Arc<dyn AskUpstream>;
         let (rights, table) = (Arc::new(Rights::new(upstream, Arc::default())), Arc::<WatchLeases>::default());
@@ -308,7 +323,7 @@ impl Fleet {
             let (key, allow) = (rights.caller(&credentials), rights.last_allow(&credentials, &info));
             let reason = allow.as_ref().map(|allow| Arc::clone(&allow.reason));
             let own = Some(CredentialRight { caller: key, credentials, allow });
-            let asking = Some(ReviewedRight { reason, expires, keeps_asking: false });
+            let asking = Some(ReviewedRight { reason, expires, keeps_asking });
             leases.push(table.open(&caller, &info, LeaseTerms { own, asking, ..LeaseTerms::default() }));
         }
         let check = move |right: Arc<HeldRight>, may_ask: bool| {
@@ -346,8 +361,9 @@ impl Drop for Fleet {
     }
 }
 
-/// Goal: rights cost the API server nothing while roles explain them, and one review in five minutes otherwise. Method: 10,000
-/// callers with one watch each for ten minutes (1,000 in the last case), with followed roles, without, and allowed by another authorizer.
+/// Goal: rights cost the API server nothing while roles explain them, and one review in five minutes otherwise.
+/// Method: 10,000 callers with one watch each for ten minutes (1,000 in the last case), with followed roles, without,
+/// and allowed by another authorizer.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_watches_cost_no_review_while_roles_explain_them() {
     for (answer, is_followed, watches, expected) in [
@@ -445,6 +461,65 @@ async fn an_expired_token_that_is_still_accepted_is_asked_about_later() {
         sleep(within).await;
         assert_eq!(fleet.withdrawn(), 10, "{leeway:?}");
     }
+}
+
+/// Goal: a token's expiry ends its watches in time, though questions were left undecided. Method: 503 from a while
+/// before the expiry on, until the expiry or until long after it, then 401.
+#[tokio::test(start_paused = true)]
+async fn an_expired_token_is_asked_about_after_undecided_questions() {
+    for (answer, expiry, refused) in [(ReviewAnswer::ByNode, 360, 360), (ReviewAnswer::ByRole, 360, 1_200)] {
+        let began = Instant::now();
+        let [expiry, refused] = [expiry, refused].map(|seconds| began + Duration::from_secs(seconds));
+        let fleet = Fleet::open(10, answer, Roles::bound(), Some(expiry)).await;
+        sleep(Duration::from_secs(200)).await;
+        fleet.answers(ReviewAnswer::Code(503));
+        sleep_until(refused).await;
+        assert_eq!(fleet.withdrawn(), 0, "{answer:?}");
+        fleet.answers(ReviewAnswer::Code(401));
+        sleep(Duration::from_secs(15)).await;
+        assert_eq!(fleet.withdrawn(), 10, "{answer:?}");
+    }
+}
+
+/// Goal: lost roles put no question off that they did not put off before. Method: rights that roles explain in part,
+/// and those of expired tokens that the API server accepts all the same; no roles from 200 s after their last question
+/// on.
+#[tokio::test(start_paused = true)]
+async fn lost_roles_put_off_no_question_that_is_due_anyway() {
+    let lifetime = Duration::from_secs(100);
+    for (keeps_asking, expires, reviewed) in [
+        (true, None, Duration::ZERO),
+        (false, Some(lifetime), lifetime + EXPIRED_TOKEN_LEEWAY + RIGHT_AGE + 2 * EXPIRY_MARGIN),
+    ] {
+        let expiry = expires.map(|lifetime| Instant::now() + lifetime);
+        let fleet = Fleet::open_with(10, ReviewAnswer::ByRole, Roles::bound(), expiry, keeps_asking).await;
+        sleep(reviewed).await;
+        fleet.reviews();
+        sleep(Duration::from_secs(200)).await;
+        assert_eq!(fleet.reviews(), 0, "{expires:?}: not earlier");
+        fleet.roles.lose();
+        sleep(RIGHT_ASKED_EVERY - Duration::from_secs(200)).await;
+        assert_eq!(fleet.reviews(), 10, "{expires:?}");
+    }
+}
+
+/// Goal: changes of other roles put no question off. Method: a binding is deleted, and twenty roles change in the
+/// second in which the API server's own authorizer is behind.
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_role_changes_puts_no_question_off() {
+    let fleet = Fleet::open(10, ReviewAnswer::ByRole, Roles::bound(), None).await;
+    sleep(Duration::from_secs(1_000)).await;
+    fleet.roles.unbind();
+    let began = Instant::now();
+    for _ in 0..20 {
+        sleep(Duration::from_millis(50)).await;
+        fleet.roles.change();
+    }
+    fleet.answers(ReviewAnswer::Denied);
+    for lease in &fleet.leases {
+        lease.right.withdrawal.withdrawn().await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
 /// Goal: what roles cannot tell, as that a token was revoked, ends a watch of any length, at a small price. Method: rights
