@@ -1,8 +1,8 @@
 //! Rights of open watches: checked again while the watches are open, and withdrawn.
 //!
 //! INVARIANT: a watch ends within [`WITHDRAWAL_WAIT`] after this server knows that its caller lost the right to it, in each of
-//! its phases: the body ends when it is polled, and a connection or stream whose client does not read is reset. Another
-//! server is asked by a [`schedule`].
+//! its phases: the body ends when it is polled, and a connection or stream whose client does not read is reset. A
+//! [`schedule`] decides when the API server reviews the right again.
 //! INVARIANT: only an answer that refuses withdraws a right. While no answer comes, the watch stays open. INVARIANT: a user
 //! with many different rights delays the checks of its own watches only.
 //!
@@ -252,9 +252,10 @@ impl Drop for WatchLease {
     }
 }
 
-/// Checks the rights of all open watches every [`RECHECK_EVERY`], after each change of the policies, and when another server
-/// is to be asked, until the server is dropped. `check` decides about one of them, asks another server if it may, and returns
-/// the reason of its allow. Rights that there is no time for are the first of their users' next time.
+/// Checks the rights of all open watches every [`RECHECK_EVERY`], after each change of the policies, and when a review
+/// by the API server is due, until the server is dropped. `check` decides about one right, requests a review if its
+/// second argument is true, and returns the reason of the allow. Rights that there is no time for are the first of
+/// their users' next time.
 pub async fn keep_checking<F>(
     leases: Weak<WatchLeases>,
     mut changes: Option<watch::Receiver<u64>>,

@@ -337,8 +337,8 @@ impl Access {
         self.authorizer.changes()
     }
 
-    /// Opens the lease of a watch; `None` if its right cannot be withdrawn. `right` is that of the caller's own credentials,
-    /// where another server decides by them. `is_forwarded`: another server answers the watch.
+    /// Opens the lease of a watch, or returns `None` if nothing can withdraw its right. `right`: the API server's allow
+    /// for the caller's own credentials. `is_forwarded`: true if the API server answers the watch.
     pub fn lease(
         &self,
         request: &RequestContext,

@@ -189,7 +189,7 @@ pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
 /// byte a minute, or that has closed the window of its HTTP/2 stream, would still keep a cursor and old objects.
 pub const WATCH_END_WAIT: Duration = Duration::from_secs(10);
 
-/// Time within which an open watch ends after its caller lost the right to it: a check, the answer to it, and the end.
+/// Time from when this server knows that a caller lost its right to the end of the caller's watches.
 pub const WITHDRAWAL_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval at which the rights of open watches are checked by what this server knows. Cost: one decision for each different
@@ -531,7 +531,8 @@ pub const SAVED_RETRY_MAX: Duration = Duration::from_secs(600);
 pub const SAVED_FILE_WAIT: Duration = Duration::from_secs(3);
 
 /// Age up to which the API server's answer that a caller may read is used, so the longest time for which a revoked right
-/// still counts. kube-apiserver caches tokens for as long. Also the largest age of a denial.
+/// still counts for a new read; open watches: [`RIGHT_ASKED_EVERY`]. kube-apiserver caches tokens for as long. Also the
+/// largest age of a denial.
 pub const RIGHT_AGE: Duration = Duration::from_secs(10);
 
 /// Age up to which the first denial after an allow is used. Each later one is used for as long as the denials before it

@@ -39,7 +39,7 @@ struct ReadCount {
     deferred: Option<Instant>,
 }
 
-/// Whether the right of a caller is asked for.
+/// Outcome of the last review of a caller's right to all objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderState {
     Unknown,
@@ -59,7 +59,7 @@ impl Default for FrequentReaders {
 }
 
 impl FrequentReaders {
-    /// Counts a read. Returns true if the caller has sent [`FREQUENT_READS`] in the age of a right.
+    /// Counts a read. Returns true from the caller's [`FREQUENT_READS`]th read in [`RIGHT_AGE`] on.
     pub fn count(&self, key: QuestionKey) -> bool {
         self.with(key, |reads, now| {
             if RIGHT_AGE <= now.duration_since(reads.begun) {
@@ -151,10 +151,10 @@ pub fn widened(read: &RequestInfo) -> Vec<RequestInfo> {
     questions
 }
 
-/// Reads of a caller in the age of a right from which its right to all objects is asked for.
+/// Reads of a caller in [`RIGHT_AGE`] from which this server requests a review of its right to all objects.
 const FREQUENT_READS: u32 = 4;
 
-/// Time for which a caller without that right is not asked for again: its reads are passed on.
+/// Time for which this server requests no further review after a denial.
 const REFUSED_AGE: Duration = Duration::from_mins(5);
 
 /// Time for which reads are passed on after an answer that did not come in time.

@@ -42,7 +42,7 @@ const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 3_000;
 /// Pods of one page of the list that has their names.
 const PAGE: u32 = 500;
-/// Time before the measurement, in which rights are asked for.
+/// Warm-up: the API server reviews the callers' rights before the measurement begins.
 const WARM_UP_SECONDS: u64 = 2;
 const REQUESTS: &str = "apiserver_request_total";
 

@@ -1,6 +1,6 @@
-//! Times at which another server is asked again about the right of an open watch.
+//! Times at which the API server reviews the right of an open watch again.
 //!
-//! INVARIANT: followed roles only put questions off: whether a right is held is the other server's word.
+//! INVARIANT: followed roles only postpone reviews; the API server alone decides whether a right is held.
 //! INVARIANT: without an answer, or without roles that explain the last one, the next question comes within
 //! [`RIGHT_ASKED_EVERY`], and otherwise within [`EXPLAINED_RIGHT_ASKED_EVERY`].
 //! INVARIANT: roles explain no right of a token that has expired.
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A right about which another server is asked, as its watch begins.
+/// A reviewed right, at the start of its watch.
 pub struct ReviewedRight {
     /// Reason of the answer by which the watch was allowed; `None` if there was none.
     pub reason: Option<Arc<str>>,
@@ -56,7 +56,7 @@ pub(super) struct AskSchedule {
     due: Instant,
     /// Pause between two answers: equal for all rights of a caller, which share them.
     pause: Duration,
-    /// The same while roles explain the right.
+    /// Like `pause`, while roles explain the right.
     explained_pause: Duration,
     expires: Option<Instant>,
     keeps_asking: bool,
@@ -120,7 +120,8 @@ impl AskSchedule {
         if is_explained {
             self.failures = 0;
         } else if view.version.is_some() {
-            // Either side may be behind: a right that was explained is asked about at once, a contradiction soon.
+            // The roles or the API server may be stale. Review at once if roles explained the right before, otherwise
+            // after a short pause.
             // Once for each answer, not for each change of other roles.
             self.failures += u32::from(was_explained || before.is_none());
             let pause = if was_explained { Duration::ZERO } else { self.retry() };
