@@ -364,7 +364,7 @@ impl Entry {
 
     /// Memory of the entry and its line, in bytes. Does not include derived values: table cells, some 150 bytes and
     /// seldom more than [`CELLS_KEPT_MAX`], the compressed item, about a third of the line, and the protobuf message, about
-    /// two thirds.
+    /// three quarters.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS
