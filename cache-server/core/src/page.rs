@@ -144,8 +144,8 @@ pub struct Page {
     /// Objects from the start of the page on, if the previous page counted them.
     following: Option<u64>,
     formatter: EventFormatter,
-    /// An item after all pushed ones that the caller has to format.
-    slow: Option<SlowItem>,
+    /// An item after all pushed ones that the caller has to format. Boxed, because few pages ever have one.
+    slow: Option<Box<SlowItem>>,
     /// Set while the items are being measured.
     measure: Option<Box<PageMeasure>>,
 }
@@ -341,13 +341,13 @@ impl Page {
             }
             slow.is_none() && effort < READ_PER_STEP && !out.reached(budget)
         });
-        (self.formatter, self.slow) = (formatter, slow);
+        (self.formatter, self.slow) = (formatter, slow.map(Box::new));
         more
     }
 
     /// Takes the item at which the last step stopped because it takes long to format.
     pub fn take_slow(&mut self) -> Option<SlowItem> {
-        self.slow.take()
+        self.slow.take().map(|item| *item)
     }
 
     /// Visits objects until `visit` returns false or `READ_PER_STEP` bytes were visited; the flag is true for the
