@@ -1,6 +1,6 @@
 //! Replays a published incident: 80 agents list the pods of their nodes 60 times each while the API server restarts.
 //!
-//! `cargo run --release --example incident-replay` plays it in three acts: buffered LISTs without limits, the same LISTs
+//! `cargo run --release -p examples --example incident-replay` plays it in three acts: buffered LISTs without limits, the same LISTs
 //! queued by the two manifests that ended the incident, and watch-lists through the SDK. It shows the server's memory, the
 //! agents' progress and the latency of a node's lease renewals meanwhile, prints a table, and writes a picture. Where
 //! `benches/kube-apiserver/prepare` has built a stock kube-apiserver, that one plays the same acts.

@@ -112,7 +112,7 @@ fn the_readmes_commands_are_run() {
     let readme = read("README.md");
     let block = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of shell");
     let commands: Vec<&str> = block.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
-    assert_eq!(commands, ["cargo run --release --example memory-compare", "cargo test --workspace"]);
+    assert_eq!(commands, ["cargo run --release -p examples --example memory-compare", "cargo test --workspace"]);
     assert!(read(".ci/run").lines().any(|line| line.starts_with(commands[1])), "the gate runs {}", commands[1]);
     let program =
         readme.split("```rust,ignore\n").nth(1).and_then(|rest| rest.split("\n```").next()).expect("a program");
