@@ -267,7 +267,14 @@ impl Upstream {
         if read.wants_only_cached() && !caches.is_filled(&target.ty) {
             return Err(not_cached());
         }
-        Ok(if self.is_fit(caches, &target.ty).await { Answerer::Here } else { self.by_upstream() })
+        if !self.is_fit(caches, &target.ty).await {
+            return Ok(self.by_upstream());
+        }
+        // Watches get 503 meanwhile: passed on, they would stay at the API server long after the doubt.
+        if read.is_passable && is_newest_list(read) && !Box::pin(self.source.may_list_newest(&target.ty)).await {
+            return Ok(self.by_upstream());
+        }
+        Ok(Answerer::Here)
     }
 
     /// Rights of users that are known here.
@@ -484,6 +491,11 @@ const fn is_refusal(outcome: &Result<bool, Status>) -> bool {
 fn is_newest_object(read: ReadHead<'_>, target: &Target) -> bool {
     let position = read.query.get("resourceVersion").unwrap_or_default();
     target.name.is_some() && !target.watched && position.is_empty()
+}
+
+/// True for a list of the newest state, and for its later pages.
+fn is_newest_list(read: ReadHead<'_>) -> bool {
+    read.info.verb == "list" && read.query.get("resourceVersion").unwrap_or_default().is_empty()
 }
 
 /// Refusal of a read that no cache has the answer to.

@@ -35,7 +35,6 @@ pub use self::{
 use self::{
     followed::{FollowedEvents, FollowedType, StreamState},
     peers::StateProof,
-    probe::PROBE_WAIT,
     reads::{TypeReads, UpstreamReads, cached_witness},
 };
 use crate::{
@@ -121,6 +120,17 @@ impl UpstreamSource {
         objects::may_prove(&self.followed(ty), max_age)
     }
 
+    /// Returns false if a list of the newest state is better passed on: the history of a large type is in doubt, and its
+    /// comparison has no result within [`DOUBT_WAIT`]. Waits that long at most; sends nothing.
+    pub async fn may_list_newest(&self, ty: &ResourceType) -> bool {
+        let followed = self.followed(ty);
+        let is_compared_by_reads = || followed.cache().is_some_and(|cache| is_small(&cache));
+        if !followed.state().is_doubtful() || is_compared_by_reads() {
+            return true;
+        }
+        timeout(DOUBT_WAIT, followed.wait_for(|stream| !stream.is_doubtful())).await.is_ok()
+    }
+
     /// Ends the histories of all types: the cluster was replaced by another one.
     pub fn lose_histories(&self) {
         let followed: Vec<_> = self.followed.lock().values().cloned().collect();
@@ -202,7 +212,7 @@ impl UpstreamSource {
     }
 
     /// Compares the state of a small type with a list of its objects' versions. Does the same for a larger type whose
-    /// position the API server does not send. Any other type must reach the newest revision.
+    /// position the API server does not send. Any other type must reach the newest revision, and be in no doubt.
     async fn confirm(&self, reads: &TypeReads) -> Result<u64, SourceError> {
         let followed = &reads.followed;
         let Some(cache) = followed.cache() else { return self.reach_newest(reads).await };
@@ -212,6 +222,7 @@ impl UpstreamSource {
         if !followed.is_mute() {
             let newest = reads.list(1).await?.revision;
             if reads.reach(newest).await? {
+                undoubted(&reads.followed).await?;
                 return Ok(newest);
             }
             followed.note_mute();
@@ -241,9 +252,20 @@ async fn compared(reads: &TypeReads, cache: &Reader, most: usize) -> Result<u64,
         let _ = timeout(STREAM_WAIT / COMPARISONS, followed.passed(listed.revision)).await;
     }
     reads.reach(listed.revision).await?;
-    let sound = timeout(PROBE_WAIT, followed.wait_for(StreamState::is_sound)).await;
-    sound.map_err(|_| SourceError::Unavailable("its history is in doubt".to_owned()))?;
+    undoubted(followed).await?;
     Ok(listed.revision)
+}
+
+/// Waits until the history is known to be the API server's.
+///
+/// # Errors
+/// [`SourceError::Unavailable`] if the comparison of the whole type has no result within [`DOUBT_WAIT`].
+async fn undoubted(followed: &FollowedType) -> Result<(), SourceError> {
+    if followed.state().is_sound() {
+        return Ok(());
+    }
+    let sound = timeout(DOUBT_WAIT, followed.wait_for(StreamState::is_sound)).await;
+    sound.map_err(|_| SourceError::Unavailable("its history is in doubt".to_owned()))
 }
 
 impl Source for UpstreamSource {
@@ -322,6 +344,10 @@ const COMPARED_MUTE_MAX: usize = 10_000;
 
 /// Bytes of the objects of a small type: a bound of the list, which has no more of each than its metadata.
 const COMPARED_BYTES_MAX: usize = 2 << 20;
+
+/// Longest wait of a read for the comparison of a whole type. Shorter than the time of the read, so that its answer has the
+/// reason.
+const DOUBT_WAIT: Duration = Duration::from_secs(2);
 
 /// Comparisons with one list.
 const COMPARISONS: u32 = 4;

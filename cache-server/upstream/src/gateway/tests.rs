@@ -1,6 +1,9 @@
 //! GETs of single objects: whose rights are asked about, what that costs, and what comes before it.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use futures::future::{join_all, pending};
 use http::{Request, Response, header::AUTHORIZATION};
@@ -34,38 +37,47 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
+        Self::with(200, FakeApiServer::client).await
+    }
+
+    /// With this number of objects, which the caches read through `client`.
+    async fn with(count: usize, client: impl FnOnce(&FakeApiServer) -> kube::Client) -> Self {
         let objects = FakeApiServer::new().at(100);
-        for number in 0..200 {
+        for number in 0..count {
             let metadata = json!({"name": format!("m{number}"), "namespace": "n"});
             objects.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
         }
         let reviewer = Api::start(|request| Box::pin(review(request))).await;
         let config = UpstreamConfig { url: Some(reviewer.url()), ..UpstreamConfig::default() };
         let addresses = addresses_of(&config).await.expect("a configuration");
-        let upstream = Upstream::new(UpstreamAddresses { clients: vec![objects.client()], ..addresses }, &config);
+        let upstream = Upstream::new(UpstreamAddresses { clients: vec![client(&objects)], ..addresses }, &config);
         let caches = Caches::new(upstream.shared_source(), Limits::default());
         let Route::Resource(target) = route::parse(&Registry::builtin(), MAP) else { panic!("no resource") };
         caches.reader(&target.ty).await.expect("a filled cache");
         Self { objects, reviewer, upstream, caches }
     }
 
+    /// Decides about a GET of a caller with this token; `None`: its right is known.
+    async fn answerer(&self, target: &str, token: Option<&str>, is_passable: bool) -> Result<Answerer<'_>, Status> {
+        let (registry, headers) = (&Registry::builtin(), token.map(credentials_of).unwrap_or_default());
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let query = &Query::parse(query);
+        let read = ReadHead {
+            method: &Method::GET,
+            headers: &headers,
+            query,
+            info: &RequestInfo::new("GET", path, query),
+            checks_rights: token.is_some(),
+            is_acceptable: true,
+            is_passable,
+        };
+        self.upstream.answerer(&self.caches, registry, read, &route::parse(registry, path)).await
+    }
+
     /// Sends GETs with these tokens at once. Returns the number that the cache answers.
     async fn read(&self, tokens: impl Iterator<Item = String>) -> usize {
-        let registry = &Registry::builtin();
         let reads = tokens.map(|token| async move {
-            let headers = credentials_of(&token);
-            let query = &Query::parse(None);
-            let read = ReadHead {
-                method: &Method::GET,
-                headers: &headers,
-                query,
-                info: &RequestInfo::new("GET", MAP, query),
-                checks_rights: true,
-                is_acceptable: true,
-                is_passable: true,
-            };
-            let answerer = self.upstream.answerer(&self.caches, registry, read, &route::parse(registry, MAP)).await;
-            usize::from(matches!(answerer, Ok(Answerer::Proved(_))))
+            usize::from(matches!(self.answerer(MAP, Some(&token), true).await, Ok(Answerer::Proved(_))))
         });
         join_all(reads).await.into_iter().sum()
     }
@@ -214,4 +226,50 @@ async fn late_reviews_leave_slots_to_others() {
     assert!(UPSTREAM_ASKS_MAX - LATE_REVIEWS_MAX <= free, "{free} slots are free, {late} reviews are late");
     let list = RequestInfo::new("GET", "/api/v1/namespaces/n/configmaps", &Query::parse(None));
     assert_eq!(rights.allows(&credentials_of("all"), &list).await, Ok(true));
+}
+
+/// Goal: while it is not known whether the objects of a large type are the API server's, its lists are the API server's, and
+/// everything that may be old or cannot be passed on stays here. Method: the newest object is deleted while the watch is
+/// broken, and the pages of the comparison do not come for some time.
+#[tokio::test(start_paused = true)]
+async fn lists_of_a_type_in_doubt_are_passed_on() {
+    let hangs = Arc::new(AtomicBool::new(true));
+    let scene = Scene::with(300, |api| {
+        let (api, hangs) = (api.clone(), Arc::clone(&hangs));
+        let answering = move |request: Request<kube::client::Body>| {
+            let (api, hangs) = (api.clone(), Arc::clone(&hangs));
+            async move {
+                let is_page = request.uri().query().is_some_and(|query| query.contains("limit=500"));
+                while is_page && hangs.load(Ordering::SeqCst) {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                api.respond(request).await
+            }
+        };
+        kube::Client::new(tower::service_fn(answering), "default")
+    })
+    .await;
+    let maps = "/api/v1/namespaces/n/configmaps";
+    let is_here = async |target: &str, is_passable| match scene.answerer(target, None, is_passable).await {
+        Ok(Answerer::Here) => true,
+        Ok(Answerer::Upstream(_)) => false,
+        Ok(Answerer::Proved(_) | Answerer::Identity(_)) => panic!("{target}: another answer"),
+        Err(status) => panic!("{target}: {}", status.message),
+    };
+    assert!(is_here(maps, true).await);
+    scene.objects.refuse_connections().close_watches();
+    scene
+        .objects
+        .delete(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m299", "namespace": "n"}}));
+    scene.objects.recover();
+    until("the type is in doubt", async || !is_here(maps, true).await).await;
+    for paged in ["limit=2", "limit=2&continue=x", "labelSelector=a"] {
+        assert!(!is_here(&format!("{maps}?{paged}"), true).await, "{paged}");
+    }
+    for old in ["resourceVersion=0", "resourceVersion=120", "watch=1", "watch=1&resourceVersion=120"] {
+        assert!(is_here(&format!("{maps}?{old}"), true).await, "{old}");
+    }
+    assert!(is_here(maps, false).await, "the caller is known only here");
+    hangs.store(false, Ordering::SeqCst);
+    until("the doubt is over", async || is_here(maps, true).await).await;
 }

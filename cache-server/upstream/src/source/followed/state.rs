@@ -66,6 +66,11 @@ impl StreamState {
         self.trust == HistoryTrust::Sound
     }
 
+    /// True while the whole state must be compared before it is known to be the API server's.
+    pub(in super::super) fn is_doubtful(&self) -> bool {
+        self.trust == HistoryTrust::Doubtful
+    }
+
     /// True from the loss of the history until the state of the other one is complete.
     pub(in super::super) fn is_lost(&self) -> bool {
         self.trust == HistoryTrust::Lost

@@ -38,6 +38,31 @@ fn turning(servers: [&FakeApiServer; 2]) -> (kube::Client, Arc<AtomicUsize>) {
     (kube::Client::new(tower::service_fn(answering), "default"), turned)
 }
 
+/// When each page was begun and answered.
+type PageTimes = Arc<Mutex<Vec<(Instant, Instant)>>>;
+
+/// A client of an API server that takes some time for each page of a comparison.
+fn paging(api: &FakeApiServer, time: Duration) -> (kube::Client, PageTimes) {
+    let pages = PageTimes::default();
+    let (server, read) = (api.clone(), Arc::clone(&pages));
+    let answering = move |request: http::Request<kube::client::Body>| {
+        let (server, read) = (server.clone(), Arc::clone(&read));
+        let is_page = request.uri().query().is_some_and(|query| query.contains(&format!("limit={COMPARED_PAGE}")));
+        async move {
+            let begun = Instant::now();
+            if is_page {
+                sleep(time).await;
+            }
+            let answer = server.respond(request).await;
+            if is_page {
+                read.lock().push((begun, Instant::now()));
+            }
+            answer
+        }
+    };
+    (kube::Client::new(tower::service_fn(answering), "default"), pages)
+}
+
 /// Reads consistently until it succeeds, and asserts that no read returns another state. Returns the time that this takes.
 async fn assert_no_old_read(caches: &Caches, api: &FakeApiServer, case: &str) -> Duration {
     let (begun, expected) = (Instant::now(), listed(api).await);
@@ -160,6 +185,54 @@ async fn a_restored_server_that_passed_the_position_is_found_out() {
     }
 }
 
+/// Goal: however long the comparison of a large type takes, no consistent read shows what a restore has lost, and none waits for
+/// more than seconds: lists are passed on meanwhile. Method: an API server that takes two seconds for each page, was restored
+/// or not, and has passed the position; the difference is on the last page.
+#[tokio::test(start_paused = true)]
+async fn lists_of_a_large_type_in_doubt_are_passed_on() {
+    const PAGES: u32 = 3;
+    const PAGE_TIME: Duration = Duration::from_secs(2);
+    for is_restored in [true, false] {
+        let api = FakeApiServer::new().at(100).bookmarks_every(Duration::from_secs(1));
+        (0..COMPARED_PAGE * PAGES as usize - 1).for_each(|number| drop(api.put(map(&format!("m{number}"), 0))));
+        let (client, pages) = paging(&api, PAGE_TIME);
+        let source = Arc::new(UpstreamSource::of(client));
+        let caches = Caches::new(CoalescedSource::new(Arc::clone(&source)), Limits::default());
+        // Behind all others. Its deletion leaves no object that proves anything.
+        let before = api.put(map("z", 0)).resource_version();
+        becomes_equal(&caches, &api).await;
+        api.delete(map("z", 0));
+        becomes_equal(&caches, &api).await;
+        api.refuse_connections().close_watches();
+        if is_restored {
+            api.restore(before);
+        }
+        sleep(OUTAGE).await;
+        (0..20).for_each(|number| drop(api.put(map("m0", 10 + number))));
+        api.recover();
+        let (expected, mut doubted) = (listed(&api).await, None);
+        loop {
+            let begun = Instant::now();
+            let is_here = source.may_list_newest(&maps()).await;
+            assert!(begun.elapsed() <= DOUBT_WAIT, "{:?}", begun.elapsed());
+            // Other reads wait for the result, or fail.
+            let read = caches.fresh(&maps()).await;
+            let is_current = read.as_ref().map_or(true, |reader| cached(reader) == expected);
+            assert!(is_current, "restored: {is_restored}: another state is read as current");
+            if !is_here {
+                doubted.get_or_insert(begun);
+            } else if read.is_ok() {
+                break;
+            }
+            assert!(doubted.is_none_or(|since| since.elapsed() < PATIENCE), "no result");
+            sleep(Duration::from_millis(100)).await;
+        }
+        let doubted = doubted.expect("lists are passed on");
+        assert!(doubted.elapsed() < PAGES * PAGE_TIME * 2 + HEALED_WITHIN, "{:?}", doubted.elapsed());
+        assert!(PAGES as usize <= pages.lock().len(), "all pages were read");
+    }
+}
+
 /// Goal: a type that changes faster than it can be compared does not hide what a restore brought back. Method: an API server that
 /// was restored, has passed the position, and forgets the state of a list before its second page.
 #[tokio::test(start_paused = true)]
@@ -208,24 +281,7 @@ async fn comparisons_read_one_page_at_a_time_and_pause() {
             api.put(json!({"apiVersion": "v1", "kind": ty.kind, "metadata": metadata}));
         }
     }
-    let pages = Arc::new(Mutex::new(Vec::new()));
-    let (server, read) = (api.clone(), Arc::clone(&pages));
-    let answering = move |request: http::Request<kube::client::Body>| {
-        let (server, read) = (server.clone(), Arc::clone(&read));
-        let is_page = request.uri().query().is_some_and(|query| query.contains(&format!("limit={COMPARED_PAGE}")));
-        async move {
-            let begun = Instant::now();
-            if is_page {
-                sleep(PAGE_TIME).await;
-            }
-            let answer = server.respond(request).await;
-            if is_page {
-                read.lock().push((begun, Instant::now()));
-            }
-            answer
-        }
-    };
-    let client = kube::Client::new(tower::service_fn(answering), "default");
+    let (client, pages) = paging(&api, PAGE_TIME);
     let caches = Caches::new(CoalescedSource::new(Arc::new(UpstreamSource::of(client))), Limits::default());
     for ty in &types {
         while caches.reader(ty).await.is_err() {}
