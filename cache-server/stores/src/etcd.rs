@@ -346,24 +346,49 @@ pub const OPEN_WAIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
     use tonic::transport::Endpoint;
     use watch_cache::{Limits, cache};
 
     use super::{client::EtcdMember, *};
-    use crate::registry::Registry;
+    use crate::{limits::RESTART_PAUSE_MAX, registry::Registry};
+
+    /// A store whose etcd does not answer.
+    fn unanswered(access: EtcdAccess) -> EtcdStorage {
+        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let client = EtcdClient::new(vec![EtcdMember::new("http://127.0.0.1:1".to_owned(), channel)], None);
+        let (root, history) = ("/registry/".to_owned(), HistoryReads::new(Arc::clone(&client)));
+        let (comparisons, positions) = (Semaphore::new(1), Mutex::default());
+        EtcdStorage { client, root, access, history, comparisons, positions }
+    }
 
     /// Goal: a cache is continued only from the position of its objects. Method: one that has none, and positions; etcd does not
     /// answer, so that nothing else decides.
     #[tokio::test]
     async fn a_cache_at_another_position_has_another_history() {
         let ty = Registry::builtin().find("", "v1", "configmaps").expect("a built-in type");
-        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let client = EtcdClient::new(vec![EtcdMember::new("http://127.0.0.1:1".to_owned(), channel)], None);
-        let (root, history) = ("/registry/".to_owned(), HistoryReads::new(Arc::clone(&client)));
-        let (comparisons, positions) = (Semaphore::new(1), Mutex::default());
-        let storage = EtcdStorage { client, root, access: EtcdAccess::ReadOnly, history, comparisons, positions };
         let (_writer, _waker, reader) = cache(Arc::clone(&ty.schema), Limits::default());
-        let followed = storage.follow(&ty, FollowFrom::After(9), reader).await.map(drop);
+        let followed = unanswered(EtcdAccess::ReadOnly).follow(&ty, FollowFrom::After(9), reader).await.map(drop);
         assert!(matches!(followed, Err(SourceError::Compacted { after: 9 })), "{followed:?}");
+    }
+
+    /// Goal: a panic ends neither the checks of the members nor the compactions, and names them. Method: the tasks of each
+    /// kind of access panic.
+    #[tokio::test(start_paused = true)]
+    async fn tasks_of_the_store_that_panic_are_named_and_go_on() {
+        for (access, expected) in
+            [(EtcdAccess::Owner, &["etcd-compaction", "etcd-members"][..]), (EtcdAccess::ReadOnly, &["etcd-members"])]
+        {
+            let (store, tasks) = (unanswered(access), Arc::<SupervisedTasks>::default());
+            store.keep_checking(&EtcdConfig::default(), &tasks);
+            sleep(Duration::from_millis(1)).await;
+            tasks.break_all();
+            sleep(Duration::from_millis(1)).await;
+            let failing = tasks.failing();
+            let names: Vec<_> = failing.iter().map(|(name, _)| &**name).collect();
+            assert_eq!(names, expected, "{access:?}");
+            sleep(2 * RESTART_PAUSE_MAX).await;
+            assert_eq!(tasks.failing(), [], "{access:?}");
+        }
     }
 }
