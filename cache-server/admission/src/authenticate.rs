@@ -165,6 +165,12 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
+    /// True if no token is being reviewed.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        self.tokens.as_ref().is_none_or(TokenAuthenticator::is_idle)
+    }
+
     /// Reads no credentials.
     pub fn unsecured() -> Self {
         Self {

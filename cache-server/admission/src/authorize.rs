@@ -107,6 +107,12 @@ impl Authorizer {
         self.subjects.is_some()
     }
 
+    /// True if the API server is asked about no user.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        self.subjects.as_ref().is_none_or(|subjects| subjects.is_idle())
+    }
+
     /// The followed roles and bindings, as far as they explain decisions of the API server behind this server.
     pub fn roles(&self) -> Arc<dyn FollowedRoles> {
         Arc::clone(&self.followed) as Arc<dyn FollowedRoles>

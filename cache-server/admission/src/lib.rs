@@ -309,10 +309,11 @@ impl Access {
         self.shares.of(user)
     }
 
-    /// True if no request and no watch holds a place or a lease.
+    /// True if no request and no watch holds a place or a lease, and none of their callers is being reviewed.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_idle(&self) -> bool {
-        self.shares.taken() == 0 && self.leases.count() == 0
+        let are_held = 0 < self.shares.taken() || 0 < self.leases.count();
+        !are_held && self.authenticator.is_idle() && self.authorizer.is_idle()
     }
 
     /// Takes a place of the caller for a request that is passed on, instead of one for a watch.

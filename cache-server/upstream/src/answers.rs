@@ -158,8 +158,8 @@ impl<T: Clone + Send + Sync + 'static> AnswerTable<T> {
     }
 
     /// Number of questions on their way.
-    #[cfg(test)]
-    pub(crate) fn open_len(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn open_len(&self) -> usize {
         self.state.lock().open.len()
     }
 

@@ -172,6 +172,12 @@ impl Forwarder {
         }
     }
 
+    /// True if no request of a caller is on its way.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        self.requests.available_permits() == UPSTREAM_REQUESTS_MAX
+    }
+
     /// Asks the upstream a small question with the credentials of a caller. `path` may have a query.
     ///
     /// # Errors

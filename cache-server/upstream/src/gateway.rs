@@ -190,6 +190,13 @@ impl Upstream {
         self.named.is_empty()
     }
 
+    /// True if no request and no review is on its way.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        let has_late = self.late_reviews.available_permits() < LATE_REVIEWS_MAX;
+        self.forwarder.is_idle() && self.rights.is_idle() && self.own_rights.is_idle() && !has_late
+    }
+
     /// Decides which server answers.
     ///
     /// # Errors

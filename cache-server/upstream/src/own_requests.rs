@@ -97,7 +97,7 @@ impl ReviewSlots {
     }
 
     /// Slots that are free.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn free(&self) -> usize {
         self.slots.available_permits()
     }

@@ -206,6 +206,13 @@ impl Rights {
         self.asker.slots.free()
     }
 
+    /// True if no question is on its way, and no slot is taken.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        let open = self.decisions.open_len() + self.users.open_len();
+        (self.asker.slots.free(), open) == (UPSTREAM_ASKS_MAX, 0)
+    }
+
     /// Key of a caller's right to `read`.
     pub fn key(&self, credentials: &HeaderMap, read: &RequestInfo) -> QuestionKey {
         self.keys.question(credentials, read)

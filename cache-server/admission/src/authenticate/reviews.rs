@@ -77,6 +77,12 @@ impl TokenReviews {
         Self { upstream, audiences, slots: ReviewSlots::new(TOKEN_REVIEWS_MAX) }
     }
 
+    /// True if no slot is taken.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots.free() == TOKEN_REVIEWS_MAX
+    }
+
     /// Asks about one token.
     ///
     /// # Errors

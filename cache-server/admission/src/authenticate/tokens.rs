@@ -169,6 +169,12 @@ impl TokenAuthenticator {
         }
     }
 
+    /// True if no token is being reviewed.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn is_idle(&self) -> bool {
+        self.known.open_len() == 0 && self.deciders.reviews.as_ref().is_none_or(TokenReviews::is_idle)
+    }
+
     /// True if the API server decides about a token.
     pub(super) fn asks_about(&self, token: &BearerToken) -> bool {
         let parsed = UnverifiedToken::parse(token.text()).ok();

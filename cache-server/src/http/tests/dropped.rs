@@ -1,6 +1,8 @@
 //! Requests whose clients leave: the future of each is dropped after a few polls, at every route and verb. Whatever it held
 //! or had begun must come back, and nothing that others wait for may depend on it.
 
+mod upstream;
+
 use std::{fs, path::Path};
 
 use http_body_util::{StreamBody, combinators::UnsyncBoxBody};
@@ -161,9 +163,9 @@ impl Server {
         code
     }
 
-    /// Sends every request with each number of polls, and drops it, or its response.
-    async fn drop_all(&self, token: &str, rows: &[DroppedRequest]) {
-        for polls in 1..=POLLS_MAX {
+    /// Sends every request with each number of polls, with these pauses, and drops it, or its response.
+    async fn drop_all_after(&self, token: &str, rows: &[DroppedRequest], polls_max: usize, pause: impl AsyncFn()) {
+        for polls in 1..=polls_max {
             for row in rows {
                 let mut handling = Box::pin(handle(Arc::clone(&self.app), request(token, row)));
                 for _ in 0..polls {
@@ -171,10 +173,26 @@ impl Server {
                     if handling.as_mut().now_or_never().is_some() {
                         break;
                     }
-                    tokio::task::yield_now().await;
+                    pause().await;
                 }
             }
         }
+    }
+
+    async fn drop_all(&self, token: &str, rows: &[DroppedRequest]) {
+        self.drop_all_after(token, rows, POLLS_MAX, tokio::task::yield_now).await;
+    }
+
+    /// True if no request holds anything, and no review is on its way.
+    fn is_idle(&self) -> bool {
+        self.app.access.is_idle() && self.app.upstream().is_none_or(Upstream::is_idle)
+    }
+
+    /// The tasks that `/readyz` names as failing.
+    async fn failing_tasks(&self) -> Vec<String> {
+        let unready = self.get("/readyz").await;
+        let named = unready.body.lines().filter_map(|line| line.strip_prefix("[-]task/"));
+        named.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
     }
 
     /// Bytes that are free for bodies of the server and of a user.
@@ -188,17 +206,12 @@ impl Server {
     /// Waits until all is given back. Tasks that go on without their client end on their own.
     async fn until_idle(&self, free: [usize; 4], what: &str) {
         let idle = async {
-            while self.free("alice") != free || !self.app.access.is_idle() {
+            while self.free("alice") != free || !self.is_idle() {
                 sleep(Duration::from_millis(10)).await;
             }
         };
         let idle = tokio::time::timeout(Duration::from_secs(30), idle).await;
-        assert!(
-            idle.is_ok(),
-            "{what}: {:?} of {free:?} bytes are free; no places: {}",
-            self.free("alice"),
-            self.app.access.is_idle()
-        );
+        assert!(idle.is_ok(), "{what}: {:?} of {free:?} bytes are free; idle: {}", self.free("alice"), self.is_idle());
     }
 }
 
@@ -268,10 +281,7 @@ async fn tasks_that_panic_are_named_and_go_on() {
     sleep(Duration::from_millis(100)).await;
     server.app.tasks.break_all();
     sleep(Duration::from_millis(1)).await;
-    let unready = server.get("/readyz").await;
-    assert_eq!(unready.code, 500, "{}", unready.body);
-    let named: Vec<_> = unready.body.lines().filter_map(|line| line.strip_prefix("[-]task/")).collect();
-    let names: Vec<_> = named.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(server.get("/readyz").await.code, 500);
     let expected = [
         "authorization/clusterrolebindings",
         "authorization/clusterroles",
@@ -282,7 +292,7 @@ async fn tasks_that_panic_are_named_and_go_on() {
         "flow-seats",
         "watch-rights",
     ];
-    assert_eq!(names, expected, "{}", unready.body);
+    assert_eq!(server.failing_tasks().await, expected);
     fs::write(&tokens, "t-bob,bob,2\n").unwrap();
     let ended = tokio::time::timeout(WITHDRAWAL_WAIT, reading).await;
     ended.expect("the watch ends").expect("its reader does not panic");

@@ -37,6 +37,12 @@ impl SubjectRights {
         Self { own, keys: KeyMaker::random(), decisions, slots: ReviewSlots::new(SUBJECT_REVIEWS_MAX) }
     }
 
+    /// True if no question is on its way, and no slot is taken.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        (self.slots.free(), self.decisions.open_len()) == (SUBJECT_REVIEWS_MAX, 0)
+    }
+
     /// Decides whether `user` may send the request. A collection with selectors is first asked about without them, so that
     /// users who may read all of it share one answer.
     ///
