@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     Controller::new(&capacity)
         .when(changed::generation)
-        .graceful_shutdown_on(async { drop(tokio::signal::ctrl_c().await) })
+        .shutdown_on_signal()
         .run(reconcile, |failure| failure.backoff(), Arc::new(()))
         .await?;
     Ok(())

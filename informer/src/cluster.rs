@@ -78,6 +78,14 @@ impl Cluster {
         ClusterBuilder::new(client)
     }
 
+    /// Returns a client of the preferred endpoint, for everything that informers do not do: writes, single reads, events,
+    /// leader election. It shares the connections, credentials and certificates of the watches, if the cluster made its
+    /// client itself ([`try_default`](Self::try_default), `try_from` a configuration). Cheap.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        self.shared.clients.first().cloned().expect("a cluster has at least one client")
+    }
+
     /// Waits until every informer of this cluster that runs now is ready,
     /// [shared](crate::InformerBuilder::start_shared) ones included. Like [`Informer::ready`](crate::Informer::ready),
     /// once for a whole program: start all, then wait. Does not wait for informers that have ended or start later, nor

@@ -15,16 +15,16 @@
 //!     Ok(Requeue::after(Duration::from_secs(3600)))
 //! }
 //!
-//! # async fn doc(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! let cluster = Cluster::new(client.clone());
+//! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = Cluster::try_default().await?;
 //! let (deployments, sets) = (cluster.informer::<Deployment>().start()?, cluster.informer::<ReplicaSet>().start()?);
 //! let secrets = cluster.informer::<Secret>().labels("reload=wanted").metadata_only().start()?;
 //! Controller::new(&deployments)
 //!     .when(changed::generation)
 //!     .owns(&sets)
 //!     .watches(&secrets, |secret| Some(ObjectRef::new(secret.name()).within(secret.namespace())))
-//!     .graceful_shutdown_on(async { drop(tokio::signal::ctrl_c().await) })
-//!     .run(reconcile, |failure| { eprintln!("{failure}"); failure.backoff() }, Arc::new(client))
+//!     .shutdown_on_signal()
+//!     .run(reconcile, |failure| failure.backoff(), Arc::new(cluster.client()))
 //!     .await?;
 //! # Ok(())
 //! # }
@@ -37,7 +37,13 @@
 //! - A relist triggers only what differs. Related objects that exist at the start trigger nothing, because every object
 //!   is reconciled then.
 //! - Reconciles run in tasks of their own: one that blocks or panics does not stop the others.
-//! - At most [`RECONCILES_AT_ONCE`] run by default. Objects run in the order in which they were triggered.
+//! - At most [`RECONCILES_AT_ONCE`] run by default, in the order of their triggers. Changed objects come before those
+//!   that have only existed since the start.
+//! - All failing objects share one [budget](Controller::retry_budget) of attempts, as in client-go: a webhook that is
+//!   down costs ten writes a second, however many objects fail.
+//! - Each failure is logged as a warning, with key, attempt, error and delay. Lines of a reconcile are in the span
+//!   `reconcile`, with the key. [Metrics](Controller::metrics) are named as in controller-runtime.
+//! - A type that is missing or forbidden ends the controller after [two minutes](SYNC_DEADLINE), with its name.
 //! - [`owns`](Controller::owns) follows the owner that is marked as controller, and checks its uid. It ignores the
 //!   version in the reference, as controller-runtime does.
 //! - The reconciler returns [`Requeue`]: kube's `Action` keeps its delay private, so another loop cannot read it. Inside
@@ -48,16 +54,23 @@
 //!
 //! # Memory
 //!
-//! The stores and one subscription for each informer, which shares its objects with the store; about 100 bytes and the
+//! The stores and one subscription for each informer, which shares its objects with the store; about 150 bytes and the
 //! key for each object that waits; one decoded object for each running reconcile. Keys outside the store do not wait.
 
+mod budget;
 pub mod changed;
+mod failure;
 mod metadata;
+mod meter;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod queue;
+mod results;
 mod runner;
+mod signal;
 mod trigger;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashSet, error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture};
 use kube::{
@@ -67,15 +80,23 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
+#[cfg(feature = "metrics")]
+pub use self::metrics::ControllerMetrics;
 use self::{
+    budget::RetryBudget,
     metadata::Owners,
+    meter::Meter,
     queue::WorkQueue,
-    runner::Runner,
-    trigger::{PendingTriggers, Trigger, UpdatePredicate},
+    results::{PendingResults, Results},
+    runner::{ControllerLife, OnDeleted, Runner},
+    trigger::{DeletedObjects, PendingTriggers, Trigger, UpdatePredicate},
 };
-use crate::{
-    decode::DecodeError, ended::EndReason, error::NotReady, informer::Informer, object::Object, object_ref::key_of,
+pub use self::{
+    failure::{BACKOFF_FIRST, BACKOFF_MAX, ControllerError, RETRY_AFTER_MAX, ReconcileError, ReconcileFailure},
+    results::ReconcileOutcome,
+    signal::shutdown_signal,
 };
+use crate::{informer::Informer, object::Object, object_ref::key_of, readiness::Readiness};
 
 /// Reconciles that run at once by default. Each holds one decoded object and the requests it sends.
 pub const RECONCILES_AT_ONCE: usize = 16;
@@ -84,12 +105,14 @@ pub const RECONCILES_AT_ONCE: usize = 16;
 /// kubelet kills a container.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 
-/// Default delay after the first failure of an object. Each further failure in a row doubles it, as client-go's
-/// `ItemExponentialFailureRateLimiter` does.
-pub const BACKOFF_FIRST: Duration = Duration::from_millis(5);
+/// Time within which the informers of a controller must be ready by default, as in controller-runtime.
+pub const SYNC_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Longest default delay after a failure.
-pub const BACKOFF_MAX: Duration = Duration::from_secs(1000);
+/// Attempts a second at failing objects by default, for all objects of a controller, as in client-go.
+pub const RETRIES_PER_SECOND: f64 = 10.0;
+
+/// Attempts at failing objects that may come at once by default, as in client-go.
+pub const RETRIES_BURST: u32 = 100;
 
 /// A controller of the objects of one informer, not running yet. See the [module](self).
 #[must_use = "a controller does nothing before run"]
@@ -99,9 +122,24 @@ pub struct Controller<K> {
     kind: String,
     when: UpdatePredicate<K>,
     related: Vec<PendingTriggers>,
-    concurrency: usize,
-    grace: Duration,
+    /// The primary informer and the related ones.
+    informers: Vec<Readiness>,
+    settings: Settings,
+    on_deleted: Option<OnDeleted<K>>,
     shutdown: BoxFuture<'static, ()>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<ControllerMetrics>,
+}
+
+/// Settings that depend on no type.
+#[derive(Debug)]
+struct Settings {
+    name: String,
+    concurrency: usize,
+    budget: RetryBudget,
+    debounce: Duration,
+    sync_deadline: Duration,
+    grace: Duration,
 }
 
 impl<K> Controller<K>
@@ -124,10 +162,33 @@ where
             kind: K::kind(dynamic_type).into_owned(),
             when: Box::new(changed::resource_version),
             related: Vec::new(),
-            concurrency: RECONCILES_AT_ONCE,
-            grace: SHUTDOWN_GRACE,
+            informers: vec![primary.readiness()],
+            settings: Settings {
+                name: K::kind(dynamic_type).to_lowercase(),
+                concurrency: RECONCILES_AT_ONCE,
+                budget: RetryBudget::new(RETRIES_PER_SECOND, RETRIES_BURST),
+                debounce: Duration::ZERO,
+                sync_deadline: SYNC_DEADLINE,
+                grace: SHUTDOWN_GRACE,
+            },
+            on_deleted: None,
             shutdown: std::future::pending().boxed(),
+            #[cfg(feature = "metrics")]
+            metrics: None,
         }
+    }
+
+    /// Sets the name in log lines, spans and metrics. Default: the kind of the primary objects in lower case.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// Counts this controller in `metrics`, under its [name](Self::name).
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: &ControllerMetrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
     }
 
     /// Ignores updates of primary objects for which `predicate` is false, such as [`changed::generation`]. Its
@@ -176,7 +237,7 @@ where
     ) -> Self {
         let (group, kind) = (self.group.clone(), self.kind.clone());
         let map = move |child: &Object<C>| trigger::owner(child, owners, &group, &kind);
-        self.related.push(trigger::of_related(children.clone(), Box::new(predicate), map));
+        self.follow(children, Box::new(predicate), map);
         self
     }
 
@@ -202,8 +263,18 @@ where
         I: IntoIterator<Item = ObjectRef<K>>,
     {
         let map = move |object: &Object<C>| map(object).into_iter().map(|to| trigger_of(&to)).collect();
-        self.related.push(trigger::of_related(related.clone(), Box::new(predicate), map));
+        self.follow(related, Box::new(predicate), map);
         self
+    }
+
+    fn follow<C: Send + Sync + 'static>(
+        &mut self,
+        related: &Informer<C>,
+        predicate: UpdatePredicate<C>,
+        map: impl Fn(&Object<C>) -> Vec<Trigger> + Send + 'static,
+    ) {
+        self.informers.push(related.readiness());
+        self.related.push(trigger::of_related(related.clone(), predicate, map));
     }
 
     /// Reconciles each object that `references` yields, if it exists. The end of the stream ends nothing.
@@ -219,9 +290,51 @@ where
         self
     }
 
+    /// Calls `handler` with the last known version of each deleted object, when it is the object's turn: after its
+    /// reconcile has ended, and before an object that was created with its name is reconciled.
+    ///
+    /// For state outside the cluster, such as a map or a metric of this program. Deletions while the controller does not
+    /// run are not seen, so clean-up that must not be missed needs a finalizer. A panic of the handler is a failure of
+    /// the object, and is not repeated.
+    ///
+    /// Memory: the deleted objects whose turn has not come.
+    pub fn on_deleted<F>(mut self, handler: impl Fn(Object<K>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_deleted = Some(Arc::new(move |last_known| handler(last_known).boxed()));
+        self
+    }
+
     /// Sets how many reconciles run at once, at least one. Default [`RECONCILES_AT_ONCE`].
     pub fn concurrency(mut self, reconciles: usize) -> Self {
-        self.concurrency = reconciles.max(1);
+        self.settings.concurrency = reconciles.max(1);
+        self
+    }
+
+    /// Gathers the triggers of an object for this time after the first one, for one reconcile. Default zero. Does not
+    /// delay the objects that exist at the start. A trigger never puts the reconcile off, unlike kube's `debounce`.
+    pub fn debounce(mut self, time: Duration) -> Self {
+        self.settings.debounce = time;
+        self
+    }
+
+    /// Sets how many attempts a second are made at failing objects, for all of them together, and how many at once.
+    /// Default [`RETRIES_PER_SECOND`] and [`RETRIES_BURST`].
+    ///
+    /// Every reconcile of an object whose last one failed takes a token of the budget, and returns it if it succeeds.
+    /// Once as many reconciles as a burst has have failed without a success between them, all others wait for a token
+    /// too, until one succeeds. So a webhook that is down, or a missing right, costs this many writes a second, however
+    /// many objects exist. Other objects do not wait for failing ones.
+    pub fn retry_budget(mut self, per_second: f64, burst: u32) -> Self {
+        self.settings.budget = RetryBudget::new(per_second, burst);
+        self
+    }
+
+    /// Sets the time within which all informers must be ready after [`run`](Self::run) began. Default
+    /// [`SYNC_DEADLINE`]; `Duration::MAX` waits as long as they run.
+    pub fn sync_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.sync_deadline = deadline;
         self
     }
 
@@ -233,20 +346,29 @@ where
         self
     }
 
+    /// Like [`graceful_shutdown_on`](Self::graceful_shutdown_on), at the [signals](shutdown_signal) that end programs:
+    /// SIGTERM and SIGINT.
+    pub fn shutdown_on_signal(self) -> Self {
+        self.graceful_shutdown_on(shutdown_signal())
+    }
+
     /// Sets how long reconciles may run after a shutdown began, before they are aborted. Default [`SHUTDOWN_GRACE`].
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.settings.grace = grace;
         self
     }
 
     /// Waits until all informers are ready, then calls `reconcile` for every object, and again as it is triggered.
+    /// Objects that changed come before those that have only existed since the start.
+    ///
     /// `error_policy` receives each failure and decides when the object is reconciled again; the default to return is
-    /// [`ReconcileFailure::backoff`]. A change of the object cancels the delay.
+    /// [`ReconcileFailure::backoff`]. A change of the object cancels the delay. Each failure is logged as a warning.
     ///
     /// Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`ControllerError`] if an informer ended, or if reconciles were aborted at the end of the grace period.
+    /// [`ControllerError`] if an informer was not ready in time or ended, or if reconciles were aborted at the end of the
+    /// grace period.
     pub async fn run<C, E, F>(
         self,
         reconcile: impl Fn(Arc<K>, Arc<C>) -> F + Send + Sync + 'static,
@@ -256,16 +378,73 @@ where
     where
         K: DeserializeOwned,
         C: Send + Sync + 'static,
-        E: Send + 'static,
+        E: StdError + Send + 'static,
         F: Future<Output = Result<Requeue, E>> + Send + 'static,
     {
-        let Self { primary, when, related: mut sources, concurrency, grace, shutdown, .. } = self;
-        sources.push(trigger::of_primary(primary.clone(), when));
+        self.drive(reconcile, error_policy, context, drop).await
+    }
+
+    /// Like [`run`](Self::run), as a stream of the results of all reconciles. The controller runs while the stream is
+    /// polled. The last item is the error, if there was one.
+    pub fn run_stream<C, E, F>(
+        self,
+        reconcile: impl Fn(Arc<K>, Arc<C>) -> F + Send + Sync + 'static,
+        error_policy: impl FnMut(&ReconcileFailure<'_, E>) -> Requeue + Send + 'static,
+        context: Arc<C>,
+    ) -> impl Stream<Item = Result<ReconcileOutcome<K, E>, ControllerError>> + Send + 'static
+    where
+        K: DeserializeOwned,
+        C: Send + Sync + 'static,
+        E: StdError + Send + 'static,
+        F: Future<Output = Result<Requeue, E>> + Send + 'static,
+    {
+        let pending = PendingResults::default();
+        let sink = Arc::clone(&pending);
+        let run = self.drive(reconcile, error_policy, context, move |reconciled| sink.lock().push_back(reconciled));
+        Results::new(run, pending)
+    }
+
+    async fn drive<C, E, F>(
+        self,
+        reconcile: impl Fn(Arc<K>, Arc<C>) -> F + Send + Sync + 'static,
+        error_policy: impl FnMut(&ReconcileFailure<'_, E>) -> Requeue,
+        context: Arc<C>,
+        sink: impl FnMut(ReconcileOutcome<K, E>),
+    ) -> Result<(), ControllerError>
+    where
+        K: DeserializeOwned,
+        C: Send + Sync + 'static,
+        E: StdError + Send + 'static,
+        F: Future<Output = Result<Requeue, E>> + Send + 'static,
+    {
+        let meter = self.meter();
+        let Self { primary, when, related: mut sources, informers, settings, on_deleted, shutdown, .. } = self;
+        let Settings { name, concurrency, budget, debounce, sync_deadline, grace } = settings;
+        let on_deleted = on_deleted.map(|handler| (handler, DeletedObjects::default()));
+        let deleted = on_deleted.as_ref().map(|(_, objects)| Arc::clone(objects));
+        sources.push(trigger::of_primary(primary.clone(), when, deleted));
         let reconcile = Arc::new(reconcile);
-        let reconcile = move |object: Arc<K>| reconcile(object, Arc::clone(&context)).boxed();
-        let (queue, running) = (WorkQueue::default(), JoinSet::new());
-        let runner = Runner { primary, reconcile, error_policy, concurrency, queue, running };
-        runner.run(sources, shutdown, grace).await
+        let runner = Runner {
+            name: name.into(),
+            primary,
+            reconcile: move |object: Arc<K>| reconcile(object, Arc::clone(&context)).boxed(),
+            error_policy,
+            sink,
+            on_deleted,
+            concurrency,
+            queue: WorkQueue::new(debounce, budget),
+            meter,
+            logged: HashSet::new(),
+            running: JoinSet::new(),
+        };
+        runner.run(ControllerLife { sources, informers, sync_deadline, shutdown, grace }).await
+    }
+
+    fn meter(&self) -> Meter {
+        Meter {
+            #[cfg(feature = "metrics")]
+            series: self.metrics.as_ref().map(|metrics| metrics.series(&self.settings.name, self.settings.concurrency)),
+        }
     }
 }
 
@@ -303,77 +482,4 @@ impl Requeue {
     pub const fn delay(self) -> Option<Duration> {
         self.0
     }
-}
-
-/// A reconcile that failed, for the error policy.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct ReconcileFailure<'a, E> {
-    /// The object: `namespace/name`, or `name`.
-    pub key: &'a str,
-    /// Failures of this object in a row, including this one. A policy that returns [`Requeue::await_change`] ends the row.
-    pub failures: u32,
-    /// The reason.
-    pub error: &'a ReconcileError<E>,
-}
-
-impl<E> ReconcileFailure<'_, E> {
-    /// A delay that doubles with each failure in a row, from [`BACKOFF_FIRST`] to [`BACKOFF_MAX`]. An object that does
-    /// not decode waits for its next change.
-    #[must_use]
-    pub fn backoff(&self) -> Requeue {
-        match self.error {
-            ReconcileError::Undecodable(_) => Requeue::await_change(),
-            ReconcileError::Failed(_) | ReconcileError::Panicked => {
-                let doublings = self.failures.saturating_sub(1);
-                let factor = 2_u32.checked_pow(doublings).unwrap_or(u32::MAX);
-                Requeue::after(BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX))
-            }
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for ReconcileFailure<'_, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reconcile {} of {} in a row failed: {}", self.failures, self.key, self.error)
-    }
-}
-
-/// Reason why a reconcile failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReconcileError<E> {
-    /// The reconciler returned this error.
-    #[error("{0}")]
-    Failed(E),
-    /// The object is no `K`. The reconciler was not called.
-    #[error(transparent)]
-    Undecodable(DecodeError),
-    /// The reconciler panicked.
-    #[error("the reconciler panicked")]
-    Panicked,
-}
-
-/// Reason why a controller ended, other than a shutdown in which all reconciles ended.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ControllerError {
-    /// An informer ended before it was ready.
-    #[error("an informer ended: {0}")]
-    NotReady(#[source] NotReady),
-    /// An informer ended: it was stopped, or a function of the program panicked in its task.
-    #[error("the informer of {request} has ended")]
-    InformerEnded {
-        /// Its last request; see [`Informer::explain`].
-        request: String,
-        /// The reason of its end.
-        #[source]
-        reason: EndReason,
-    },
-    /// Reconciles still ran at the end of the grace period, and were aborted.
-    #[error("{reconciles} reconciles were aborted: they ran for longer than the grace period")]
-    Aborted {
-        /// Number of reconciles.
-        reconciles: usize,
-    },
 }

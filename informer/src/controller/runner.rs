@@ -3,9 +3,13 @@
 //! INVARIANT: at most `concurrency` reconciles run, at most one of an object, and each has a task of its own that ends
 //! with the runner.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::HashSet, error::Error as StdError, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, future::try_join_all, stream};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, join_all},
+    stream,
+};
 use serde::de::DeserializeOwned;
 use tokio::{
     select,
@@ -16,46 +20,80 @@ use tracing::Instrument as _;
 
 use super::{
     ControllerError, ReconcileError, ReconcileFailure, Requeue,
-    queue::WorkQueue,
-    trigger::{PendingTriggers, Trigger},
+    meter::{Measurement, Meter, ReconcileResult},
+    queue::{Lane, ReadyKey, WorkQueue},
+    results::ReconcileOutcome,
+    trigger::{DeletedObjects, PendingTriggers, Trigger},
 };
-use crate::{informer::Informer, object::Object};
+use crate::{
+    error::Chain,
+    informer::Informer,
+    object::Object,
+    object_ref::ObjectRef,
+    readiness::{Readiness, ready_all},
+};
+
+/// Number of objects that do not decode and are remembered, so that each is logged once.
+const UNDECODABLE_LOGGED_MAX: usize = 1024;
+
+/// Handler of deleted objects.
+pub(super) type OnDeleted<K> = Arc<dyn Fn(Object<K>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Everything that a running controller needs besides its sources.
-pub(super) struct Runner<K, R, P, E> {
+pub(super) struct Runner<K, R, P, S, E> {
+    /// Name for logs.
+    pub(super) name: Arc<str>,
     pub(super) primary: Informer<K>,
     /// Reconciles one object.
     pub(super) reconcile: R,
     /// Decides when a failed reconcile is repeated.
     pub(super) error_policy: P,
+    /// Receives each result.
+    pub(super) sink: S,
+    /// Handler of deleted objects, and those whose turn has not come.
+    pub(super) on_deleted: Option<(OnDeleted<K>, DeletedObjects<K>)>,
     pub(super) concurrency: usize,
     pub(super) queue: WorkQueue,
+    pub(super) meter: Meter,
+    /// Keys of objects that were logged because they do not decode; at most `UNDECODABLE_LOGGED_MAX`.
+    pub(super) logged: HashSet<Arc<str>>,
     pub(super) running: JoinSet<ReconcileEnd<E>>,
 }
 
 /// End of one reconcile.
 pub(super) struct ReconcileEnd<E> {
     key: Arc<str>,
-    outcome: Result<Requeue, ReconcileError<E>>,
+    result: Result<Requeue, ReconcileError<E>>,
+    took: Duration,
 }
 
-impl<K, R, P, E> Runner<K, R, P, E>
+/// How a controller starts and ends.
+pub(super) struct ControllerLife {
+    pub(super) sources: Vec<PendingTriggers>,
+    pub(super) informers: Vec<Readiness>,
+    pub(super) sync_deadline: Duration,
+    pub(super) shutdown: BoxFuture<'static, ()>,
+    pub(super) grace: Duration,
+}
+
+impl<K, R, P, S, E> Runner<K, R, P, S, E>
 where
     K: DeserializeOwned + Send + Sync + 'static,
     R: Fn(Arc<K>) -> BoxFuture<'static, Result<Requeue, E>> + Clone + Send + 'static,
     P: FnMut(&ReconcileFailure<'_, E>) -> Requeue,
-    E: Send + 'static,
+    S: FnMut(ReconcileOutcome<K, E>),
+    E: StdError + Send + 'static,
 {
-    /// Runs until `shutdown` resolves or an informer ends, and then until the running reconciles have ended.
-    pub(super) async fn run(
-        mut self,
-        sources: Vec<PendingTriggers>,
-        mut shutdown: BoxFuture<'static, ()>,
-        grace: Duration,
-    ) -> Result<(), ControllerError> {
+    /// Runs until the shutdown begins or an informer ends, and then until the running reconciles have ended.
+    pub(super) async fn run(mut self, life: ControllerLife) -> Result<(), ControllerError> {
+        let ControllerLife { sources, informers, sync_deadline, mut shutdown, grace } = life;
+        let start = async {
+            ready_all(informers, sync_deadline).await?;
+            Ok(join_all(sources).await)
+        };
         let sources = select! {
             () = &mut shutdown => return Ok(()),
-            sources = try_join_all(sources) => sources.map_err(ControllerError::NotReady)?,
+            sources = start => sources.map_err(ControllerError::NotReady)?,
         };
         let mut triggers = stream::select_all(sources);
         let ended = loop {
@@ -80,47 +118,80 @@ where
 
     /// Starts reconciles of ready keys as long as there is room.
     fn start_ready(&mut self) {
+        let now = Instant::now();
         while self.running.len() < self.concurrency
-            && let Some(key) = self.queue.take(Instant::now())
+            && let Some(ReadyKey { key, waited }) = self.queue.take(now)
         {
-            match self.primary.store().snapshot().get(&key) {
-                Some(object) => self.start(key, object),
+            let object = self.primary.store().snapshot().get(&key);
+            let deleted = self.on_deleted.as_ref().and_then(|(handler, objects)| {
+                let last_known = objects.lock().remove(&*key)?;
+                Some((Arc::clone(handler), last_known))
+            });
+            match (deleted, object) {
+                (Some((handler, last_known)), object) => {
+                    if object.is_some() {
+                        // Created again: its turn comes after this run.
+                        self.queue.add(&key, Lane::Changed, now);
+                    }
+                    self.spawn(key, waited, async move {
+                        handler(last_known).await;
+                        Ok(Requeue::await_change())
+                    });
+                }
+                (None, Some(object)) => {
+                    let reconcile = self.reconcile.clone();
+                    self.spawn(key, waited, async move {
+                        let object = object.decode().map_err(ReconcileError::Undecodable)?;
+                        reconcile(object).await.map_err(ReconcileError::Failed)
+                    });
+                }
                 // Deleted since.
-                None => self.queue.done(&key, None),
+                (None, None) => self.queue.done(&key, None, now),
             }
         }
+        self.meter.record(Measurement::Busy { waiting: self.queue.len(), running: self.running.len() });
     }
 
-    fn start(&mut self, key: Arc<str>, object: Object<K>) {
-        let reconcile = self.reconcile.clone();
-        let span = tracing::debug_span!("reconcile", key = %key);
+    /// Spawns the task of one run.
+    fn spawn(
+        &mut self,
+        key: Arc<str>,
+        waited: Duration,
+        run: impl Future<Output = Result<Requeue, ReconcileError<E>>> + Send + 'static,
+    ) {
+        self.meter.record(Measurement::Started { waited });
+        let span = tracing::info_span!("reconcile", controller = &*self.name, key = &*key);
         let run = async move {
-            let object = object.decode().map_err(ReconcileError::Undecodable)?;
-            reconcile(object).await.map_err(ReconcileError::Failed)
-        };
-        let run = async move {
+            let started = Instant::now();
             // A panic is the failure of one object; the values it leaves behind are dropped with the future.
-            let outcome = AssertUnwindSafe(run).catch_unwind().await.unwrap_or(Err(ReconcileError::Panicked));
-            ReconcileEnd { key, outcome }
+            let result = AssertUnwindSafe(run).catch_unwind().await.unwrap_or(Err(ReconcileError::Panicked));
+            ReconcileEnd { key, result, took: started.elapsed() }
         };
         self.running.spawn(run.instrument(span));
     }
 
     /// Queues the objects that `trigger` concerns. Fails if no further triggers can be relied on.
     fn on_trigger(&mut self, trigger: Trigger) -> Result<(), ControllerError> {
-        let snapshot = self.primary.store().snapshot();
+        let (snapshot, now) = (self.primary.store().snapshot(), Instant::now());
         match trigger {
-            Trigger::Object(key) if snapshot.get(&key).is_some() => self.queue.add(&key),
+            Trigger::Object(key) if snapshot.get(&key).is_some() => self.add(&key, Lane::Changed, now),
+            Trigger::Present(key) if snapshot.get(&key).is_some() => self.add(&key, Lane::Present, now),
             // Once the object is added, that triggers it.
-            Trigger::Object(_) => {}
+            Trigger::Object(_) | Trigger::Present(_) => {}
             Trigger::Owner { namespace, name, uid } => {
                 let keys = [format!("{namespace}/{name}"), name];
                 // An owner of another uid had that name earlier: the object is about to be garbage collected.
                 let is_owner = |key: &&String| snapshot.get(key).is_some_and(|object| object.uid() == uid);
-                keys.iter().filter(is_owner).for_each(|key| self.queue.add(key));
+                keys.iter().filter(is_owner).for_each(|key| self.add(key, Lane::Changed, now));
             }
-            Trigger::All => snapshot.iter().for_each(|object| self.queue.add(object.key())),
-            Trigger::Deleted(key) => self.queue.forget(&key),
+            Trigger::All => snapshot.iter().for_each(|object| self.add(object.key(), Lane::Present, now)),
+            Trigger::Deleted(key) => {
+                self.logged.remove(&*key);
+                match self.on_deleted {
+                    Some(_) => self.add(&key, Lane::Changed, now),
+                    None => self.queue.forget(&key),
+                }
+            }
             Trigger::InformerEnded { request, reason } => {
                 return Err(ControllerError::InformerEnded { request, reason });
             }
@@ -128,22 +199,47 @@ where
         Ok(())
     }
 
+    fn add(&mut self, key: &str, lane: Lane, now: Instant) {
+        if self.queue.add(key, lane, now) {
+            self.meter.record(Measurement::Added);
+        }
+    }
+
     /// Ends a run, and decides when its object is reconciled again. `None` if the runtime cancelled the task.
     fn on_end(&mut self, end: Option<ReconcileEnd<E>>) {
-        let Some(ReconcileEnd { key, outcome }) = end else { return };
-        let requeue = match outcome {
+        let Some(ReconcileEnd { key, result, took }) = end else { return };
+        let now = Instant::now();
+        let (requeue, label) = match &result {
             Ok(requeue) => {
                 self.queue.reset_failures(&key);
-                requeue
+                self.logged.remove(&key);
+                let label =
+                    if requeue.delay().is_some() { ReconcileResult::RequeueAfter } else { ReconcileResult::Success };
+                (*requeue, label)
             }
-            Err(error) => {
-                let failures = self.queue.count_failure(&key);
-                (self.error_policy)(&ReconcileFailure { key: &key, failures, error: &error })
-            }
+            Err(error) => (self.on_failure(&key, error, now), result_of(error)),
         };
+        self.meter.record(Measurement::Ended { result: label, took });
         let exists = self.primary.store().snapshot().get(&key).is_some();
-        let again_at = requeue.delay().filter(|_| exists).map(|delay| Instant::now() + delay.min(DELAY_MAX));
-        self.queue.done(&key, again_at);
+        let again_at = requeue.delay().filter(|_| exists).map(|delay| now + delay.min(DELAY_MAX));
+        if result.is_err() && again_at.is_some() {
+            self.meter.record(Measurement::Retried);
+        }
+        self.queue.done(&key, again_at, now);
+        (self.sink)(ReconcileOutcome { object: ObjectRef::from_key(&key), result, requeue });
+    }
+
+    /// Asks the error policy, and logs the failure.
+    fn on_failure(&mut self, key: &Arc<str>, error: &ReconcileError<E>, now: Instant) -> Requeue {
+        let has_run = !matches!(error, ReconcileError::Undecodable(_));
+        let failures = self.queue.count_failure(key, has_run, now);
+        let requeue = (self.error_policy)(&ReconcileFailure { key, failures, error });
+        let has_room = self.logged.len() < UNDECODABLE_LOGGED_MAX;
+        if has_run || has_room && self.logged.insert(Arc::clone(key)) {
+            let (controller, error, delay) = (&*self.name, Chain(error), requeue.delay());
+            tracing::warn!(controller, key = &**key, attempt = failures, %error, ?delay, "reconcile failed");
+        }
+        requeue
     }
 
     /// Waits for the running reconciles, and aborts those that run for longer than `grace`.
@@ -164,6 +260,13 @@ where
 
 /// Longest delay before a reconcile is repeated: a year, which no timer overflows.
 const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+const fn result_of<E>(error: &ReconcileError<E>) -> ReconcileResult {
+    match error {
+        ReconcileError::Failed(_) | ReconcileError::Undecodable(_) => ReconcileResult::Error,
+        ReconcileError::Panicked => ReconcileResult::Panic,
+    }
+}
 
 async fn until(at: Option<Instant>) {
     match at {

@@ -3,13 +3,14 @@
 //! INVARIANT: a source of related objects is ready when every state before has been skipped, and yields each change
 //! after it. Subscriptions are level-triggered: a source that is not polled holds no queue.
 
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc};
 
 use futures::{
     FutureExt as _, Stream, StreamExt as _,
     future::BoxFuture,
     stream::{self, BoxStream},
 };
+use parking_lot::Mutex;
 
 use crate::{
     controller::{
@@ -17,7 +18,6 @@ use crate::{
         metadata::{self, OwnerReference, Owners},
     },
     ended::EndReason,
-    error::NotReady,
     informer::Informer,
     object::Object,
     subscription::{EVENTS_AT_ONCE, Event, Subscription},
@@ -26,8 +26,10 @@ use crate::{
 /// Request to reconcile, before it is looked up in the store.
 #[derive(Debug, PartialEq)]
 pub(super) enum Trigger {
-    /// The object with this key.
+    /// The object with this key: something changed.
     Object(String),
+    /// The object with this key, which existed when the controller started.
+    Present(String),
     /// An owner of a changed object: of that name, in the namespace of the changed one or in none.
     Owner { namespace: String, name: String, uid: String },
     /// Every object.
@@ -41,31 +43,50 @@ pub(super) enum Trigger {
 /// Triggers of one source.
 pub(super) type Triggers = BoxStream<'static, Trigger>;
 
-/// Resolves once the informer behind the triggers is ready, or has ended before.
-pub(super) type PendingTriggers = BoxFuture<'static, Result<Triggers, NotReady>>;
+/// Triggers of an informer that is ready. Resolves once the objects that need no trigger are skipped.
+pub(super) type PendingTriggers = BoxFuture<'static, Triggers>;
+
+/// Last versions of deleted objects by key, for a controller that reconciles deletions.
+///
+/// Memory: the deleted objects whose turn has not come.
+pub(super) type DeletedObjects<K> = Arc<Mutex<HashMap<String, Object<K>>>>;
 
 /// Returns true if an update from the first version to the second triggers.
 pub(super) type UpdatePredicate<K> = Box<dyn Fn(&Object<K>, &Object<K>) -> bool + Send>;
 
-/// A controller waits for its informers as long as they run.
-const EVER: Duration = Duration::MAX;
-
-/// Triggers of the primary type: its present objects, and those added or updated.
-pub(super) fn of_primary<K: Send + Sync + 'static>(informer: Informer<K>, when: UpdatePredicate<K>) -> PendingTriggers {
+/// Triggers of the primary type: its present objects, and those added, updated or deleted. Deleted ones are put into
+/// `deleted` first.
+pub(super) fn of_primary<K: Send + Sync + 'static>(
+    informer: Informer<K>,
+    when: UpdatePredicate<K>,
+    deleted: Option<DeletedObjects<K>>,
+) -> PendingTriggers {
+    let mut is_synced = false;
+    let deletion = move |last_known: Object<K>| {
+        let key = last_known.key().to_owned();
+        if let Some(deleted) = &deleted {
+            deleted.lock().insert(key.clone(), last_known);
+        }
+        Trigger::Deleted(key)
+    };
     let map = move |event: Event<K>| match event {
-        Event::Added(object) => vec![Trigger::Object(object.key().to_owned())],
+        Event::Added(object) if is_synced => vec![Trigger::Object(object.key().to_owned())],
+        Event::Added(object) => vec![Trigger::Present(object.key().to_owned())],
+        // Deleted, and created again with its name.
+        Event::Updated { old, new } if old.uid() != new.uid() => {
+            vec![deletion(old), Trigger::Object(new.key().to_owned())]
+        }
         Event::Updated { old, new } if when(&old, &new) || changed::deletion(&old, &new) => {
             vec![Trigger::Object(new.key().to_owned())]
         }
-        Event::Deleted { last_known, .. } => vec![Trigger::Deleted(last_known.key().to_owned())],
-        Event::Updated { .. } | Event::Reset | Event::Synced(_) => Vec::new(),
+        Event::Deleted { last_known, .. } => vec![deletion(last_known)],
+        Event::Synced(_) => {
+            is_synced = true;
+            Vec::new()
+        }
+        Event::Updated { .. } | Event::Reset => Vec::new(),
     };
-    async move {
-        informer.ready(EVER).await?;
-        let subscription = informer.subscribe();
-        Ok(triggers(informer, subscription, map))
-    }
-    .boxed()
+    async move { triggers(informer.clone(), informer.subscribe(), map) }.boxed()
 }
 
 /// Triggers of a related type: `map` applied to every object added, updated or deleted after the start. Of an update,
@@ -89,10 +110,9 @@ where
         Event::Updated { .. } | Event::Reset | Event::Synced(_) => Vec::new(),
     };
     async move {
-        informer.ready(EVER).await?;
         let mut subscription = informer.subscribe();
         skip_present(&mut subscription).await;
-        Ok(triggers(informer, subscription, map))
+        triggers(informer, subscription, map)
     }
     .boxed()
 }
@@ -111,7 +131,7 @@ pub(super) fn owner<C>(object: &Object<C>, owners: Owners, group: &str, kind: &s
 
 /// Triggers of a stream of the program. Its end is no failure.
 pub(super) fn of_stream(triggers: impl Stream<Item = Trigger> + Send + 'static) -> PendingTriggers {
-    futures::future::ready(Ok(triggers.boxed())).boxed()
+    futures::future::ready(triggers.boxed()).boxed()
 }
 
 /// Skips the objects present now. They need no trigger: every reconcile comes later, and reads a store that has them.

@@ -34,7 +34,7 @@ use crate::fixture::{SOON, until};
 /// Long enough for any reconcile that would come, under paused time.
 const LONG: Duration = Duration::from_secs(30);
 
-fn deployment(name: &str, generation: u64, ready: u64) -> Value {
+pub(crate) fn deployment(name: &str, generation: u64, ready: u64) -> Value {
     let metadata = json!({"name": name, "namespace": "a", "generation": generation});
     let (spec, status) = (json!({"replicas": generation}), json!({"readyReplicas": ready}));
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec, "status": status})
@@ -52,14 +52,14 @@ fn configmap(name: &str, deployment: &str) -> Value {
 }
 
 /// A cluster of one server.
-struct World {
-    server: FakeApiServer,
-    cluster: Cluster,
-    deployments: Informer<Deployment>,
+pub(crate) struct World {
+    pub(crate) server: FakeApiServer,
+    pub(crate) cluster: Cluster,
+    pub(crate) deployments: Informer<Deployment>,
 }
 
 impl World {
-    async fn new(names: &[&str]) -> Self {
+    pub(crate) async fn new(names: &[&str]) -> Self {
         let server = FakeApiServer::new().serve::<Deployment>().serve::<ReplicaSet>().serve::<ConfigMap>();
         for name in names {
             server.put(deployment(name, 1, 0));
@@ -309,13 +309,15 @@ async fn a_hundred_changes_during_a_run_make_one_more() {
 }
 
 #[derive(Debug)]
-struct Refusal;
+pub(crate) struct Refusal;
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("refused")
     }
 }
+
+impl std::error::Error for Refusal {}
 
 /// Goal: a failing object is retried with growing delays, a panic is such a failure, an object that does not decode
 /// waits for its change, and none of them delays the others. Method: paused time, one object for each case.
@@ -351,8 +353,8 @@ async fn failures_of_one_object_back_off_and_stay_its_own() {
     let times = times.lock().unwrap().clone();
     assert_eq!(times["works"].len(), 5, "every five seconds: {times:?}");
     for name in ["fails", "panics"] {
-        // 5 ms doubled until the sum exceeds 21 s.
-        assert_eq!(times[name].len(), 13, "{name}: {times:?}");
+        // 5 ms doubled until the sum exceeds 21 s, and each up to a half longer.
+        assert!((12..=13).contains(&times[name].len()), "{name}: {times:?}");
         let pauses: Vec<Duration> = times[name].windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "{name}: {pauses:?}");
     }

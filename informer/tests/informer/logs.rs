@@ -36,7 +36,7 @@ use crate::fixture::{
 
 /// Records every log line, at every level.
 #[derive(Clone, Default)]
-struct RecordedLog(Arc<Mutex<Vec<String>>>);
+pub(crate) struct RecordedLog(Arc<Mutex<Vec<String>>>);
 
 struct Line(String);
 
@@ -53,7 +53,7 @@ impl RecordedLog {
         self.0.lock().unwrap().push(line.0);
     }
 
-    fn lines(&self, part: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, part: &str) -> Vec<String> {
         self.0.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
     }
 }

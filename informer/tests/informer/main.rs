@@ -8,6 +8,8 @@ mod serving;
 mod answers;
 mod checkpoint;
 mod controllers;
+mod controllers_failing;
+mod controllers_living;
 mod endpoints;
 mod fake;
 mod gzip;
