@@ -4,6 +4,7 @@
 //! request is sent. Later failures are counted by kind, and the exit code is 1.
 
 pub mod client;
+pub(crate) mod density;
 pub mod failure;
 pub(crate) mod fanout;
 mod flags;
@@ -53,6 +54,8 @@ enum Scenario {
     WatchList(watch_list::Flags),
     /// All clients watch, without events.
     Idle(idle::Flags),
+    /// Connections like those of client-go, with more and more idle watches on each.
+    Density(density::Flags),
     /// All clients read at a fixed number of bytes per second.
     SlowReaders(slow_readers::Flags),
     /// Many clients watch while few write: cost and latency of a delivery.
@@ -132,6 +135,7 @@ impl Scenario {
             | Self::Paged(_)
             | Self::WatchList(_)
             | Self::Idle(_)
+            | Self::Density(_)
             | Self::Fanout(_)
             | Self::ReconnectStorm(_)
             | Self::Writes(_) => self,
@@ -142,6 +146,7 @@ impl Scenario {
     fn check(&self) -> Result<(), String> {
         match self {
             Self::Idle(flags) => flags.check(),
+            Self::Density(flags) => flags.check(),
             Self::Fanout(writing) => writing.flags.check(writing.seconds),
             Self::ReconnectStorm(writing) => writing.flags.check(writing.seconds),
             Self::Writes(writing) => writing.flags.check(),
@@ -156,6 +161,7 @@ impl Scenario {
             Self::Paged(flags) => &flags.reading,
             Self::WatchList(flags) => &flags.reading,
             Self::Idle(flags) => &flags.reading,
+            Self::Density(flags) => return (&flags.server, 1),
             Self::SlowReaders(flags) => &flags.reading,
             Self::Fanout(writing) => return (&writing.server, writing.flags.streams),
             Self::ReconnectStorm(writing) => return (&writing.server, writing.flags.writes.streams),
@@ -170,6 +176,7 @@ impl Scenario {
             Self::Paged(flags) => paged::run(flags, target).await,
             Self::WatchList(flags) => watch_list::run(flags, target).await,
             Self::Idle(flags) => idle::run(flags, target).await,
+            Self::Density(flags) => density::run(flags, target).await,
             Self::SlowReaders(flags) => slow_readers::run(flags, target).await,
             Self::Fanout(writing) => fanout::run(&writing.common(target), &writing.flags).await,
             Self::ReconnectStorm(writing) => storm::run(&writing.common(target), &writing.flags).await,

@@ -13,6 +13,7 @@ mod busy;
 mod case;
 mod cases;
 mod curves;
+mod density;
 mod large;
 mod lease;
 mod machine;
@@ -110,6 +111,11 @@ struct Flags {
     #[arg(long)]
     upstream: bool,
 
+    /// Measure the memory of idle watches in the shape of client-go's, and a million of them beside the heartbeats of
+    /// 200,000 nodes, which takes some fifteen minutes.
+    #[arg(long, conflicts_with_all = ["upstream", "rows", "quick"])]
+    density: bool,
+
     /// Measure the storages: writes of 64 clients, and starts with many objects, beside a stock kube-apiserver with etcd on
     /// the same disk, that of `TMPDIR`. Needs the programs of `--kube-apiserver` for the latter and for etcd, by default in
     /// `target/kube-apiserver`.
@@ -184,13 +190,16 @@ fn list() -> ExitCode {
 
 impl Flags {
     fn wants(&self, name: &str, is_quick: bool) -> bool {
+        if self.density || name == density::MILLION {
+            return self.density && name.starts_with(density::NAME) || self.rows.iter().any(|row| row == name);
+        }
         let is_asked = self.rows.is_empty() || self.rows.iter().any(|row| name.starts_with(row.as_str()));
         is_asked && (!self.quick || is_quick)
     }
 
     /// True if some cases or curves are left out.
     fn is_partial(&self) -> bool {
-        !self.rows.is_empty() || self.quick
+        !self.rows.is_empty() || self.quick || self.density
     }
 
     /// The first `--row` that matches no case and no curve.

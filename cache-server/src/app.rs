@@ -164,7 +164,7 @@ impl App {
         {
             authorizer.ask_about_users(upstream.subject_rights());
         }
-        let access = Access::new(Authenticator::unsecured(), authorizer, flow);
+        let access = Access::new(Authenticator::unsecured(), authorizer, flow).with_watches_max(config.watches_max);
         let progress = StartProgress::default();
         Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files, progress }
     }

@@ -198,7 +198,7 @@ mod tests {
             [
                 "Options: listen data-dir etcd-endpoints upstream load populate tls-cert tls-key authorization log help",
                 "Objects in this server: first-revision object-bytes-max",
-                "Connections: grace unsent-bytes connections-max unix-socket host",
+                "Connections: grace unsent-bytes connections-max watches-max unix-socket host",
                 "Watch cache: window-bytes window-age bookmark-interval list-encoding",
                 "Authentication: client-ca-file token-auth-file service-account-issuer service-account-jwks api-audiences \
                  oidc-issuer-url oidc-client-id oidc-username-claim oidc-username-prefix oidc-groups-claim \

@@ -1,7 +1,7 @@
 // Follows the pods of a server with one shared informer of client-go. Executes commands from stdin line by line, and
 // prints one line of JSON for each, like the other clients of `rivals` (../src/client.rs).
 //
-//	client-go --url=SERVER [--handlers=N] [--trimmed]
+//	client-go --url=SERVER [--handlers=N] [--protobuf] [--trimmed]
 //
 // `sync` starts the informer, and reports once each handler has the initial state. `now` reports the CPU time and the
 // changes so far. Each handler reads the name and the node of each pod. With --trimmed a transform clears
@@ -77,10 +77,15 @@ func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
 func main() {
 	url := flag.String("url", "", "server")
 	handlers := flag.Int("handlers", 1, "handlers of the informer")
+	protobuf := flag.Bool("protobuf", false, "ask for protobuf, as Kubernetes' own components do")
 	trimmed := flag.Bool("trimmed", false, "clear managedFields")
 	flag.Parse()
 	var requests atomic.Uint64
 	config := &rest.Config{Host: *url, QPS: -1}
+	if *protobuf {
+		config.ContentType = "application/vnd.kubernetes.protobuf"
+		config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, &requests} })
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

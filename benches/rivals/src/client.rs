@@ -102,6 +102,8 @@ pub(crate) enum Kind {
     InformerListGzip,
     /// A shared informer of client-go.
     ClientGo,
+    /// A shared informer of client-go that asks for protobuf.
+    ClientGoProtobuf,
     /// A shared informer of client-go with a transform that clears managedFields.
     ClientGoTrimmed,
     /// Components of one program as handlers of a shared informer of client-go, which clears managedFields.
@@ -148,7 +150,11 @@ impl Kind {
             | Self::InformerComponentsTyped => Section::Components,
             Self::KubeTypes | Self::InformerTypesHttp1 | Self::InformerTypes => Section::Types,
             Self::InformerList | Self::InformerListGzip => Section::Lists,
-            Self::ClientGo | Self::ClientGoTrimmed | Self::ClientGoComponents | Self::Socket => Section::ClientGo,
+            Self::ClientGo
+            | Self::ClientGoProtobuf
+            | Self::ClientGoTrimmed
+            | Self::ClientGoComponents
+            | Self::Socket => Section::ClientGo,
         }
     }
 
@@ -178,6 +184,7 @@ impl Kind {
             Self::InformerList => "informer, one list",
             Self::InformerListGzip => "informer, one list, gzip",
             Self::ClientGo => "client-go",
+            Self::ClientGoProtobuf => "client-go, protobuf",
             Self::ClientGoTrimmed => "client-go, managedFields cleared",
             Self::ClientGoComponents => "client-go, five handlers, managedFields cleared",
             Self::Socket => "a socket, nothing kept",
@@ -358,7 +365,7 @@ fn start(kind: Kind, types: &[ApiResource], client: kube::Client) -> Result<Copy
         Kind::InformerComponentsTyped => components::informer(client, Representation::Typed),
         Kind::KubeTypes => Ok(types::kube(&client, types)),
         Kind::InformerTypesHttp1 | Kind::InformerTypes => types::informer(client, types),
-        Kind::ClientGo | Kind::ClientGoTrimmed | Kind::ClientGoComponents | Kind::Socket => {
+        Kind::ClientGo | Kind::ClientGoProtobuf | Kind::ClientGoTrimmed | Kind::ClientGoComponents | Kind::Socket => {
             Err("a client with a program of its own".into())
         }
     }

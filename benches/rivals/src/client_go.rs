@@ -28,6 +28,8 @@ pub(crate) fn built() -> Result<Option<PathBuf>, Failure> {
 pub(crate) fn arguments(kind: Kind) -> Option<Vec<String>> {
     if kind == Kind::ClientGo {
         Some(Vec::new())
+    } else if kind == Kind::ClientGoProtobuf {
+        Some(vec!["--protobuf".to_owned()])
     } else if kind == Kind::ClientGoTrimmed {
         Some(vec!["--trimmed".to_owned()])
     } else if kind == Kind::ClientGoComponents {

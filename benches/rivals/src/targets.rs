@@ -49,6 +49,7 @@ pub(crate) fn of_copies(pods: usize, wire: Wire, rows: &[Row]) -> Vec<Target> {
             | Kind::InformerList
             | Kind::InformerListGzip
             | Kind::ClientGo
+            | Kind::ClientGoProtobuf
             | Kind::ClientGoTrimmed
             | Kind::ClientGoComponents
             | Kind::Socket => continue,

@@ -21,7 +21,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Uri};
 use informer_core::wire::status::Status;
-use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{net::TcpSocket, time::timeout};
 use tokio_rustls::TlsConnector;
 
@@ -35,8 +35,11 @@ pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
 /// Maximum bytes of an error body that are read for its message.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// Media type JSON, the only encoding requested.
+/// Media type JSON, which is requested unless a flag names another one.
 pub const JSON: &str = "application/json";
+
+/// Media type of Kubernetes' protobuf.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// HTTP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,6 +157,27 @@ impl Target {
     #[must_use]
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Settings of TLS and the server's name; `None` without TLS, and over HTTP/1.1.
+    pub(crate) fn tls(&self) -> Option<(Arc<ClientConfig>, ServerName<'static>)> {
+        let (connector, name) = self.tls.as_ref().filter(|_| self.http == Http::Two)?;
+        Some((Arc::clone(connector.config()), name.clone()))
+    }
+
+    /// Host and port, as in the requests.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The bearer token.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// The server with another bearer token.
+    pub(crate) fn with_token(self, token: Option<&str>) -> Self {
+        Self { token: token.map(Arc::from), ..self }
     }
 
     /// Lets connections resume TLS sessions with the tickets that earlier ones got, each of which is used once.

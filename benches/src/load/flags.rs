@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 use clap::Args;
 
 use super::{
-    client::{Access, Buffers, Http, JSON, Target, Trust},
+    client::{Access, Buffers, Http, JSON, PROTOBUF, Target, Trust},
     sampler::Memory,
 };
 
@@ -143,7 +143,7 @@ pub(super) struct Reading {
     #[arg(long)]
     pub(super) gzip: bool,
 
-    /// The media type asked for: JSON, or a form of it.
+    /// The media type asked for: JSON or protobuf, or a form of them.
     #[arg(long, value_name = "TYPE", default_value = JSON, value_parser = accept)]
     pub(super) accept: String,
 
@@ -243,8 +243,9 @@ fn path(text: &str) -> Result<String, String> {
 }
 
 fn accept(text: &str) -> Result<String, String> {
-    let good = text.starts_with(JSON) && text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-    if good { Ok(text.to_owned()) } else { Err(format!("must begin with {JSON}")) }
+    let is_known = text.starts_with(JSON) || text.starts_with(PROTOBUF);
+    let good = is_known && text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if good { Ok(text.to_owned()) } else { Err(format!("must begin with {JSON} or {PROTOBUF}")) }
 }
 
 /// Parses a number above 0.

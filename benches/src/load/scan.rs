@@ -5,6 +5,7 @@
 
 mod events;
 mod list;
+mod messages;
 
 pub use self::{
     events::{Bookmark, Counts, Events},

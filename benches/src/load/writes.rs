@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     client::{Connection, JSON, Target},
     failure::{Failure, Failures, Kind},
-    fanout::{Common, blank, quantiles, sampler},
+    fanout::{Common, blank, failed, quantiles},
     flags::positive,
     report::{Looks, Report},
     sampler::{Sampler, own_cpu},
@@ -25,8 +25,6 @@ use super::{
 /// Collection of the leases of nodes.
 pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const PODS: &str = "/api/v1/namespaces/load/pods";
-/// Objects of each client, which it writes in turn.
-const OBJECTS: u32 = 8;
 /// Writes before the measurement, and the pause after them.
 const WARM_UP: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_millis(500);
@@ -68,6 +66,14 @@ pub(crate) struct Flags {
     /// Writes a second of all clients together. Left out: each client writes again once it has the answer.
     #[arg(long, value_name = "N", value_parser = positive)]
     rate: Option<f64>,
+
+    /// Objects of each client, which it writes in turn.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    objects: u32,
+
+    /// Leave the objects behind.
+    #[arg(long)]
+    keep: bool,
 }
 
 impl Flags {
@@ -95,7 +101,7 @@ pub(super) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     let mut report = blank("writes", common);
     report.path = flags.kind.collection().to_owned();
     let mut writers = prepare(target, *clients, flags).await?;
-    let sampler = sampler(*pid, target)?;
+    let sampler = pid.map(Sampler::without_sockets).transpose().map_err(failed)?;
     let sample = || sampler.as_ref().and_then(|sampler| sampler.sample().ok()).unwrap_or_default();
     let mut looks = Looks { idle: sample(), ..Looks::default() };
     let warm = write_all(&mut writers, *clients, flags.rate, WARM_UP).await;
@@ -106,7 +112,7 @@ pub(super) async fn run(common: &Common, flags: &Flags) -> Result<Report, Failur
     looks.ended = sample();
     report.client_cpu_seconds = (own_cpu().unwrap_or_default() - own_before).as_secs_f64();
     looks.peaks = sampler.as_ref().map(Sampler::peaks).unwrap_or_default();
-    for writer in &mut writers {
+    for writer in writers.iter_mut().filter(|_| !flags.keep) {
         writer.clean().await?;
     }
     looks.after = sample();
@@ -129,7 +135,7 @@ async fn prepare(target: &Target, clients: u32, flags: &Flags) -> Result<Vec<Loa
     for client in 0..clients {
         let mut connection = target.connect().await?;
         let mut objects = Vec::new();
-        for number in client * OBJECTS..(client + 1) * OBJECTS {
+        for number in client * flags.objects..(client + 1) * flags.objects {
             let body = flags.kind.object(number, None, 0);
             let collection = flags.kind.collection();
             let answer = writer::send(&mut connection, Method::POST, collection, Some((JSON, body))).await?;
@@ -145,6 +151,8 @@ async fn prepare(target: &Target, clients: u32, flags: &Flags) -> Result<Vec<Loa
 struct ManyWritten {
     /// Microseconds from sending a write to its answer.
     latency: Histogram<u64>,
+    /// Microseconds from the time at which a write was due to its answer, at a rate.
+    since_due: Histogram<u64>,
     time: Duration,
     failures: Failures,
 }
@@ -152,8 +160,8 @@ struct ManyWritten {
 impl ManyWritten {
     fn none() -> Self {
         // Three significant digits, up to a minute.
-        let latency = Histogram::new_with_max(60_000_000, 3).expect("constant bounds are valid");
-        Self { latency, time: Duration::ZERO, failures: Failures::default() }
+        let times = || Histogram::new_with_max(60_000_000, 3).expect("constant bounds are valid");
+        Self { latency: times(), since_due: times(), time: Duration::ZERO, failures: Failures::default() }
     }
 }
 
@@ -167,12 +175,14 @@ async fn write_all(writers: &mut Vec<LoadWriter>, clients: u32, rate: Option<f64
             let mut written = ManyWritten::none();
             let mut turn = writer.client;
             while start.elapsed() < time {
+                let mut due_at = None;
                 if let Some(pause) = pause {
                     let due = pause * turn;
                     turn += clients;
                     if time <= due {
                         break;
                     }
+                    due_at = Some(start + due);
                     sleep_until(start + due).await;
                 }
                 let sent = Instant::now();
@@ -180,7 +190,10 @@ async fn write_all(writers: &mut Vec<LoadWriter>, clients: u32, rate: Option<f64
                     written.failures.add(failure);
                     break;
                 }
-                written.latency.saturating_record(u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX));
+                let micros = |since: Instant| u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+                written.latency.saturating_record(micros(sent));
+                // A client that waited for its last answer writes late, which the time since sending hides.
+                due_at.into_iter().for_each(|due_at| written.since_due.saturating_record(micros(due_at)));
             }
             (writer, written)
         });
@@ -192,6 +205,7 @@ async fn write_all(writers: &mut Vec<LoadWriter>, clients: u32, rate: Option<f64
                 writers.push(writer);
                 // Cannot fail: the histograms have equal bounds.
                 let _ = all.latency.add(written.latency);
+                let _ = all.since_due.add(written.since_due);
                 all.failures.merge(written.failures);
             }
             Err(error) => all.failures.add(Failure::new(Kind::Client, error)),
@@ -210,6 +224,9 @@ fn describe(report: &mut Report, written: &ManyWritten) {
     report.requests = written.latency.len();
     report.add("writesPerSecond", writes / seconds);
     report.add("writeMillis", quantiles(&written.latency));
+    if !written.since_due.is_empty() {
+        report.add("dueMillis", quantiles(&written.since_due));
+    }
     report.add("clientMicrosPerWrite", report.client_cpu_seconds * 1e6 / writes);
     if let Some(server) = &report.server_process {
         let cpu = server.cpu_seconds;
@@ -361,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_written_as_its_clients_do() {
-        let flags = |kind, operation| Flags { kind, operation, rate: None };
+        let flags = |kind, operation| Flags { kind, operation, rate: None, objects: 8, keep: false };
         assert!(flags(WrittenKind::Lease, WriteMethod::Update).check().is_ok());
         assert!(flags(WrittenKind::Lease, WriteMethod::Apply).check().is_err());
         assert!(flags(WrittenKind::Pod, WriteMethod::Update).check().is_err());

@@ -38,6 +38,8 @@ pub(crate) struct Setup {
     /// Secrets of 1,000,000 characters each.
     pub(crate) large_secrets: u32,
     pub(crate) tls: bool,
+    /// Users with a bearer token each, all nodes. None: callers have no credentials.
+    pub(crate) identities: u32,
     /// Number of cores on which the server may run. `None`: all.
     pub(crate) cores: Option<u32>,
     /// Further flags of `cache-server serve`.
@@ -96,6 +98,7 @@ pub(crate) enum Take {
 pub(crate) enum Unit {
     KibPerClient,
     KibPerRequest,
+    KibPerWatch,
     Mib,
     Seconds,
     CpuSeconds,
@@ -120,7 +123,7 @@ pub(crate) enum Target {
 impl Case {
     /// Description of the setup and the load, so that they can be repeated by hand.
     pub(crate) fn text(&self) -> String {
-        let Setup { pods, nodes, large_secrets, tls, cores, flags } = &self.setup;
+        let Setup { pods, nodes, large_secrets, tls, identities, cores, flags } = &self.setup;
         let mut text = String::new();
         if *pods > 0 {
             let _ = write!(text, "{pods} pods on {nodes} nodes; ");
@@ -130,6 +133,9 @@ impl Case {
         }
         if *tls {
             text.push_str("TLS; ");
+        }
+        if *identities > 0 {
+            let _ = write!(text, "{identities} tokens; ");
         }
         if let Some(cores) = cores {
             let _ = write!(text, "taskset to {cores} cores; ");
@@ -149,7 +155,7 @@ impl Unit {
     /// Divisor from bytes, seconds and counts to this unit.
     pub(crate) const fn scale(self) -> f64 {
         match self {
-            Self::KibPerClient | Self::KibPerRequest => 1024.0,
+            Self::KibPerClient | Self::KibPerRequest | Self::KibPerWatch => 1024.0,
             Self::Mib => 1024.0 * 1024.0,
             Self::CpuMicros => 1e-6,
             Self::Millis => 1e-3,
@@ -162,6 +168,7 @@ impl Unit {
         match self {
             Self::KibPerClient => "KiB a client",
             Self::KibPerRequest => "KiB a request",
+            Self::KibPerWatch => "KiB a watch",
             Self::Mib => "MiB",
             Self::Seconds => "s",
             Self::CpuSeconds => "CPU s",

@@ -5,6 +5,7 @@ use super::{
     case::{Case, How, Row, Setup, Take, Target, Unit},
     publish,
 };
+use crate::load::client::PROTOBUF;
 
 /// Pods and nodes of the published incident's cluster.
 const INCIDENT: (u32, u32) = (7_130, 80);
@@ -35,6 +36,7 @@ impl Way {
 /// All cases, in the order of measurement.
 pub(crate) fn all() -> Vec<Case> {
     [
+        super::density::cases(),
         idle(),
         syncs(),
         lists(),
@@ -64,12 +66,15 @@ pub(crate) struct RelatedTarget {
     pub(crate) plus: f64,
 }
 
-/// All of them: the memory of a client is the same among more objects, and HTTP/2 costs little more CPU than HTTP/1.1.
-pub(crate) const RELATED: [RelatedTarget; 4] = [
+/// All of them: the memory of a client is the same among more objects, HTTP/2 costs little more CPU than HTTP/1.1, and
+/// protobuf costs no more than JSON, in fewer bytes.
+pub(crate) const RELATED: [RelatedTarget; 6] = [
     RelatedTarget { like: "sync-again-h1", case: "sync-50000-h1", row: 0, times: 1.0, plus: 8.0 },
     RelatedTarget { like: "sync-again-h1-tls", case: "sync-50000-h1-tls", row: 0, times: 1.0, plus: 8.0 },
     RelatedTarget { like: "sync-h1", case: "sync-h2", row: 1, times: 1.2, plus: 0.0 },
     RelatedTarget { like: "sync-h1-tls", case: "sync-h2-tls", row: 1, times: 1.2, plus: 0.0 },
+    RelatedTarget { like: "sync-again-h2-tls", case: "sync-protobuf-again-h2-tls", row: 1, times: 1.0, plus: 0.0 },
+    RelatedTarget { like: "sync-again-h2-tls", case: "sync-protobuf-again-h2-tls", row: 2, times: 0.6, plus: 0.0 },
 ];
 
 fn row(what: &str, unit: Unit, take: Take, target: Target) -> Row {
@@ -101,6 +106,7 @@ fn case(name: String, setup: Setup, how: How, rows: Vec<Row>) -> Case {
 const GROWTH: Take = Take::Field("serverProcess.rssGrowthPerClientBytes");
 const GROWTH_ALL: Take = Take::Field("serverProcess.rssGrowthBytes");
 const CPU: Take = Take::Field("serverProcess.cpuSeconds");
+const BYTES: Take = Take::Field("bytes");
 
 fn idle() -> Vec<Case> {
     let resident = row("resident memory, idle", Unit::Mib, Take::Field("rssBytes"), most(64.0));
@@ -147,9 +153,32 @@ fn syncs() -> Vec<Case> {
     for way in [H1, H1_TLS] {
         cases.extend(warm_syncs(way));
     }
+    cases.extend(warm_client_go_syncs());
     let first = row("the first client that reads 50,000 pods, memory growth", Unit::Mib, GROWTH_ALL, Target::None);
     cases.push(case("sync-first".to_owned(), setup(H1, LARGE), load(H1, "watch-list --settle 1"), vec![first]));
     cases
+}
+
+/// Syncs of clients like client-go's, in JSON and in protobuf, whose messages the first reader has made; and those of a
+/// new server, which makes them meanwhile.
+fn warm_client_go_syncs() -> [Case; 3] {
+    let sync = |name: &str, what: &str, form: &str, target: Target, is_warm: bool| {
+        let rows = vec![
+            row(what, Unit::KibPerClient, GROWTH, target),
+            row("… server CPU", Unit::CpuSeconds, CPU, Target::None),
+            row("… bytes", Unit::Mib, BYTES, Target::None),
+        ];
+        let how = load(H2_TLS, &format!("watch-list --clients 64 --settle 1 {form}"));
+        let before = is_warm.then(|| load(H2_TLS, &format!("watch-list --settle 0 {form}")));
+        let name = format!("{name}-{}", H2_TLS.name);
+        Case { before, is_comparable: true, ..case(name, setup(H2_TLS, INCIDENT), how, rows) }
+    };
+    let protobuf = format!("--accept {PROTOBUF}");
+    [
+        sync("sync-again", "64 watch-list syncs of what was read before, memory growth", "", most(128.0), true),
+        sync("sync-protobuf-again", "… in protobuf", &protobuf, most(64.0), true),
+        sync("sync-protobuf", "… in protobuf, for the first time", &protobuf, Target::None, false),
+    ]
 }
 
 /// Cost of clients on a warm server: the first reader of all objects also pays for caches that depend on the number of
@@ -174,7 +203,7 @@ fn lists() -> Vec<Case> {
     let growth = || row("256 LISTs at once, memory growth", Unit::Mib, GROWTH_ALL, most(16.0));
     let cpu = || row("… server CPU", Unit::CpuSeconds, CPU, Target::None);
     let mut cases = Vec::new();
-    for way in [H1, H2, H1_TLS] {
+    for way in WAYS {
         let how = load(way, "list --clients 256 --settle 1");
         let name = format!("list-256-{}", way.name);
         cases.push(Case { is_comparable: way.tls, ..case(name, setup(way, INCIDENT), how, vec![growth(), cpu()]) });
@@ -243,6 +272,7 @@ fn fanouts() -> Vec<Case> {
         Fanout { name: "paced", what: "100 watchers, 10 events/s of 3 KB: a delivery, writes included", way: H1, flags: PACED, target: most(15.0), is_comparable: false },
         Fanout { name: "paced", what: "… HTTP/2", way: H2, flags: PACED, target: none, is_comparable: false },
         Fanout { name: "paced", what: "… TLS", way: H1_TLS, flags: PACED, target: none, is_comparable: true },
+        Fanout { name: "paced", what: "100 watchers, 10 events/s of 3 KB: a delivery, writes included", way: H2_TLS, flags: PACED, target: none, is_comparable: true },
         Fanout { name: "burst-05k", what: "1,000 watchers, bursts of 100 events of 0.5 KB: a delivery", way: H1, flags: SMALL, target: most(2.0), is_comparable: false },
         Fanout { name: "burst-05k", what: "… HTTP/2", way: H2, flags: SMALL, target: none, is_comparable: false },
         Fanout { name: "burst-05k", what: "… TLS", way: H1_TLS, flags: SMALL, target: none, is_comparable: false },
@@ -368,7 +398,7 @@ fn writes() -> Vec<Case> {
     let all = || row("… with its etcd", Unit::CpuMicros, Take::Field("allCpuSecondsPerWrite"), none);
     let late = || row("… latency, p99", Unit::Millis, Take::Millis("writeMillis.p99"), none);
     let mut cases = Vec::new();
-    for way in [H1, H1_TLS] {
+    for way in [H1, H1_TLS, H2_TLS] {
         let by_way = |target: f64, direction: fn(f64) -> Target| by_tls(way, direction(target), none);
         let rows = vec![
             rate("64 clients renew Leases as fast as they can: writes", by_way(25_000.0, Target::AtLeast)),
@@ -379,7 +409,7 @@ fn writes() -> Vec<Case> {
         let how = load(way, "writes --clients 64 --kind lease --operation update --seconds 5");
         cases.push(Case {
             is_comparable: way.tls,
-            has_floor: true,
+            has_floor: way.is_bare(),
             is_quick: !way.tls,
             ..case(format!("writes-64-{}", way.name), setup(way, (0, 0)), how, rows)
         });

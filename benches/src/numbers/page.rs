@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 use super::{
     Failure,
     case::{Target, amount},
-    curves,
+    curves, density,
     machine::Machine,
     outcome::{Measured, Outcome, Report, TargetVerdict},
     picture,
@@ -72,7 +72,7 @@ fn page(report: &Report, notes: &str) -> String {
     if let Some(general) = section(notes, GENERAL) {
         let _ = writeln!(page, "{general}\n");
     }
-    page.push_str(&table(report, notes));
+    page.push_str(&tables(report, notes));
     page.push_str(&misses(report, notes));
     page.push_str(&curves(report));
     page.push_str(HOW);
@@ -129,10 +129,27 @@ pub(crate) fn section<'a>(notes: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The rows that have a target, or a number of kube-apiserver beside them.
-fn table(report: &Report, notes: &str) -> String {
+/// True for a case whose clients connect like those of client-go.
+fn is_like_client_go(outcome: &Outcome) -> bool {
+    outcome.case.starts_with(density::NAME) || outcome.case.ends_with("-h2-tls")
+}
+
+/// The table of connections like client-go's, and that of others.
+fn tables(report: &Report, notes: &str) -> String {
+    let (first, second) = (table(report, notes, true), table(report, notes, false));
+    if first.is_empty() || second.is_empty() {
+        return first + &second;
+    }
+    format!("## TLS and HTTP/2, like client-go\n\n{first}## HTTP/1.1, and HTTP/2 in the clear\n\n{second}")
+}
+
+/// The rows that have a target, or a number of kube-apiserver beside them. Empty without any.
+fn table(report: &Report, notes: &str, is_first: bool) -> String {
     let has_stock = report.outcomes.iter().any(|outcome| outcome.is_stock);
-    let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock);
+    let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock && is_like_client_go(outcome) == is_first);
+    if own().next().is_none() {
+        return String::new();
+    }
     let has_floors =
         own().any(|outcome| (0..outcome.rows.len()).any(|place| floor(report, notes, outcome, place).is_some()));
     let mut text = String::from("| case | what | unit | target | measured |");
@@ -335,6 +352,16 @@ mod tests {
         assert!(both.holds());
         let page = page(&both, TEXT);
         assert!(page.contains("| 10 | 9,000 |"), "{page}");
+    }
+
+    #[test]
+    fn clients_like_client_go_have_the_first_table() {
+        let cases = ["idle-10000-h1", "density-million", "sync-h2-tls"].map(|case| outcome(case, 10.0, false)).to_vec();
+        let page = page(&report(cases), TEXT);
+        let (_, tables) = page.split_once("## TLS and HTTP/2").unwrap();
+        let (first, second) = tables.split_once("\n## ").unwrap();
+        assert!(first.contains("| density-million |") && first.contains("| sync-h2-tls |"), "{page}");
+        assert!(second.contains("| idle-10000-h1 |") && !second.contains("density"), "{page}");
     }
 
     /// Goal: the table has the rows that a reader decides by. Method: one row without a target, alone and beside a stock

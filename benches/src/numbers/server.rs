@@ -1,6 +1,7 @@
 //! The measured server and the bare server: this program's own binary as a child process.
 
 use std::{
+    fmt::Write as _,
     fs,
     io::{self, BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -27,6 +28,8 @@ const SETTLE_WAIT: Duration = Duration::from_secs(15);
 /// The programs that this binary is.
 const SERVE: &str = "serve";
 const BARE: &str = "bare";
+/// Characters of a token.
+const TOKEN_CHARS: u32 = 64;
 /// Interval of checks whether a server is ready.
 const READY_EVERY: Duration = Duration::from_millis(10);
 
@@ -80,8 +83,8 @@ pub(crate) struct Server {
     endpoint: Endpoint,
     /// Time just before the process was started.
     pub(crate) begun: Instant,
-    /// Folder of the TLS files, deleted on drop.
-    _folder: tempfile::TempDir,
+    /// Folder of the TLS files and the tokens, deleted on drop.
+    folder: tempfile::TempDir,
 }
 
 impl Server {
@@ -121,16 +124,52 @@ impl Server {
         } else {
             None
         };
+        let token_file = identities(folder.path(), setup.identities)?;
+        if token_file.is_some() {
+            command.arg("--token-auth-file").arg(folder.path().join(USERS));
+        }
         let begun = Instant::now();
         let mut process = RunningProcess::start(command.stdout(Stdio::piped()))?;
         let url = listening(&mut process)?;
-        let endpoint = Endpoint { url, ca, token_file: None, pid: process.id() };
-        Ok(Self { _process: process, endpoint, begun, _folder: folder })
+        let endpoint = Endpoint { url, ca, token_file, pid: process.id() };
+        Ok(Self { _process: process, endpoint, begun, folder })
+    }
+
+    /// File with the tokens of all identities, one a line.
+    pub(crate) fn tokens(&self) -> PathBuf {
+        self.folder.path().join(TOKENS)
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
+}
+
+/// Files of identities: users as the server reads them, and their tokens.
+const USERS: &str = "users.csv";
+const TOKENS: &str = "tokens";
+
+/// Writes the files of so many nodes. Returns the file with the token of the first one; `None` without any.
+fn identities(folder: &Path, count: u32) -> io::Result<Option<PathBuf>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let (mut users, mut tokens) = (String::new(), String::new());
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut first = String::new();
+    for number in 0..count {
+        let token: String = (0..TOKEN_CHARS).map(|_| random.alphanumeric()).collect();
+        let _ = writeln!(users, "{token},system:node:node-{number},{number},\"system:nodes\"");
+        let _ = writeln!(tokens, "{token}");
+        if number == 0 {
+            first = token;
+        }
+    }
+    let file = folder.join("token");
+    fs::write(folder.join(USERS), users)?;
+    fs::write(folder.join(TOKENS), tokens)?;
+    fs::write(&file, first)?;
+    Ok(Some(file))
 }
 
 /// A program that may use this number of cores. `taskset` becomes the program, so the process keeps its ID.

@@ -58,6 +58,9 @@ struct CaseResult {
     method: String,
     /// UTC date of the measurement.
     date: String,
+    /// Versions of both programs; empty in results of before.
+    #[serde(default)]
+    versions: Vec<String>,
     /// Duration, without the preparation of the cluster.
     seconds: f64,
     /// Reason why there are no numbers.
@@ -239,6 +242,7 @@ fn measure(flags: &Flags) -> Result<UpstreamReport, Failure> {
             name: case.name.to_owned(),
             method: case.method,
             date: report.machine.date.clone(),
+            versions: report.versions.clone(),
             seconds: begun.elapsed().as_secs_f64(),
             problem: found.as_ref().err().cloned(),
             rows: found.unwrap_or_default(),
@@ -298,7 +302,8 @@ impl UpstreamReport {
         let sizes = LoadSizes::full();
         let order: Vec<&str> = cases(&sizes).iter().map(|case| case.name).collect();
         self.cases.sort_by_key(|result| order.iter().position(|name| *name == result.name));
-        self.command = earlier.command;
+        // The page shows the run that measured most of it, and names the cases of others.
+        (self.command, self.machine, self.versions) = (earlier.command, earlier.machine, earlier.versions);
     }
 }
 

@@ -139,6 +139,12 @@ impl Access {
         Self { authenticator, authorizer, leases, shares, flow: Arc::new(flow), audit: None }
     }
 
+    /// Sets the number of open watches of all users but masters. Call before requests are served.
+    #[must_use]
+    pub fn with_watches_max(self, watches_max: usize) -> Self {
+        Self { shares: Arc::new(UserShares::with_watches_max(watches_max)), ..self }
+    }
+
     /// Lets every caller be `user`.
     #[cfg(any(test, feature = "testing"))]
     pub fn let_in(&mut self, user: &User) {

@@ -55,6 +55,8 @@ pub struct Config {
     /// Connections open at once. Default [`limits::CONNECTIONS_MAX`]; the program has fewer where its limit of open files allows
     /// fewer.
     pub connections_max: usize,
+    /// Watches that all users but masters may have open. Default [`limits::WATCHES_MAX`].
+    pub watches_max: usize,
     /// Files and folders of manifests whose objects are created at start, in order.
     pub load: Vec<PathBuf>,
     /// Synthetic objects created at start.
@@ -118,6 +120,7 @@ impl Default for Config {
             object_bytes_max: limits::OBJECT_BYTES_MAX,
             grace: limits::GRACE,
             connections_max: limits::CONNECTIONS_MAX,
+            watches_max: limits::WATCHES_MAX,
             load: Vec::new(),
             populate: None,
             data_dir: None,

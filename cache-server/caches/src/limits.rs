@@ -64,8 +64,8 @@ pub const USER_BODIES_BYTES_MAX: usize = BODIES_BYTES_MAX / 2;
 /// Part of [`SMALL_BODIES_BYTES_MAX`] that one user may use, with all its connections.
 pub const USER_SMALL_BODIES_BYTES_MAX: usize = SMALL_BODIES_BYTES_MAX / 2;
 
-/// Watches that all users but masters may have open. One user alone gets four fifths of them, and further ones get 429.
-/// Memory: about 4 KiB each.
+/// Watches that all users but masters may have open, unless `--watches-max` states another number. One user alone gets four
+/// fifths of them, and further ones get 429. Memory: about 4 KiB each.
 pub const WATCHES_MAX: usize = 200_000;
 
 /// Part of [`BODIES_BYTES_MAX`] that one connection may use, with all its streams.

@@ -31,8 +31,9 @@ const FREE_FACTOR: usize = 4;
 const UNUSED_MAX: usize = 1_024;
 
 /// The parts of all users with requests or watches.
-#[derive(Default)]
 pub struct UserShares {
+    /// Watches of all limited users.
+    watches_max: usize,
     users: Mutex<UserTable>,
     /// Places of all limited users.
     taken: TakenPlaces,
@@ -56,16 +57,6 @@ pub enum PlaceKind {
 struct TakenPlaces {
     watches: AtomicUsize,
     forwarded: AtomicUsize,
-}
-
-impl PlaceKind {
-    /// Places of this kind for all users.
-    const fn max(self) -> usize {
-        match self {
-            Self::Watch => WATCHES_MAX,
-            Self::Forwarded => UPSTREAM_REQUESTS_MAX,
-        }
-    }
 }
 
 impl TakenPlaces {
@@ -101,7 +92,27 @@ pub struct UserPlace {
     kind: PlaceKind,
 }
 
+impl Default for UserShares {
+    fn default() -> Self {
+        Self::with_watches_max(WATCHES_MAX)
+    }
+}
+
 impl UserShares {
+    /// Parts of so many watches, and of the other bounds.
+    pub fn with_watches_max(watches_max: usize) -> Self {
+        let (users, taken, unread, streams) = Default::default();
+        Self { watches_max, users, taken, unread, streams }
+    }
+
+    /// Places of a kind for all users.
+    const fn max(&self, kind: PlaceKind) -> usize {
+        match kind {
+            PlaceKind::Watch => self.watches_max,
+            PlaceKind::Forwarded => UPSTREAM_REQUESTS_MAX,
+        }
+    }
+
     /// Returns the part of `user`; `None` if it has no limits. Cost: one look-up.
     pub fn of(&self, user: &User) -> Option<Arc<UserShare>> {
         if user.is_in(MASTERS) {
@@ -138,7 +149,7 @@ impl UserShares {
         let all = self.taken.of(kind).fetch_add(1, Ordering::Relaxed);
         let own = share.taken.of(kind).fetch_add(1, Ordering::Relaxed);
         let place = UserPlace { shares: Arc::clone(self), share: Arc::clone(share), kind };
-        may_take(own, kind.max().saturating_sub(all)).then_some(place)
+        may_take(own, self.max(kind).saturating_sub(all)).then_some(place)
     }
 }
 
@@ -295,11 +306,11 @@ mod tests {
 
     #[test]
     fn one_user_alone_leaves_places_to_others() {
-        let shares = Arc::new(UserShares::default());
+        let shares = Arc::new(UserShares::with_watches_max(1_000));
         let (greedy, modest) = (shares.of(&user("a")).unwrap(), shares.of(&user("b")).unwrap());
         for kind in [PlaceKind::Watch, PlaceKind::Forwarded] {
             let taken: Vec<_> = std::iter::from_fn(|| shares.take(&greedy, kind)).collect();
-            assert_eq!(taken.len(), (kind.max() * 4).div_ceil(5));
+            assert_eq!(taken.len(), (shares.max(kind) * 4).div_ceil(5));
             let others: Vec<_> = std::iter::from_fn(|| shares.take(&modest, kind)).take(100).collect();
             assert_eq!(others.len(), 100, "another user gets places at once");
             assert!(shares.take(&greedy, kind).is_none());

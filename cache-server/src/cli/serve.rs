@@ -109,6 +109,13 @@ pub(super) struct Serve {
     )]
     connections_max: Option<u32>,
 
+    /// Watches that are open at once, of all users but members of system:masters. One takes some 4 KiB.
+    #[arg(
+        long, env = "CACHE_SERVER_WATCHES_MAX", value_name = "N", default_value = "200000",
+        value_parser = clap::value_parser!(u32).range(1..), help_heading = CONNECTIONS
+    )]
+    watches_max: u32,
+
     /// PEM file with the server's certificate, then those that sign it: HTTPS is served in place of HTTP. Read again
     /// when it changes. Left out: HTTP.
     #[arg(long, env = "CACHE_SERVER_TLS_CERT", value_name = "FILE", requires = "tls_key", display_order = 7)]
@@ -158,6 +165,7 @@ impl From<Serve> for Config {
             bookmark_interval: serve.bookmark_interval,
             unsent_bytes: serve.unsent_bytes,
             grace: serve.grace,
+            watches_max: serve.watches_max as usize,
             #[cfg(feature = "etcd")]
             etcd: serve.etcd.config(),
             #[cfg(feature = "upstream")]

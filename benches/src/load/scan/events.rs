@@ -1,8 +1,8 @@
-//! Classifies the lines of a watch stream by their first bytes.
+//! Classifies the lines of a watch stream by their first bytes. A stream that begins with a zero is of protobuf.
 
 use informer_core::wire::{status::Status, watch_event::INITIAL_EVENTS_ANNOTATION};
 
-use super::string;
+use super::{messages::MessageScan, string};
 
 /// Bytes after which the type of a line is known: the longest prefix, `{"type":"BOOKMARK"`, and one more byte.
 const HEAD_BYTES: usize = 19;
@@ -19,8 +19,9 @@ const HEADS: [(&[u8], Line); 5] = [
     (br#"{"type":"ERROR""#, Line::Error),
 ];
 
+/// Type of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Line {
+pub(super) enum Line {
     #[default]
     Unknown,
     Added,
@@ -77,6 +78,8 @@ pub struct Events {
     filled: u8,
     line: Line,
     kept: Vec<u8>,
+    /// Scan of a stream in protobuf.
+    messages: Option<Box<MessageScan>>,
 }
 
 impl Events {
@@ -88,6 +91,15 @@ impl Events {
 
     /// Scans the next bytes of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
+        // The first byte of a message's length is zero below 16 MiB, and no line begins with it.
+        if bytes.first() == Some(&0) && self.filled == 0 && self.counts == Counts::default() {
+            self.messages.get_or_insert_default();
+        }
+        if let Some(mut messages) = self.messages.take() {
+            messages.feed(bytes, |line, kept| self.count_message(line, kept));
+            self.messages = Some(messages);
+            return;
+        }
         while !bytes.is_empty() {
             if usize::from(self.filled) < HEAD_BYTES {
                 bytes = self.begin(bytes);
@@ -143,20 +155,45 @@ impl Events {
     /// Counts a complete line.
     fn end(&mut self) {
         self.filled = 0;
+        let kept = std::mem::take(&mut self.kept);
+        self.count(self.line);
         match self.line {
+            Line::Bookmark => {
+                let Bookmark { position, ends_initial_state } = bookmark(&kept);
+                self.note_bookmark(ends_initial_state);
+                self.position = Some(position.into());
+            }
+            Line::Error => self.error = Some(error(&kept)),
+            Line::Added | Line::Modified | Line::Deleted | Line::Unknown => {}
+        }
+    }
+
+    /// Counts a message. Positions are not read.
+    fn count_message(&mut self, line: Line, kept: &[u8]) {
+        self.count(line);
+        match line {
+            Line::Bookmark => {
+                self.note_bookmark(memchr::memmem::find(kept, INITIAL_EVENTS_ANNOTATION.as_bytes()).is_some());
+            }
+            Line::Error => self.error = Some((0, String::from_utf8_lossy(kept).into_owned())),
+            Line::Added | Line::Modified | Line::Deleted | Line::Unknown => {}
+        }
+    }
+
+    const fn count(&mut self, line: Line) {
+        match line {
             Line::Added => self.counts.added += 1,
             Line::Modified => self.counts.modified += 1,
             Line::Deleted => self.counts.deleted += 1,
             Line::Unknown => self.counts.unknown += 1,
-            Line::Bookmark => {
-                self.counts.bookmarks += 1;
-                let Bookmark { position, ends_initial_state } = bookmark(&std::mem::take(&mut self.kept));
-                if ends_initial_state && self.initial.is_none() {
-                    self.initial = Some(self.counts.added);
-                }
-                self.position = Some(position.into());
-            }
-            Line::Error => self.error = Some(error(&std::mem::take(&mut self.kept))),
+            Line::Bookmark => self.counts.bookmarks += 1,
+            Line::Error => {}
+        }
+    }
+
+    const fn note_bookmark(&mut self, ends_initial_state: bool) {
+        if ends_initial_state && self.initial.is_none() {
+            self.initial = Some(self.counts.added);
         }
     }
 }
@@ -206,6 +243,28 @@ mod tests {
             assert_eq!((events.initial, events.position.as_deref()), (Some(2), Some("42")), "by {size}");
             assert_eq!((events.counts.events(), events.error), (5, None));
         }
+    }
+
+    #[test]
+    fn messages_are_counted_by_their_type_however_they_arrive() {
+        let annotation = format!("\x0a\x08BOOKMARK\x12\x30{INITIAL_EVENTS_ANNOTATION}");
+        let messages: [&[u8]; 6] = [
+            b"\x0a\x05ADDED\x12\x00",
+            b"\x0a\x05ADDED\x12\x05\x0a\x03abc",
+            b"\x0a\x08MODIFIED\x12\x00",
+            annotation.as_bytes(),
+            b"\x0a\x05ADDED",
+            b"\x0a\x08BOOKMARK",
+        ];
+        let framed = |message: &[u8]| [&u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat();
+        let wire = messages.map(framed).concat();
+        for size in 1..=wire.len() {
+            let events = feed(&wire, size);
+            let counts = Counts { added: 3, modified: 1, bookmarks: 2, ..Counts::default() };
+            assert_eq!((events.counts, events.initial, events.error), (counts, Some(2), None), "by {size}");
+        }
+        let error = feed(&framed(b"\x0a\x05ERROR\x12\x07expired"), 3).error.unwrap();
+        assert!(error.1.contains("expired"), "{error:?}");
     }
 
     #[test]

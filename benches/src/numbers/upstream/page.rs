@@ -45,6 +45,7 @@ fn text(report: &UpstreamReport, notes: &str) -> String {
     let _ = writeln!(text, "```sh\n{command}\n```\n");
     text.push_str(&page::machine(machine));
     let _ = writeln!(text, "Versions: {}.\n", versions.join("; "));
+    text.push_str(&others(report));
     if let Some(general) = page::section(notes, NOTES) {
         let _ = writeln!(text, "{general}\n");
     }
@@ -65,6 +66,19 @@ fn text(report: &UpstreamReport, notes: &str) -> String {
         "\n`--row CASE` measures one again. [upstream.json](upstream.json) has each case's method and date."
     );
     text
+}
+
+/// The cases of other days and versions than most.
+fn others(report: &UpstreamReport) -> String {
+    let is_other = |case: &&CaseResult| {
+        case.date != report.machine.date || !case.versions.is_empty() && case.versions != report.versions
+    };
+    let names = report.cases.iter().filter(is_other).map(|case| {
+        let about: Vec<&str> = std::iter::once(&*case.date).chain(case.versions.iter().map(String::as_str)).collect();
+        format!("- {}: {}\n", case.name, about.join("; "))
+    });
+    let names: String = names.collect();
+    if names.is_empty() { names } else { format!("Measured in other runs of the program:\n\n{names}\n") }
 }
 
 /// The cases that missed a target, with their notes.
@@ -94,6 +108,7 @@ mod tests {
             name: name.to_owned(),
             method: "it starts".to_owned(),
             date: "2026-11-22".to_owned(),
+            versions: vec!["Kubernetes v1.36.0".to_owned()],
             seconds: 3.0,
             problem: None,
             rows: vec![row],
@@ -115,6 +130,15 @@ mod tests {
         assert!(page.contains("| start | time | s | ≤ 15 | **20** missed | 30 |"), "{page}");
         assert!(page.contains("**start**. time: 20 s, target ≤ 15.\nToo many pods."), "{page}");
         assert!(text(&report("start", 10.0), TEXT).contains("None in this run."));
+    }
+
+    #[test]
+    fn cases_of_other_versions_are_named() {
+        let mut report = report("start", 10.0);
+        report.machine.date = "2026-11-22".to_owned();
+        assert!(!text(&report, TEXT).contains("other runs"));
+        report.cases[0].versions = vec!["Kubernetes v1.37.0".to_owned()];
+        assert!(text(&report, TEXT).contains("- start: 2026-11-22; Kubernetes v1.37.0"));
     }
 
     #[test]
