@@ -56,6 +56,8 @@ pub struct RightKey {
 
 /// A right that at least one open watch needs.
 pub struct HeldRight {
+    /// Its key in the table, which its watches share: each request has a user and attributes of its own.
+    key: Arc<RightKey>,
     pub caller: Arc<Caller>,
     pub info: Arc<RequestInfo>,
     /// The caller's own credentials, where another server decides by them.
@@ -92,13 +94,12 @@ pub struct LeaseTerms {
 /// Memory: one entry for each different right, and some 100 bytes for each watch.
 #[derive(Default)]
 pub struct WatchLeases {
-    rights: Mutex<HashMap<RightKey, Arc<HeldRight>>>,
+    rights: Mutex<HashMap<Arc<RightKey>, Arc<HeldRight>>>,
 }
 
 /// The part of one watch in its right. Dropped with the watch.
 pub struct WatchLease {
     table: Arc<WatchLeases>,
-    key: RightKey,
     right: Arc<HeldRight>,
     waker: Arc<AtomicWaker>,
     place: usize,
@@ -113,10 +114,11 @@ impl WatchLeases {
         let key = RightKey { user, proof, info: Arc::clone(info), credentials, is_forwarded };
         let waker = Arc::new(AtomicWaker::new());
         let mut rights = self.rights.lock();
-        let fresh = || {
+        let fresh = |key: &Arc<RightKey>| {
             let schedule = asking.map(|right| Mutex::new(AskSchedule::new(right, key.share())));
             let (credentials, allow) = own.map(|own| (own.credentials, own.allow)).unzip();
             Arc::new(HeldRight {
+                key: Arc::clone(key),
                 caller: Arc::clone(caller),
                 info: Arc::clone(info),
                 credentials,
@@ -129,10 +131,10 @@ impl WatchLeases {
                 bodies: Mutex::default(),
             })
         };
-        let right = Arc::clone(rights.entry(key.clone()).or_insert_with(fresh));
+        let right = Arc::clone(rights.entry(Arc::new(key)).or_insert_with_key(fresh));
         let place = right.bodies.lock().insert(Arc::clone(&waker));
         drop(rights);
-        WatchLease { table: Arc::clone(self), key, right, waker, place }
+        WatchLease { table: Arc::clone(self), right, waker, place }
     }
 
     /// Time of the next question to another server about any right.
@@ -247,7 +249,7 @@ impl Drop for WatchLease {
         let mut bodies = self.right.bodies.lock();
         bodies.remove(self.place);
         if bodies.is_empty() {
-            rights.remove(&self.key);
+            rights.remove(&self.right.key);
         }
     }
 }

@@ -57,6 +57,7 @@ fn equal_rights_are_held_once_and_only_while_a_watch_needs_them() {
     let pods = [open("a", "/api/v1/pods"), open("a", "/api/v1/pods")];
     let others = [open("b", "/api/v1/pods"), open("a", "/api/v1/nodes")];
     assert_eq!(leases.in_turn(|_| true).len(), 3);
+    assert_eq!(Arc::strong_count(&pods[0].right.key), 2, "the table and the right have the key, and no watch");
     let [first, second] = pods;
     drop(first);
     assert_eq!(leases.in_turn(|_| true).len(), 3);
