@@ -279,7 +279,10 @@ impl Upstream {
         }
         // Watches get 503 meanwhile: passed on, they would stay at the API server long after the doubt.
         if read.is_passable && is_newest_list(read) && !Box::pin(self.source.may_list_newest(&target.ty)).await {
-            return Ok(self.by_upstream());
+            // All agents list after an outage: the API server must not get all of their whole lists at once.
+            if is_page(read) || self.source.may_pass_whole_list(&target.ty) {
+                return Ok(self.by_upstream());
+            }
         }
         Ok(Answerer::Here)
     }
@@ -503,6 +506,15 @@ fn is_newest_object(read: ReadHead<'_>, target: &Target) -> bool {
 /// True for a list of the newest state, and for its later pages.
 fn is_newest_list(read: ReadHead<'_>) -> bool {
     read.info.verb == "list" && read.query.get("resourceVersion").unwrap_or_default().is_empty()
+}
+
+/// Objects of a page that is passed on whenever its type is in doubt: those of kubectl and of kube.
+const PASSED_PAGE_MAX: u64 = 500;
+
+/// True for a list of at most [`PASSED_PAGE_MAX`] objects.
+fn is_page(read: ReadHead<'_>) -> bool {
+    let limit = read.query.get("limit").and_then(|limit| limit.parse::<u64>().ok());
+    limit.is_some_and(|limit| (1..=PASSED_PAGE_MAX).contains(&limit))
 }
 
 /// Refusal of a read that no cache has the answer to.

@@ -131,6 +131,11 @@ impl UpstreamSource {
         timeout(DOUBT_WAIT, followed.wait_for(|stream| !stream.is_doubtful())).await.is_ok()
     }
 
+    /// Returns true once a second for each type: a whole list of a type in doubt may go to the API server.
+    pub fn may_pass_whole_list(&self, ty: &ResourceType) -> bool {
+        self.followed(ty).takes_whole_list()
+    }
+
     /// Ends the histories of all types: the cluster was replaced by another one.
     pub fn lose_histories(&self) {
         let followed: Vec<_> = self.followed.lock().values().cloned().collect();

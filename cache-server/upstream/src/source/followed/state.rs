@@ -121,6 +121,8 @@ pub(in super::super) struct FollowedType {
     has_skipped: AtomicBool,
     /// True if an object was skipped since the start of the whole state that is being read.
     state_has_skipped: AtomicBool,
+    /// Time at which a whole list was last passed on while the history was in doubt.
+    whole_list_at: Mutex<Option<Instant>>,
     /// Proofs for reads of single objects.
     pub(in super::super) object_proofs: ObjectProofs,
 }
@@ -162,6 +164,16 @@ impl FollowedType {
     pub(in super::super) async fn wait_for(&self, condition: impl Fn(&StreamState) -> bool) {
         // The sender is part of `self`, so the channel stays open.
         let _ = self.stream.subscribe().wait_for(condition).await;
+    }
+
+    /// Returns true, and begins a pause of [`WHOLE_LISTS_PAUSE`], unless one lasts.
+    pub(in super::super) fn takes_whole_list(&self) -> bool {
+        let at = &mut *self.whole_list_at.lock();
+        let may = at.is_none_or(|at| WHOLE_LISTS_PAUSE <= at.elapsed());
+        if may {
+            *at = Some(Instant::now());
+        }
+        may
     }
 
     /// Waits for a proof, or the loss of the history. Cancel safe.
@@ -375,6 +387,9 @@ const PROOFS_MAX: usize = 16;
 
 /// Time of a break after which a resumed history is compared as a whole: no etcd is restored in less.
 const DOUBTFUL_OUTAGE: Duration = Duration::from_secs(5);
+
+/// Minimum time between two whole lists of a type in doubt that are passed on.
+const WHOLE_LISTS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Minimum time between two losses of a type's history.
 const LOSS_PAUSE: Duration = Duration::from_secs(5);
