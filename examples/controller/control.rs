@@ -8,7 +8,7 @@ use informer::{
     index,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{Client, core::PartialObjectMeta, runtime::reflector::ObjectRef};
+use kube::{core::PartialObjectMeta, runtime::reflector::ObjectRef};
 
 use crate::{
     bundle::Bundle,
@@ -32,8 +32,7 @@ pub(crate) struct Informers {
 
 impl Informers {
     /// Starts the informers. Must be called inside a tokio runtime.
-    pub(crate) fn start(client: Client, trust_namespace: &str) -> Result<Self, ConfigError> {
-        let cluster = Cluster::new(client);
+    pub(crate) fn start(cluster: &Cluster, trust_namespace: &str) -> Result<Self, ConfigError> {
         let mut bundles = cluster.informer::<Bundle>();
         let by_source = bundles.index(|bundle| bundle.field("spec.source"));
         // A restarted controller must not overlook copies that it made just before.
@@ -79,13 +78,6 @@ pub(crate) async fn control(
             all_bundles.snapshot().iter().map(|bundle| ObjectRef::new(bundle.name())).collect()
         })
         .graceful_shutdown_on(stop)
-        .run(
-            reconcile::reconcile,
-            |failure| {
-                eprintln!("{failure}");
-                failure.backoff()
-            },
-            Arc::new(context),
-        )
+        .run(reconcile::reconcile, |failure| failure.backoff(), Arc::new(context))
         .await
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use informer::{Cluster, lease::Election};
 use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
 use kube::{
     Api,
@@ -17,21 +18,25 @@ use tokio::{
 };
 
 use crate::{
-    Failure, Replica,
+    Failure, LEASE, Replica,
     bundle::Bundle,
-    leader::Timing,
     stage::{PATIENCE, Stage, TRUST},
 };
 
 /// Name of the Bundle, of its original and of its copies.
 const BUNDLE: &str = "roots";
 
-/// A short pause between attempts, so that a hand-over takes no time, and a lease that survives a busy machine.
-const TIMING: Timing = Timing {
-    lease: Duration::from_secs(20),
-    renew_deadline: Duration::from_secs(15),
-    retry: Duration::from_millis(100),
-};
+/// Time after which a follower takes over from a leader that does not renew: long, for a busy machine.
+const LEASE_TIME: Duration = Duration::from_secs(20);
+
+/// An election with a short pause between attempts, so that a hand-over takes no time.
+fn election(stage: &Stage, identity: &str) -> Election {
+    Election::new(stage.client.clone(), TRUST, LEASE, identity).timing(|timing| {
+        timing.lease = LEASE_TIME;
+        timing.renew_deadline = Duration::from_secs(15);
+        timing.retry = Duration::from_millis(100);
+    })
+}
 
 /// A replica in a task of this process.
 struct ReplicaTask {
@@ -104,18 +109,17 @@ async fn hand_over(stage: &Stage, first: ReplicaTask) -> Result<(), Failure> {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(TIMING.lease / 2, handing).await?
+    timeout(LEASE_TIME / 2, handing).await?
 }
 
 impl ReplicaTask {
     fn start(stage: &Stage, identity: &str) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let replica = Replica {
-            client: stage.client.clone(),
+            cluster: Cluster::new(stage.client.clone()),
             trust_namespace: TRUST.to_owned(),
-            lease_namespace: TRUST.to_owned(),
             identity: identity.to_owned(),
-            timing: TIMING,
+            election: election(stage, identity),
         };
         Self { stop, running: tokio::spawn(replica.run(async { drop(stopped.await) })) }
     }

@@ -1,4 +1,4 @@
-//! Tests that abort the controller before and after each of its requests and at each poll, and the leader while it works.
+//! Tests that abort the controller before and after each of its requests and at each poll, and a leader that works.
 
 use std::{
     pin::{Pin, pin},
@@ -11,20 +11,19 @@ use std::{
 };
 
 use http_body_util::BodyExt as _;
-use kube::{Api, Client, client::Body, runtime::events::Recorder};
+use informer::{Cluster, lease::Election};
+use kube::{Client, client::Body, runtime::events::Recorder};
 use tokio::{
     select,
     sync::{Notify, oneshot},
     task::JoinHandle,
-    time::Instant,
 };
 
 use crate::{
     Failure, Replica,
     control::{Informers, control},
-    leader::{Candidate, Timing},
     reconcile::Context,
-    stage::{PATIENCE, Stage, TRUST},
+    stage::{Stage, TRUST},
 };
 
 /// Point at which the controller is aborted: before or after one of its requests.
@@ -116,7 +115,7 @@ impl<F: Future> Future for MortalFuture<F> {
 fn controller(stage: &Stage, client: Client, term: i32) -> impl Future<Output = ()> + Send + 'static {
     let reads = stage.client.clone();
     async move {
-        let informers = Informers::start(reads, TRUST).expect("valid informers");
+        let informers = Informers::start(&Cluster::new(reads), TRUST).expect("valid informers");
         let recorder = Recorder::new(client.clone(), "controller".into());
         let context = Context { client, informers: informers.clone(), recorder, term };
         control(&informers, context, std::future::pending()).await.expect("it runs until it is killed");
@@ -195,42 +194,13 @@ async fn the_copies_are_right_at_whatever_poll_the_controller_was_killed() {
     stage.close().await.expect("a clean end");
 }
 
-/// A lease short enough to wait for, and long enough for a busy machine.
-const TIMING: Timing =
-    Timing { lease: Duration::from_secs(6), renew_deadline: Duration::from_secs(5), retry: Duration::from_millis(50) };
-
-fn candidate(stage: &Stage, identity: &str) -> Candidate {
-    let leases = Api::namespaced(stage.client.clone(), TRUST);
-    Candidate { leases, name: "election".to_owned(), identity: identity.to_owned(), timing: TIMING }
-}
-
-/// Goal: one replica leads at a time, and each term is larger than the term before it, whether the last leader released
-/// the lease or crashed. Method: two candidates compete for the second term; its leader stops renewing, and tries to
-/// renew again after a third replica has taken the lease.
-#[tokio::test(flavor = "multi_thread")]
-async fn each_term_has_one_leader_and_terms_grow() {
-    let stage = Stage::start().await.expect("a server");
-    let stand = |identity: &'static str| candidate(&stage, identity).lead();
-    let first = stand("a").await;
-    assert_eq!(first.term(), 0);
-    first.release().await.expect("released");
-
-    let since = Instant::now();
-    let (second, other) = (stand("b"), stand("c"));
-    let mut dead = select! { leader = second => leader, leader = other => leader };
-    assert!(since.elapsed() < TIMING.lease, "a released lease is free at once");
-    assert_eq!(dead.term(), 1);
-
-    // The leader dies: it no longer renews.
-    let since = Instant::now();
-    let successor = stand("d").await;
-    assert!(since.elapsed() >= TIMING.lease / 2, "a lease that was not released lasts");
-    assert_eq!(successor.term(), 2);
-    tokio::time::timeout(PATIENCE, dead.hold()).await.expect("a deposed leader notices");
-    dead.release().await.expect("there is nothing to release");
-    let lease = candidate(&stage, "").leases.get("election").await.expect("a lease");
-    assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).as_deref(), Some("d"));
-    stage.close().await.expect("a clean end");
+/// An election whose Lease is short enough to wait for, and long enough for a busy machine.
+fn election(stage: &Stage, identity: &str) -> Election {
+    Election::new(stage.client.clone(), TRUST, "election", identity).timing(|timing| {
+        timing.lease = Duration::from_secs(6);
+        timing.renew_deadline = Duration::from_secs(5);
+        timing.retry = Duration::from_millis(50);
+    })
 }
 
 /// Goal: a follower takes over from a leader that crashed, with a larger term. Method: two replicas; the leader's task
@@ -239,11 +209,10 @@ async fn each_term_has_one_leader_and_terms_grow() {
 async fn a_follower_takes_over_from_a_killed_leader() {
     let stage = Stage::start().await.expect("a server");
     let replica = |identity: &str| Replica {
-        client: stage.client.clone(),
+        cluster: Cluster::new(stage.client.clone()),
         trust_namespace: TRUST.to_owned(),
-        lease_namespace: TRUST.to_owned(),
         identity: identity.to_owned(),
-        timing: TIMING,
+        election: election(&stage, identity),
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let leader = tokio::spawn(replica("a").run(std::future::pending()));

@@ -6,8 +6,8 @@
 //! users do, prints the controller's effects, and ends. `cargo run --example controller -- --print-crd | kubectl apply -f -` and
 //! `cargo run --example controller` work on the cluster of your kubeconfig.
 //!
-//! Read `control` first: it has the four informers and their triggers. `reconcile` makes the copies of one Bundle,
-//! `leader` is the election, and the tests in `kills` abort the controller at each of its requests.
+//! Read `control` first: it has the four informers and their triggers. `reconcile` makes the copies of one Bundle, and
+//! the tests in `kills` abort the controller at each of its requests.
 
 #![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
 
@@ -16,7 +16,6 @@ mod control;
 mod demo;
 #[cfg(test)]
 mod kills;
-mod leader;
 mod reconcile;
 mod stage;
 
@@ -24,18 +23,15 @@ use std::{error::Error, process::ExitCode};
 
 use clap::Parser;
 use futures::FutureExt as _;
+use informer::{Cluster, controller::shutdown_signal, lease::Election};
 use kube::{
-    Api, Client, CustomResourceExt as _,
+    CustomResourceExt as _,
     runtime::events::{Recorder, Reporter},
 };
-use tokio::{
-    select,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::select;
 
 use bundle::Bundle;
 use control::{Informers, control};
-use leader::{Candidate, Timing};
 use reconcile::Context;
 
 /// Any error, printed as one line.
@@ -92,31 +88,22 @@ async fn serve(arguments: Arguments) -> Result<(), Failure> {
         Some(url) => kube::Config::new(url.parse()?),
         None => kube::Config::infer().await?,
     };
-    let replica = Replica {
-        client: Client::try_from(config)?,
-        trust_namespace: arguments.trust_namespace,
-        lease_namespace: arguments.lease_namespace,
-        identity: arguments.identity,
-        timing: Timing::default(),
-    };
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    replica
-        .run(async move {
-            select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        })
-        .await
+    let cluster = Cluster::try_from(config)?;
+    let election = Election::new(cluster.client(), &arguments.lease_namespace, LEASE, &arguments.identity);
+    let Arguments { trust_namespace, identity, .. } = arguments;
+    Replica { cluster, trust_namespace, identity, election }.run(shutdown_signal()).await
 }
+
+/// Name of the Lease by which replicas elect their leader.
+const LEASE: &str = "bundles";
 
 /// One of the processes that run this controller.
 struct Replica {
-    client: Client,
+    cluster: Cluster,
     trust_namespace: String,
-    lease_namespace: String,
+    /// Name of the replica, unique among them.
     identity: String,
-    timing: Timing,
+    election: Election,
 }
 
 impl Replica {
@@ -126,25 +113,20 @@ impl Replica {
     /// # Errors
     /// Also if the leadership was lost. The process must end then; when it is started again, it is a follower.
     async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Failure> {
-        let Self { client, trust_namespace, lease_namespace, identity, timing } = self;
-        let informers = Informers::start(client.clone(), &trust_namespace)?;
-        let leases = Api::namespaced(client.clone(), &lease_namespace);
-        let candidate = Candidate { leases, name: "bundles".to_owned(), identity: identity.clone(), timing };
+        let Self { cluster, trust_namespace, identity, election } = self;
+        let (client, informers) = (cluster.client(), Informers::start(&cluster, &trust_namespace)?);
         let stop = stop.shared();
-        let mut leader = select! {
-            leader = candidate.lead() => leader,
+        let leadership = select! {
+            leadership = election.lead() => leadership,
             () = stop.clone() => return Ok(()),
         };
-        println!("{identity} leads, term {}", leader.term());
+        let term = leadership.term();
+        println!("{identity} leads, term {term}");
         let reporter =
             Reporter { controller: "bundles.copies.example.dev".to_owned(), instance: Some(identity.clone()) };
         let recorder = Recorder::new(client.clone(), reporter);
-        let context = Context { client, informers: informers.clone(), recorder, term: leader.term() };
-        let outcome = select! {
-            outcome = control(&informers, context, stop) => outcome,
-            () = leader.hold() => return Err(format!("{identity} lost its leadership").into()),
-        };
-        leader.release().await?;
+        let context = Context { client, informers: informers.clone(), recorder, term };
+        let outcome = leadership.run(control(&informers, context, stop)).await?;
         informers.shutdown().await;
         println!("{identity} hands over");
         outcome.map_err(Failure::from)

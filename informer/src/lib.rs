@@ -178,6 +178,8 @@ mod ended;
 pub mod index;
 mod keep_alive;
 mod labels;
+#[cfg(feature = "controller")]
+pub mod lease;
 mod lifetime;
 #[cfg(feature = "metrics")]
 pub mod metrics;

@@ -110,6 +110,7 @@ const SDK_LAYERS: &[&str] = &[
     "selectors",
     "stats",
     "progress",
+    "lease",
     "checkpoint",
     "transport",
     "representation",

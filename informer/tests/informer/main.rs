@@ -15,6 +15,7 @@ mod fake;
 mod gzip;
 mod histories;
 mod indexes;
+mod lease;
 mod lifecycle;
 mod liveness;
 mod logs;

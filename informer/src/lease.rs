@@ -1,0 +1,330 @@
+//! Leader election by a Lease, with the rules and times of client-go: one replica of a program leads, and the others
+//! wait, with warm caches.
+//!
+//! INVARIANT: every write of the Lease is conditional on the version read, so that one of two candidates wins. INVARIANT:
+//! a Lease expires by this machine's clocks, counted from when its version was first seen here. Clocks of different
+//! machines are never compared.
+//!
+//! ```no_run
+//! # async fn control() {}
+//! # async fn doc(client: kube::Client, pod: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! use informer::lease::Election;
+//!
+//! let election = Election::new(client, "default", "my-controller", pod);
+//! let leadership = election.lead().await;               // waits until this replica leads
+//! println!("term {}", leadership.term());
+//! leadership.run(control()).await?;                     // Err: the Lease was lost, and the work was dropped
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! A leader stops before another one can take the Lease, as long as both clocks run at about the same speed: it holds
+//! the Lease for [`renew_deadline`](LeaseTiming::renew_deadline) after the last renewal was *sent*, and a follower waits
+//! for the longer [`lease`](LeaseTiming::lease) after it *saw* that renewal. A suspended machine wakes up as no leader.
+//! A request that is on its way when the Lease is lost cannot be called back: where that matters, put
+//! [`term`](Leadership::term) into the objects written, and refuse smaller terms.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::{
+    select,
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{error::Chain, progress::ConfirmedTime};
+
+/// Times of an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseTiming {
+    /// Time after which a follower takes over a Lease that it did not see renewed. Whole seconds.
+    pub lease: Duration,
+    /// Time after which a leader that could not renew the Lease stops.
+    pub renew_deadline: Duration,
+    /// Pause between attempts, plus up to a fifth at random while waiting for the Lease.
+    pub retry: Duration,
+}
+
+impl Default for LeaseTiming {
+    /// 15 s, 10 s and 2 s, the defaults of client-go.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { lease: seconds(15), renew_deadline: seconds(10), retry: seconds(2) }
+    }
+}
+
+/// A replica that wants to lead.
+#[derive(Clone, Debug)]
+pub struct Election {
+    leases: Api<Lease>,
+    namespace: String,
+    name: String,
+    identity: String,
+    timing: LeaseTiming,
+}
+
+/// The leadership of this replica. Renews the Lease in a task of its own, until it is dropped, released or lost.
+///
+/// Dropping it stops the renewal without a [`release`](Self::release), so the next leader waits until the Lease expires.
+#[derive(Debug)]
+#[must_use = "the Lease expires when this is dropped"]
+pub struct Leadership {
+    election: Election,
+    term: i32,
+    held: watch::Receiver<LeaseState>,
+    /// The task that renews. Ends with this value.
+    _renewal: JoinSet<()>,
+}
+
+/// State of a leadership, written by the task that renews.
+#[derive(Clone, Copy, Debug)]
+struct LeaseState {
+    /// When the last successful renewal was sent.
+    renewed: ConfirmedTime,
+    is_lost: bool,
+}
+
+/// The Lease was lost: it could not be renewed in time, or another candidate has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the leadership of term {term} was lost")]
+#[non_exhaustive]
+pub struct LeadershipLost {
+    /// Term of the lost leadership.
+    pub term: i32,
+}
+
+/// Version of a Lease that a follower saw last, and when it first saw it.
+type SeenVersion = Option<(Option<String>, ConfirmedTime)>;
+
+impl Election {
+    /// Declares a candidate for the Lease `name`, which the first candidate creates. `identity` is unique among the
+    /// replicas, such as the name of the pod. The program needs the rights to get, create and update Leases there.
+    #[must_use]
+    pub fn new(client: kube::Client, namespace: &str, name: &str, identity: &str) -> Self {
+        let leases = Api::namespaced(client, namespace);
+        let (namespace, name, identity) = (namespace.to_owned(), name.to_owned(), identity.to_owned());
+        Self { leases, namespace, name, identity, timing: LeaseTiming::default() }
+    }
+
+    /// Changes the times: `.timing(|timing| timing.retry = Duration::from_secs(1))`.
+    ///
+    /// # Panics
+    /// Unless the lease is at least a second and longer than the renew deadline, and that longer than the pause.
+    #[must_use]
+    pub fn timing(mut self, change: impl FnOnce(&mut LeaseTiming)) -> Self {
+        change(&mut self.timing);
+        let LeaseTiming { lease, renew_deadline, retry } = self.timing;
+        assert!(lease.as_secs() > 0 && lease > renew_deadline && renew_deadline > retry, "{:?}", self.timing);
+        self
+    }
+
+    /// Waits until this replica leads. Failed requests are logged, and repeated after the pause.
+    ///
+    /// Cancel safe, but the Lease may have been taken: then it expires after its time. Must be called inside a tokio
+    /// runtime. Cost: a GET each [`retry`](LeaseTiming::retry).
+    pub async fn lead(&self) -> Leadership {
+        let mut seen = None;
+        loop {
+            let sent = ConfirmedTime::now();
+            match timeout(self.timing.renew_deadline, self.take(&mut seen)).await {
+                Ok(Ok(Some(lease))) => return Leadership::new(self.clone(), lease, sent),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => self.log_failure(&error),
+                Err(_) => tracing::warn!(lease = self.key(), "lease request timed out"),
+            }
+            sleep(self.timing.retry.mul_f64(1.0 + fastrand::f64() / 5.0)).await;
+        }
+    }
+
+    /// `namespace/name` of the Lease.
+    fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    fn log_failure(&self, error: &kube::Error) {
+        tracing::warn!(lease = self.key(), identity = self.identity, error = %Chain(error), "lease request failed");
+    }
+
+    /// Takes the Lease if it is free or has expired.
+    async fn take(&self, seen: &mut SeenVersion) -> Result<Option<Lease>, kube::Error> {
+        let Some(found) = self.leases.get_opt(&self.name).await? else {
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            let lease = Lease { metadata, spec: Some(self.spec(0)) };
+            return won(self.leases.create(&PostParams::default(), &lease).await);
+        };
+        let version = found.resource_version();
+        let since = match seen {
+            Some((known, since)) if *known == version => *since,
+            Some(_) | None => ConfirmedTime::now(),
+        };
+        *seen = Some((version, since));
+        let spec = found.spec.clone().unwrap_or_default();
+        if holder(&spec).is_some() && since.age() < self.lasts(&spec) {
+            return Ok(None);
+        }
+        // The term grows with every leader, also with a replica that restarted with its old name.
+        let spec = self.spec(spec.lease_transitions.unwrap_or_default().saturating_add(1));
+        won(self.leases.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await)
+    }
+
+    fn spec(&self, transitions: i32) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        LeaseSpec {
+            acquire_time: Some(now.clone()),
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
+            lease_transitions: Some(transitions),
+            renew_time: Some(now),
+            ..LeaseSpec::default()
+        }
+    }
+
+    /// Duration of the Lease as its holder wrote it, else the own one.
+    fn lasts(&self, spec: &LeaseSpec) -> Duration {
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map_or(self.timing.lease, Duration::from_secs)
+    }
+
+    /// Renews `lease`. Returns the renewed one; `None` if another candidate has it.
+    async fn renew(&self, lease: &Lease) -> Result<Option<Lease>, kube::Error> {
+        let mut renewed = lease.clone();
+        renewed.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
+        match won(self.leases.replace(&self.name, &PostParams::default(), &renewed).await) {
+            // Deleted: any candidate can create it now.
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
+            Ok(None) => {}
+            written => return written,
+        }
+        // A renewal may have been stored though its response was lost. The next attempt continues from its version.
+        let found = self.leases.get_opt(&self.name).await?;
+        Ok(found.filter(|found| self.is_own(found, lease)))
+    }
+
+    /// True if `found` is a later version of the leadership in `lease`.
+    fn is_own(&self, found: &Lease, lease: &Lease) -> bool {
+        let of = |lease: &Lease| lease.spec.clone().unwrap_or_default();
+        holder(&of(found)) == Some(&self.identity)
+            && of(found).lease_transitions == of(lease).lease_transitions
+            && found.metadata.uid == lease.metadata.uid
+    }
+
+    /// Renews the Lease until it is lost.
+    async fn hold(self, mut lease: Lease, held: watch::Sender<LeaseState>) {
+        let LeaseTiming { renew_deadline, retry, .. } = self.timing;
+        let left = |held: &watch::Sender<LeaseState>| renew_deadline.saturating_sub(held.borrow().renewed.age());
+        loop {
+            sleep(retry.min(left(&held))).await;
+            let sent = ConfirmedTime::now();
+            match timeout(left(&held), self.renew(&lease)).await {
+                Ok(Ok(Some(renewed))) => {
+                    lease = renewed;
+                    held.send_modify(|held| held.renewed = sent);
+                }
+                Ok(Err(error)) => self.log_failure(&error),
+                Ok(Ok(None)) | Err(_) => break,
+            }
+        }
+        held.send_modify(|held| held.is_lost = true);
+        tracing::warn!(lease = self.key(), identity = self.identity, "leadership lost");
+    }
+}
+
+impl Leadership {
+    fn new(election: Election, lease: Lease, sent: ConfirmedTime) -> Self {
+        let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+        tracing::info!(lease = election.key(), identity = election.identity, term, "leadership acquired");
+        let (sender, held) = watch::channel(LeaseState { renewed: sent, is_lost: false });
+        let mut renewal = JoinSet::new();
+        renewal.spawn(election.clone().hold(lease, sender));
+        Self { election, term, held, _renewal: renewal }
+    }
+
+    /// Number of this leadership, a fence token: each new leader has a larger one than all leaders before it.
+    #[must_use]
+    pub const fn term(&self) -> i32 {
+        self.term
+    }
+
+    /// True while no other replica can have the Lease. For a look right before a write.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let held = *self.held.borrow();
+        !held.is_lost && held.renewed.age() < self.election.timing.renew_deadline
+    }
+
+    /// Waits until the leadership is lost: the Lease could not be renewed in time, or another candidate has it. From then
+    /// on this replica must not write. Cancel safe.
+    pub async fn lost(&self) {
+        let mut held = self.held.clone();
+        // An error means that the task has ended, with its runtime.
+        let _ = held.wait_for(|held| held.is_lost).await;
+    }
+
+    /// Runs `work` as long as the leadership lasts, then releases the Lease.
+    ///
+    /// # Errors
+    /// [`LeadershipLost`]. `work` was dropped: a [`Controller`](crate::controller::Controller) aborts its reconciles at
+    /// their next await. The process should end, and stand as a new candidate when it is started again.
+    pub async fn run<W: Future>(self, work: W) -> Result<W::Output, LeadershipLost> {
+        let output = select! { biased;
+            () = self.lost() => return Err(LeadershipLost { term: self.term }),
+            output = work => output,
+        };
+        self.release().await;
+        Ok(output)
+    }
+
+    /// Gives the Lease up, so that the next leader need not wait until it expires. Call it after the last write.
+    ///
+    /// Tries it once, for at most the time of [`retry`](LeaseTiming::retry); a failure is logged, and the Lease expires.
+    pub async fn release(self) {
+        let Self { election, term, _renewal: mut renewal, .. } = self;
+        renewal.shutdown().await;
+        match timeout(election.timing.retry, election.give_up(term)).await {
+            Ok(Ok(())) => tracing::info!(lease = election.key(), term, "leadership released"),
+            Ok(Err(error)) => election.log_failure(&error),
+            Err(_) => tracing::warn!(lease = election.key(), "lease request timed out"),
+        }
+    }
+}
+
+impl Election {
+    /// Makes the Lease free, if it is this replica's of that term.
+    async fn give_up(&self, term: i32) -> Result<(), kube::Error> {
+        // Read again: a renewal may have been aborted before its response.
+        let Some(mut lease) = self.leases.get_opt(&self.name).await? else { return Ok(()) };
+        let spec = lease.spec.get_or_insert_default();
+        if holder(spec) != Some(&self.identity) || spec.lease_transitions != Some(term) {
+            return Ok(());
+        }
+        spec.holder_identity = None;
+        won(self.leases.replace(&self.name, &PostParams::default(), &lease).await).map(drop)
+    }
+}
+
+/// The holder of a Lease; client-go writes an empty name when it releases one.
+fn holder(spec: &LeaseSpec) -> Option<&String> {
+    spec.holder_identity.as_ref().filter(|holder| !holder.is_empty())
+}
+
+/// `None` if another candidate wrote the Lease first.
+fn won(written: Result<Lease, kube::Error>) -> Result<Option<Lease>, kube::Error> {
+    match written {
+        Ok(lease) => Ok(Some(lease)),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

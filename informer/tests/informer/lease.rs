@@ -1,0 +1,243 @@
+//! Leader election: one leader at a time, whatever happens to replicas, connections and clocks.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use informer::{
+    Cluster,
+    controller::{Controller, Requeue},
+    lease::{Election, Leadership},
+    testing::FakeApiServer,
+};
+use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    client::Body,
+};
+use serde_json::json;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{controllers::deployment, fixture::until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn server() -> FakeApiServer {
+    FakeApiServer::new().serve::<Lease>().serve::<Deployment>()
+}
+
+fn election(server: &FakeApiServer, identity: &str) -> Election {
+    Election::new(server.client(), "a", "controller", identity)
+}
+
+fn leases(server: &FakeApiServer) -> Api<Lease> {
+    Api::namespaced(server.client(), "a")
+}
+
+/// Goal: a leader that ends in order hands over at once, a crashed one after its Lease, and terms grow. Method: three
+/// replicas in turn; the second is dropped without a release.
+#[tokio::test(start_paused = true)]
+async fn one_replica_leads_and_hands_over() {
+    let server = server();
+    let first = election(&server, "one").lead().await;
+    assert!(first.is_held() && first.term() == 0);
+    let second = tokio::spawn(async move { election(&server, "two").lead().await });
+    sleep(3600 * SECOND).await;
+    assert!(first.is_held() && !second.is_finished(), "it renews its Lease");
+    let released = Instant::now();
+    first.release().await;
+    let second = second.await.unwrap();
+    assert!(second.term() == 1 && released.elapsed() <= 3 * SECOND, "{:?}", released.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_leader_is_replaced_after_its_lease() {
+    let server = server();
+    drop(election(&server, "one").lead().await);
+    let crashed = Instant::now();
+    let second = election(&server, "two").lead().await;
+    assert_eq!(second.term(), 1);
+    assert!((15..=18).contains(&crashed.elapsed().as_secs()), "{:?}", crashed.elapsed());
+    drop(second);
+    // Its old name does not make it the leader of its old term.
+    assert_eq!(election(&server, "two").lead().await.term(), 2);
+}
+
+/// Goal: clocks of other machines do not matter. Method: holders whose clocks are a day ahead or behind; one that renews
+/// keeps its Lease, and one that stops loses it as fast as any.
+#[tokio::test(start_paused = true)]
+async fn clocks_of_other_machines_do_not_matter() {
+    for time in ["2001-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"] {
+        let server = server();
+        let leases = leases(&server);
+        let spec = json!({"holderIdentity": "skewed", "leaseDurationSeconds": 15, "leaseTransitions": 7,
+            "acquireTime": time, "renewTime": time});
+        let lease = serde_json::from_value(json!({"metadata": {"name": "controller"}, "spec": spec})).unwrap();
+        leases.create(&PostParams::default(), &lease).await.unwrap();
+        let other = tokio::spawn({
+            let server = server.clone();
+            async move { election(&server, "other").lead().await }
+        });
+        for renewal in 0..30 {
+            sleep(10 * SECOND).await;
+            let patch = json!({"metadata": {"annotations": {"renewal": renewal.to_string()}}});
+            leases.patch("controller", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        }
+        assert!(!other.is_finished(), "{time}");
+        let stopped = Instant::now();
+        assert_eq!(other.await.unwrap().term(), 8);
+        assert!((15..=18).contains(&stopped.elapsed().as_secs()), "{:?}", stopped.elapsed());
+    }
+}
+
+/// Goal: a leader without a connection stops before the next one starts. Method: only its own connection breaks.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_stops_before_another_leads() {
+    let server = server();
+    let own = server.replica();
+    let first = election(&own, "one").lead().await;
+    let second = tokio::spawn(async move { election(&server, "two").lead().await });
+    sleep(60 * SECOND).await;
+    own.refuse_connections();
+    let broken = Instant::now();
+    first.lost().await;
+    assert!(!first.is_held() && (8..=10).contains(&broken.elapsed().as_secs()), "{:?}", broken.elapsed());
+    assert!(!second.is_finished());
+    assert_eq!(second.await.unwrap().term(), 1);
+    assert!((15..=18).contains(&broken.elapsed().as_secs()), "{:?}", broken.elapsed());
+}
+
+/// Goal: reconciles of a leader that lost its Lease end before they write. Method: another holder takes the Lease while a
+/// controller reconciles; then one deletes the Lease.
+#[tokio::test(start_paused = true)]
+async fn a_lease_lost_during_a_reconcile_ends_it() {
+    let server = server().put(deployment("x", 1, 0));
+    let deployments = Cluster::new(server.client()).informer::<Deployment>().start().unwrap();
+    let takes_over = json!({"spec": {"holderIdentity": "other", "leaseTransitions": 9}});
+    for is_deleted in [false, true] {
+        let (started, written) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (Arc::clone(&started), Arc::clone(&written));
+        let reconcile = move |_: Arc<Deployment>, _: Arc<()>| {
+            let (started, written) = counts.clone();
+            async move {
+                started.fetch_add(1, Ordering::SeqCst);
+                sleep(60 * SECOND).await;
+                written.fetch_add(1, Ordering::SeqCst);
+                Ok::<_, Infallible>(Requeue::await_change())
+            }
+        };
+        let leadership = election(&server, "one").lead().await;
+        let term = leadership.term();
+        let work = Controller::new(&deployments).run(reconcile, |failure| failure.backoff(), Arc::new(()));
+        let running = tokio::spawn(leadership.run(work));
+        until("the reconcile", || started.load(Ordering::SeqCst) == 1).await;
+        if is_deleted {
+            leases(&server).delete("controller", &DeleteParams::default()).await.unwrap();
+        } else {
+            let patch = Patch::Merge(&takes_over);
+            leases(&server).patch("controller", &PatchParams::default(), &patch).await.unwrap();
+        }
+        let lost = Instant::now();
+        assert_eq!(running.await.unwrap().unwrap_err().term, term);
+        assert!(lost.elapsed() <= 2 * SECOND, "{:?}", lost.elapsed());
+        sleep(600 * SECOND).await;
+        assert_eq!(written.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// A client that loses the response of every third PUT.
+fn forgetful(server: &FakeApiServer) -> Client {
+    let (client, puts) = (server.client(), Arc::new(AtomicUsize::new(0)));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, puts) = (client.clone(), Arc::clone(&puts));
+        async move {
+            let is_lost = request.method() == http::Method::PUT && puts.fetch_add(1, Ordering::SeqCst) % 3 == 2;
+            let response = client.send(request).await;
+            if is_lost { Err(kube::Error::LinesCodecMaxLineLengthExceeded) } else { response }
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_whose_response_was_lost_ends_no_leadership() {
+    let server = server();
+    let leader = Election::new(forgetful(&server), "a", "controller", "one").lead().await;
+    sleep(600 * SECOND).await;
+    assert!(leader.is_held() && timeout(SECOND, leader.lost()).await.is_err());
+    assert_eq!(leases(&server).get("controller").await.unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+/// The leadership of a replica; `None` while it is a candidate.
+type Position = Arc<Mutex<Option<Leadership>>>;
+
+/// A replica that stands again after each loss.
+fn replica(server: &FakeApiServer, identity: String, position: Position) -> JoinHandle<()> {
+    let election = election(server, &identity);
+    tokio::spawn(async move {
+        loop {
+            let leadership = election.lead().await;
+            *position.lock().unwrap() = Some(leadership);
+            while position.lock().unwrap().as_ref().is_some_and(Leadership::is_held) {
+                sleep(SECOND / 10).await;
+            }
+            position.lock().unwrap().take();
+        }
+    })
+}
+
+/// Goal: two replicas never lead at once, and terms grow, through random faults. Method: for each seed, three replicas
+/// whose connections break and whose tasks crash at random, looked at every 100 ms for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn no_two_replicas_lead_at_once() {
+    for seed in 0..20 {
+        let (mut random, server) = (fastrand::Rng::with_seed(seed), server());
+        let own: Vec<_> = (0..3).map(|_| server.replica()).collect();
+        let start =
+            |number: usize, position: &Position| replica(&own[number], format!("r{number}"), Arc::clone(position));
+        let mut replicas: Vec<(Position, JoinHandle<()>)> = Vec::new();
+        for number in 0..3 {
+            let position = Position::default();
+            let task = start(number, &position);
+            replicas.push((position, task));
+        }
+        let (mut last, mut led) = (-1, 0);
+        for _ in 0..6_000 {
+            let number = random.usize(0..3);
+            match random.u32(0..400) {
+                0 => drop(own[number].refuse_connections()),
+                1..=3 => drop(own[number].recover()),
+                4 => {
+                    // It crashes, and is started again with its name.
+                    let (position, task) = &mut replicas[number];
+                    task.abort();
+                    *position = Position::default();
+                    *task = start(number, position);
+                }
+                _ => {}
+            }
+            sleep(SECOND / 10).await;
+            let is_leader = |position: &Position| {
+                let position = position.lock().unwrap();
+                position.as_ref().filter(|leadership| leadership.is_held()).map(Leadership::term)
+            };
+            let leaders: Vec<i32> = replicas.iter().filter_map(|(position, _)| is_leader(position)).collect();
+            assert!(leaders.len() <= 1, "seed {seed}: {leaders:?}");
+            if let [term] = leaders[..] {
+                assert!(term >= last, "seed {seed}: term {term} after {last}");
+                (last, led) = (term, led + 1);
+            }
+        }
+        assert!(led > 3_000 && last > 0, "seed {seed}: a leader in {led} of 6,000 looks, and {last} terms");
+        replicas.iter().for_each(|(_, task)| task.abort());
+    }
+}
