@@ -347,6 +347,9 @@ pub enum Ready {
     /// The server allows lists and forbids watches: the informer lists every few minutes and misses changes between two
     /// lists. See [`Informer::age`](crate::Informer::age).
     Polling,
+    /// A request failed after initial state was complete, and the server has confirmed no state since: the copy may be
+    /// stale. [`Informer::status`](crate::Informer::status) has the error.
+    Disconnected,
 }
 
 /// Why an informer is not ready: its initial state is not complete, or it has ended. `Display` prints the whole cause,

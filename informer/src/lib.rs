@@ -192,6 +192,7 @@ mod runtime;
 mod selectors;
 mod shared;
 mod stats;
+mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transport;
@@ -228,6 +229,7 @@ pub use crate::{
     selectors::IntoLabelSelector,
     shared::SHARED_GRACE,
     stats::{Stats, Strategy},
+    status::{InformerPhase, InformerStatus},
     store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
     transport::client_from,

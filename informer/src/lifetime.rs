@@ -9,8 +9,9 @@ use tokio::{select, sync::watch, time::timeout};
 
 use crate::{
     ended::EndReason,
-    error::{Cause, NotReady, Ready},
+    error::{Cause, Error, NotReady, Ready},
     progress::{self, Progress},
+    status::{InformerPhase, InformerStatus},
 };
 
 /// Progress and end of an informer, which is a driver or a handle of a shared copy. Does not keep the informer running.
@@ -113,8 +114,33 @@ impl Lifetime {
         match self.end_reason() {
             Some(reason) => Err(NotReady { cause: Cause::Ended(reason), ..progress.not_ready() }),
             None if !progress.is_synced => Err(progress.not_ready()),
+            None if progress.phase == InformerPhase::Disconnected => Ok(Ready::Disconnected),
             None if progress.is_polling => Ok(Ready::Polling),
             None => Ok(Ready::Watching),
+        }
+    }
+
+    /// The current status.
+    pub(crate) fn status(&self) -> InformerStatus {
+        let status = self.progress().status();
+        match self.end_reason() {
+            Some(reason) => InformerStatus { phase: InformerPhase::Ended(reason), ..status },
+            None => status,
+        }
+    }
+
+    /// Waits for a failure beyond the first `seen` ones. Returns the last failure and the number of all; `None` once the
+    /// informer has ended. Cancel safe.
+    pub(crate) async fn failure_after(&self, seen: u64) -> Option<(Error, u64)> {
+        let mut progress = self.progress.clone();
+        let failed = async {
+            let state = progress.wait_for(|state| state.failures > seen || state.ended.is_some()).await.ok()?;
+            let (error, _) = state.last_error.clone().filter(|_| state.failures > seen)?;
+            Some((error, state.failures))
+        };
+        select! { biased;
+            failure = failed => failure,
+            () = self.shut_down() => None,
         }
     }
 

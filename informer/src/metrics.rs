@@ -44,13 +44,14 @@
 //! | `informer_running` | | running informers |
 //! | `informer_ready` | | running informers that have completed an initial state |
 //! | `informer_polling` | | running informers that poll because watches are forbidden |
+//! | `informer_disconnected` | | running informers whose last request failed after they were ready |
 //! | `informer_on_fallback` | | running informers that use another endpoint than the preferred one |
 //! | `informer_strategy` | `strategy` | running informers by their last request for initial state |
 //! | `informer_age_seconds` | | time since the server last confirmed the stored state; a minute or two on a quiet type |
 //! | `informer_store_objects` | | objects stored |
 //! | `informer_store_bytes` | | bytes of the stored objects in their stored form, names included |
 //!
-//! Suggested alerts: `informer_ready < informer_running` for minutes; `informer_age_seconds` above 300; a rate of
+//! Suggested alerts: `informer_ready < informer_running` or `informer_disconnected` above zero for minutes; `informer_age_seconds` above 300; a rate of
 //! `informer_relists_total` above zero in quiet times.
 //!
 //! Raw streams and kube's watchers are not counted. To put several clusters into one registry, register each in its own
@@ -72,6 +73,7 @@ use prometheus_client::{
 use crate::{
     cluster::{Cluster, InformerState, RunningInformers},
     stats::{Stats, Strategy},
+    status::InformerPhase,
 };
 
 /// Registers the current and future informers of `cluster` in `registry`. Does not keep informers running.
@@ -94,6 +96,7 @@ struct TypeSums {
     running: u64,
     ready: u64,
     polling: u64,
+    disconnected: u64,
     on_fallback: u64,
     strategies: [u64; STRATEGIES.len()],
     age_seconds: Option<f64>,
@@ -121,6 +124,7 @@ impl TypeSums {
         self.running += 1;
         self.ready += u64::from(progress.is_synced);
         self.polling += u64::from(progress.is_polling);
+        self.disconnected += u64::from(progress.phase == InformerPhase::Disconnected);
         self.on_fallback += u64::from(progress.endpoint > 0);
         if let Some(strategy) = stats.strategy {
             self.strategies[strategy as usize] += 1;
@@ -238,7 +242,7 @@ fn counters() -> [Family<u64>; 19] {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of things in memory are far below 2^53")]
-fn gauges() -> [Family<f64>; 8] {
+fn gauges() -> [Family<f64>; 9] {
     let age =
         Family::new("informer_age", "How long ago the server confirmed the oldest state held.", |of: &TypeSums| {
             of.age_seconds.map(|age| ("", age)).into_iter().collect()
@@ -249,6 +253,9 @@ fn gauges() -> [Family<f64>; 8] {
         Family::new("informer_ready", "Informers whose initial state was complete once.", |of| one(of.ready as f64)),
         Family::new("informer_polling", "Informers that poll, since watches are forbidden.", |of| {
             one(of.polling as f64)
+        }),
+        Family::new("informer_disconnected", "Informers whose last request failed after they were ready.", |of| {
+            one(of.disconnected as f64)
         }),
         Family::new("informer_on_fallback", "Informers that read from another endpoint than the preferred.", |of| {
             one(of.on_fallback as f64)

@@ -12,6 +12,7 @@ use crate::{
     ended::EndReason,
     error::{Cause, Error, NotReady},
     stats::Stats,
+    status::{InformerPhase, InformerStatus},
 };
 
 /// Phase of the work towards initial state.
@@ -98,7 +99,10 @@ impl Drop for Outlet {
             // Tasks of drivers are never aborted: only the runtime drops a future that has not ended.
             None => EndReason::RuntimeGone,
         };
-        self.sender.send_modify(|progress| progress.ended = Some(reason));
+        self.sender.send_modify(|progress| {
+            progress.ended = Some(reason);
+            progress.enter(InformerPhase::Ended(reason));
+        });
     }
 }
 
@@ -138,12 +142,21 @@ pub(crate) struct Progress {
     /// Like `confirmed`, for a saved state that is not published yet.
     pub(crate) restored: Option<ConfirmedTime>,
     pub(crate) stats: Stats,
+    pub(crate) phase: InformerPhase,
+    pub(crate) phase_began: Instant,
+    /// Requests sent before the phase began.
+    pub(crate) requests_before: u64,
+    /// The last failed request or response, and its time.
+    pub(crate) last_error: Option<(Error, Instant)>,
+    /// Number of failed requests and responses.
+    pub(crate) failures: u64,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
+        let now = Instant::now();
         Self {
-            started: Instant::now(),
+            started: now,
             request: None,
             endpoint: 0,
             stage: InitialPhase::Reading,
@@ -157,6 +170,45 @@ impl Progress {
             confirmed: None,
             restored: None,
             stats: Stats::default(),
+            phase: InformerPhase::Starting,
+            phase_began: now,
+            requests_before: 0,
+            last_error: None,
+            failures: 0,
+        }
+    }
+
+    /// Begins a phase, unless it is the current one.
+    pub(crate) fn enter(&mut self, phase: InformerPhase) {
+        if self.phase != phase {
+            (self.phase, self.phase_began) = (phase, Instant::now());
+            self.requests_before = self.stats.reflector.requests;
+        }
+    }
+
+    /// Begins the phase of an informer whose state the server has just confirmed.
+    pub(crate) fn enter_confirmed(&mut self) {
+        self.enter(if self.is_polling { InformerPhase::Polling } else { InformerPhase::Watching });
+    }
+
+    /// Records a failed request or response.
+    pub(crate) fn failed(&mut self, error: &Error) {
+        self.last_error = Some((error.clone(), Instant::now()));
+        self.failures += 1;
+        // Forbidden watches are what polling is for.
+        let is_expected = self.is_polling && error.request().is_some_and(is_watch);
+        if self.is_synced && !is_expected {
+            self.enter(InformerPhase::Disconnected);
+        }
+    }
+
+    /// The status of a driver or a copy.
+    pub(crate) fn status(&self) -> InformerStatus {
+        InformerStatus {
+            phase: self.phase,
+            since: self.phase_began.elapsed(),
+            requests: self.stats.reflector.requests.saturating_sub(self.requests_before),
+            last_error: self.last_error.as_ref().map(|(error, at)| (error.clone(), at.elapsed())),
         }
     }
 
@@ -199,6 +251,11 @@ impl Progress {
         };
         NotReady { cause, attempts: self.attempts, since: self.started.elapsed() }
     }
+}
+
+/// True for a request whose response is a watch.
+fn is_watch(request: &Request) -> bool {
+    request.query().split('&').any(|parameter| parameter == "watch=true")
 }
 
 #[cfg(test)]

@@ -109,6 +109,7 @@ const SDK_LAYERS: &[&str] = &[
     "delays",
     "selectors",
     "stats",
+    "status",
     "progress",
     "lease",
     "checkpoint",

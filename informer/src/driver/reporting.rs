@@ -184,7 +184,10 @@ impl Reporter {
         if session.is_incomplete() {
             let error = Error::new(kind, self.progress.borrow().request.as_ref());
             session.sink_mut().failed(&error);
-            self.progress.send_modify(|progress| progress.failure = Some(error));
+            self.progress.send_modify(|progress| {
+                progress.failed(&error);
+                progress.failure = Some(error);
+            });
         }
     }
 
@@ -193,9 +196,13 @@ impl Reporter {
         let class = error.class().as_str();
         tracing::warn!(resource = self.resource, class, error = %Chain(&error), "request failed");
         session.sink_mut().failed(&error);
-        if session.is_incomplete() {
-            self.progress.send_modify(|progress| progress.failure = Some(error));
-        }
+        let is_incomplete = session.is_incomplete();
+        self.progress.send_modify(|progress| {
+            progress.failed(&error);
+            if is_incomplete {
+                progress.failure = Some(error);
+            }
+        });
     }
 
     /// Records that a read of initial state waits for its permit. A repeated page is not a new attempt.
@@ -241,6 +248,7 @@ impl Reporter {
             if is_confirmed {
                 progress.confirmed = Some(ConfirmedTime::now());
             }
+            let begins_polling = reflector.is_polling() && !progress.is_polling;
             progress.is_polling = reflector.is_polling();
             progress.is_sound = reflector.is_sound();
             let has_synced = session.is_synced() && !progress.is_synced;
@@ -251,6 +259,10 @@ impl Reporter {
                 progress.failure = None;
             }
             progress.is_synced |= has_synced;
+            // The failure that begins polling is that of a watch; the copy is as current as the list before it.
+            if has_synced || progress.is_synced && (is_confirmed || begins_polling) {
+                progress.enter_confirmed();
+            }
             // Copies derived from this one show its age.
             has_synced || is_confirmed
         });

@@ -2,15 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::{Stream, stream};
 use tokio::time::timeout;
 
 use super::Informer;
 use crate::{
     decode::DecodedObjects,
     ended::{EndReason, ShutdownTimeout},
+    error::Error,
     keep_alive::KeepAlive,
     readiness::Readiness,
     shared::CopyUse,
+    status::InformerStatus,
     subscription::Source,
 };
 
@@ -51,6 +54,24 @@ impl<K> Informer<K> {
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         self.life().end_reason()
+    }
+
+    /// Returns the current phase of the informer, when it began, the requests in it, and the last failure.
+    #[must_use]
+    pub fn status(&self) -> InformerStatus {
+        self.life().status()
+    }
+
+    /// Yields requests and responses that fail from now on, and ends with the informer, like client-go's
+    /// `WatchErrorHandler`. Each is also logged, and the informer goes on by itself. A reader that polls late gets the
+    /// last failure only. Does not keep the informer running.
+    pub fn errors(&self) -> impl Stream<Item = Error> + Send + Unpin + 'static {
+        let life = self.life().clone();
+        let seen = life.progress().failures;
+        Box::pin(stream::unfold((life, seen), |(life, seen)| async move {
+            let (error, seen) = life.failure_after(seen).await?;
+            Some((error, (life, seen)))
+        }))
     }
 
     /// Returns the readiness of this informer without its type, to wait for several with

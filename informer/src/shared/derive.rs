@@ -13,6 +13,7 @@ use super::copies::CopyUse;
 use crate::{
     ended::EndReason,
     progress::{self, Outlet, Progress},
+    status::InformerPhase,
     subscription::Source,
 };
 
@@ -100,11 +101,33 @@ impl DerivedCopy {
         self.progress.send_modify(|shown| {
             shown.show_all(sources.iter().map(|progress| &**progress));
             shown.is_synced &= is_published;
+            shown.show_phase(sources.iter().map(|progress| &**progress));
         });
     }
 }
 
 impl Progress {
+    /// Shows the phase of the informer that is worst off as that of all, and their last failure.
+    fn show_phase<'a>(&mut self, all: impl Iterator<Item = &'a Self> + Clone) {
+        let rank = |one: &&Self| match one.phase {
+            InformerPhase::Watching => 0,
+            InformerPhase::Polling => 1,
+            InformerPhase::Disconnected => 2,
+            InformerPhase::Starting | InformerPhase::Ended(_) => 3,
+        };
+        let worst = all.clone().max_by_key(rank).filter(|_| self.is_synced);
+        match worst.map(|worst| (worst.phase, worst.phase_began)) {
+            Some((phase @ (InformerPhase::Watching | InformerPhase::Polling | InformerPhase::Disconnected), began)) => {
+                (self.phase, self.phase_began) = (phase, began);
+            }
+            // Its own start; the end is shown by the drop.
+            Some(_) | None => self.enter(InformerPhase::Starting),
+        }
+        self.requests_before = all.clone().map(|one| one.requests_before).sum();
+        self.failures = all.clone().map(|one| one.failures).sum();
+        self.last_error = all.filter_map(|one| one.last_error.clone()).max_by_key(|(_, at)| *at);
+    }
+
     /// Shows the progress of several informers as one. The request, its failure and its phase are those of the first
     /// informer that is not ready.
     fn show_all<'a>(&mut self, all: impl Iterator<Item = &'a Self> + Clone) {

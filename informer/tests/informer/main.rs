@@ -37,6 +37,7 @@ mod sharing;
 mod sharing_ends;
 mod skipping;
 mod sockets;
+mod status;
 mod storms;
 mod subscribing;
 mod timing;

@@ -1,0 +1,79 @@
+//! Status of informers: what they do, since when, and what failed last.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use informer::{Cluster, EndReason, InformerPhase, Ready, testing::FakeApiServer};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::fixture::{SOON, until};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn server() -> FakeApiServer {
+    FakeApiServer::new()
+        .put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "a"}}))
+}
+
+/// Goal: a copy that has been refused for a day is not taken for a current one, and says why. Method: a role that is
+/// withdrawn and given back, beside a filtered copy and one of two namespaces.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let maps = cluster.informer::<ConfigMap>().start_shared().unwrap();
+    assert_eq!((maps.status().phase, maps.status().last_error.is_none()), (InformerPhase::Starting, true));
+    maps.ready(SOON).await.unwrap();
+    let filtered = cluster.informer::<ConfigMap>().namespace("a").start_shared().unwrap();
+    let merged = cluster.informer::<ConfigMap>().namespaces(["a", "b"]).start().unwrap();
+    let all = [&maps, &filtered, &merged];
+    cluster.ready_all(SOON).await.unwrap();
+    let is_watching = || all.iter().all(|copy| copy.status().phase == InformerPhase::Watching);
+    until("the watches", is_watching).await;
+    sleep(DAY).await;
+    assert!(is_watching() && maps.status().since > DAY / 2, "{}", maps.status());
+
+    server.fail_next(usize::MAX, 403).close_watches();
+    sleep(DAY).await;
+    for copy in all {
+        let status = copy.status();
+        assert_eq!(status.phase, InformerPhase::Disconnected, "{status}");
+        assert!((86_000..=86_400).contains(&status.since.as_secs()) && status.requests > 100, "{status}");
+        assert_eq!(status.last_error.as_ref().and_then(|(error, _)| error.code()), Some(403), "{status}");
+        assert_eq!(copy.ready(Duration::ZERO).await.unwrap(), Ready::Disconnected);
+        assert!(status.to_string().starts_with("disconnected for 86"), "{status}");
+    }
+
+    server.recover();
+    let recovered = Instant::now();
+    while !is_watching() {
+        assert!(recovered.elapsed() < DAY / 2, "{}", merged.status());
+        sleep(Duration::from_secs(1)).await;
+    }
+    for copy in all {
+        assert_eq!(copy.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
+        assert!(copy.status().last_error.is_some(), "it stays readable");
+    }
+    maps.stop().await;
+    merged.clone().stop().await;
+    assert_eq!(merged.status().phase, InformerPhase::Ended(EndReason::ShutDown));
+}
+
+/// Goal: a program can react to each failure, as with client-go's `WatchErrorHandler`. Method: three refusals, and the
+/// end of the informer.
+#[tokio::test(start_paused = true)]
+async fn failures_come_as_a_stream_that_ends_with_the_informer() {
+    let server = server();
+    let maps = Cluster::new(server.client()).informer::<ConfigMap>().start().unwrap();
+    maps.ready(SOON).await.unwrap();
+    let mut errors = maps.errors();
+    server.fail_next(3, 500).close_watches();
+    for _ in 0..3 {
+        assert_eq!(errors.next().await.unwrap().code(), Some(500));
+    }
+    assert!(timeout(DAY / 24, errors.next()).await.is_err(), "all is well");
+    maps.stop().await;
+    assert!(errors.next().await.is_none());
+}
