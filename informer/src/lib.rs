@@ -156,6 +156,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod cluster;
+pub mod conditions;
 mod config;
 #[cfg(feature = "controller")]
 pub mod controller;

@@ -125,6 +125,7 @@ const SDK_LAYERS: &[&str] = &[
     "keep_alive",
     "subscription",
     "store",
+    "conditions",
     "shared",
     "cluster",
     "driver",

@@ -7,6 +7,7 @@ mod serving;
 
 mod answers;
 mod checkpoint;
+mod conditions;
 mod controllers;
 mod controllers_failing;
 mod controllers_living;

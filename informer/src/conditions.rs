@@ -1,0 +1,86 @@
+//! Conditions for [`Informer::wait_until`](crate::Informer::wait_until), read from the JSON of one object, without
+//! decoding it.
+//!
+//! ```no_run
+//! # use informer::{EndReason, Informer, conditions};
+//! # use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+//! # async fn doc(definitions: &Informer<CustomResourceDefinition>) -> Result<(), EndReason> {
+//! definitions.wait_until(conditions::established("widgets.example.dev")).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A status counts only if its controller has seen the current spec: if `observedGeneration`, of the condition or of the
+//! status, is absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
+
+use informer_core::{object, wire::json};
+
+use crate::{index::member, object::Object, store::Snapshot};
+
+/// True while the object exists.
+pub fn exists<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let key = key.into();
+    move |now| now.get(&key).is_some()
+}
+
+/// True once the object with this uid was deleted, whether or not another one has its key.
+pub fn deleted<K>(key: impl Into<String>, uid: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let (key, uid) = (key.into(), uid.into());
+    move |now| now.get(&key).is_none_or(|object| object.uid() != uid)
+}
+
+/// True while the scalar at a dotted path has this value: `field_is("a/web-0", "status.phase", "Running")`.
+pub fn field_is<K>(
+    key: impl Into<String>,
+    path: impl Into<String>,
+    value: impl Into<String>,
+) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let (key, path, value) = (key.into(), path.into(), value.into());
+    move |now| now.get(&key).is_some_and(|object| object.field(&path).as_deref() == Some(&*value))
+}
+
+/// True while the condition of this type in `status.conditions` has the status `True`: `Ready` of a Pod, `Available` of
+/// a Deployment, `Complete` of a Job.
+pub fn is_true<K>(
+    key: impl Into<String>,
+    condition: impl Into<String>,
+) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let (key, condition) = (key.into(), condition.into());
+    move |now| now.get(&key).is_some_and(|object| has_true(&object, &condition))
+}
+
+/// True while a `CustomResourceDefinition` is established: its objects can be read and written.
+pub fn established<K>(name: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    is_true(name, "Established")
+}
+
+/// True while a Deployment has all of its replicas, updated and available, and no others, as `kubectl rollout status`
+/// waits for.
+pub fn rolled_out<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let key = key.into();
+    move |now| {
+        let Some(object) = now.get(&key) else { return false };
+        let count = |path: &str, absent: u64| object.field(path).map_or(Some(absent), |text| text.parse().ok());
+        let replicas =
+            ["status.updatedReplicas", "status.replicas", "status.availableReplicas"].map(|path| count(path, 0));
+        let expected = count("spec.replicas", 1);
+        expected.is_some() && replicas.iter().all(|found| *found == expected) && is_current(&object, None)
+    }
+}
+
+fn has_true<K>(object: &Object<K>, condition: &str) -> bool {
+    let text = object.json();
+    let conditions = member(&text, "status").and_then(|status| member(status, "conditions")).unwrap_or_default();
+    let is_it = |found: &&[u8]| object::field(found, "type").as_deref() == Some(condition);
+    json::elements(conditions).find(is_it).is_some_and(|found| {
+        let observed = object::field(found, "observedGeneration").and_then(|text| text.parse().ok());
+        object::field(found, "status").as_deref() == Some("True") && is_current(object, observed)
+    })
+}
+
+/// True unless the status is of an older spec. `observed` is the generation of a condition, if it has one.
+fn is_current<K>(object: &Object<K>, observed: Option<u64>) -> bool {
+    let number = |path: &str| object.field(path).and_then(|text| text.parse::<u64>().ok());
+    let observed = observed.or_else(|| number("status.observedGeneration"));
+    observed.is_none_or(|observed| number("metadata.generation").is_none_or(|current| current <= observed))
+}

@@ -1,0 +1,66 @@
+//! Ready-made conditions of waits.
+
+use std::time::Duration;
+
+use informer::{Cluster, Informer, Snapshot, conditions, testing::FakeApiServer};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::fixture::SOON;
+
+type Test<K> = Box<dyn Fn(&Snapshot<K>) -> bool + Send>;
+
+/// Puts each object in turn, and checks that the condition holds from the last one on, and not before.
+async fn holds_at_last<K>(server: &FakeApiServer, informer: &Informer<K>, steps: &[Value], condition: Test<K>) {
+    for (number, step) in steps.iter().enumerate() {
+        server.put(step);
+        informer.wait_for(server.resource_version(), SOON).await.unwrap();
+        let waited = timeout(Duration::from_secs(60), informer.wait_until(&condition)).await;
+        assert_eq!(waited.is_ok(), number + 1 == steps.len(), "step {number}: {step}");
+    }
+}
+
+/// Goal: waits end when the object is as expected, and never by the status of an older spec. Method: for each condition,
+/// the states before it and the first that satisfies it.
+#[tokio::test(start_paused = true)]
+async fn ready_made_conditions_hold_from_the_right_state_on() {
+    let server = FakeApiServer::new().serve::<Pod>().serve::<Deployment>();
+    let cluster = Cluster::new(server.client());
+    let pods = cluster.informer::<Pod>().start().unwrap();
+    let deployments = cluster.informer::<Deployment>().start().unwrap();
+    cluster.ready_all(SOON).await.unwrap();
+    let metadata = |generation: u64| json!({"name": "x", "namespace": "a", "generation": generation});
+    let pod = |status: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata(1), "status": status});
+    let ready = |status: &str| json!({"conditions": [{"type": "Other", "status": "True"}, {"type": "Ready", "status": status}]});
+    let steps = [pod(json!({})), pod(ready("False")), pod(ready("Unknown")), pod(ready("True"))];
+    holds_at_last(&server, &pods, &steps, Box::new(conditions::is_true("a/x", "Ready"))).await;
+    let steps = [pod(json!({"phase": "Pending"})), pod(json!({"phase": "Running"}))];
+    holds_at_last(&server, &pods, &steps, Box::new(conditions::field_is("a/x", "status.phase", "Running"))).await;
+
+    let deployment = |generation: u64, status: Value| {
+        let spec = json!({"replicas": 3});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(generation), "spec": spec, "status": status})
+    };
+    let status = |observed: u64, updated: u64, all: u64, available: u64| {
+        json!({"observedGeneration": observed, "updatedReplicas": updated, "replicas": all, "availableReplicas": available,
+            "conditions": [{"type": "Available", "status": "True"}]})
+    };
+    let steps = [
+        deployment(2, json!({})),
+        deployment(2, status(1, 3, 3, 3)),
+        deployment(2, status(2, 2, 3, 3)),
+        deployment(2, status(2, 3, 4, 3)),
+        deployment(2, status(2, 3, 3, 2)),
+        deployment(2, status(2, 3, 3, 3)),
+    ];
+    holds_at_last(&server, &deployments, &steps, Box::new(conditions::rolled_out("a/x"))).await;
+    let steps = [deployment(3, status(2, 3, 3, 3)), deployment(3, status(3, 3, 3, 3))];
+    holds_at_last(&server, &deployments, &steps, Box::new(conditions::is_true("a/x", "Available"))).await;
+
+    let uid = pods.wait_until(conditions::exists("a/x")).await.unwrap().get("a/x").unwrap().uid().to_owned();
+    let is_deleted = conditions::deleted("a/x", uid);
+    assert!(timeout(SOON, pods.wait_until(&is_deleted)).await.is_err());
+    server.delete(pod(json!({}))).put(pod(json!({})));
+    timeout(SOON, pods.wait_until(&is_deleted)).await.expect("another object has the name now").unwrap();
+}
