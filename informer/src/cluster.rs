@@ -14,6 +14,7 @@ pub(crate) use self::running::{InformerRegistration, InformerState, RunningInfor
 use self::verdicts::Verdicts;
 use crate::{
     checkpoint,
+    config::Config,
     error::{Error, Kind},
     readiness::{InformersNotReady, all_ready, unready},
     shared::SharedCopies,
@@ -41,6 +42,8 @@ struct ClusterState {
     copies: Arc<SharedCopies>,
     /// Time for which a shared copy runs on without users.
     shared_grace: Duration,
+    /// Settings with which declarations begin.
+    defaults: Config,
 }
 
 /// Identity of the cluster, as far as the client configuration shows it.
@@ -143,6 +146,11 @@ impl Cluster {
     /// Registry of the shared copies.
     pub(crate) fn copies(&self) -> &Arc<SharedCopies> {
         &self.shared.copies
+    }
+
+    /// Settings with which declarations begin.
+    pub(crate) fn defaults(&self) -> &Config {
+        &self.shared.defaults
     }
 
     pub(crate) fn shared_grace(&self) -> Duration {

@@ -10,8 +10,8 @@
 //! # }
 //! ```
 //!
-//! A status counts only if its controller has seen the current spec: if `observedGeneration`, of the condition or of the
-//! status, is absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
+//! A status counts only if its controller has seen the current spec: if `observedGeneration`, of the condition or of
+//! the status, is absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
 
 use informer_core::{object, wire::json};
 

@@ -153,6 +153,32 @@ impl Config {
         is_enabled
     }
 
+    /// Returns the first setting of requests that differs from the cluster's `defaults` and from that of `first`, whose
+    /// informer is shared. Settings that decide what is stored are compared elsewhere, and no request of a later user is spread.
+    pub(crate) fn refused_by(&self, first: &Self, defaults: &Self) -> Option<&'static str> {
+        macro_rules! changed {
+            ($setting:ident) => {
+                self.$setting != defaults.$setting && self.$setting != first.$setting
+            };
+        }
+        let settings = [
+            (changed!(initial_list), "initial_list"),
+            (changed!(page_size), "page_size"),
+            (changed!(resume_initial), "resume_initial"),
+            (changed!(healthy_after), "healthy_after"),
+            (changed!(idle_timeout), "idle_timeout"),
+            (changed!(initial_events_stall), "initial_events_stall"),
+            (changed!(watch_timeout_seconds), "watch_timeout_seconds"),
+            (changed!(bookmarks), "bookmarks"),
+            (changed!(headers_timeout), "headers_timeout"),
+            (changed!(backoff), "backoff"),
+            (changed!(poll_interval), "poll_interval"),
+            (changed!(checkpoint), "checkpoint"),
+            (self.gzip() && !first.gzip(), "gzip_lists"),
+        ];
+        settings.into_iter().find_map(|(is_refused, name)| is_refused.then_some(name))
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (is_zero, name) in [
             (self.page_size == 0, "page_size"),

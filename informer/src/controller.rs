@@ -88,7 +88,7 @@ use self::{
     meter::Meter,
     queue::WorkQueue,
     results::{PendingResults, Results},
-    runner::{ControllerLife, OnDeleted, Runner},
+    runner::{ControllerLife, DELAY_MAX, OnDeleted, Runner},
     trigger::{DeletedObjects, PendingTriggers, Trigger, UpdatePredicate},
 };
 pub use self::{
@@ -315,7 +315,7 @@ where
     /// Gathers the triggers of an object for this time after the first one, for one reconcile. Default zero. Does not
     /// delay the objects that exist at the start. A trigger never puts the reconcile off, unlike kube's `debounce`.
     pub fn debounce(mut self, time: Duration) -> Self {
-        self.settings.debounce = time;
+        self.settings.debounce = time.min(DELAY_MAX);
         self
     }
 

@@ -321,6 +321,10 @@ pub enum ConfigError {
     /// watches, and a shared copy several users.
     #[error("delays cannot be combined with several namespaces or with a shared copy")]
     DelaysShared,
+    /// The copy of an equal declaration runs with another value of this setting. Equal declarations share requests, so
+    /// declare the setting in all of them, or [`start`](crate::InformerBuilder::start) an informer of your own.
+    #[error("{0} differs from that of the running copy, which would be shared")]
+    SharedSetting(&'static str),
     /// The path to drop is empty, or objects are identified by it.
     #[error("path {0:?} cannot be dropped: it is empty, or objects are told apart by it")]
     DropPath(String),

@@ -1,9 +1,9 @@
 //! Leader election by a Lease, with the rules and times of client-go: one replica of a program leads, and the others
 //! wait, with warm caches.
 //!
-//! INVARIANT: every write of the Lease is conditional on the version read, so that one of two candidates wins. INVARIANT:
-//! a Lease expires by this machine's clocks, counted from when its version was first seen here. Clocks of different
-//! machines are never compared.
+//! INVARIANT: every write of the Lease is conditional on the version read, so that one of two candidates wins.
+//! INVARIANT: a Lease expires by this machine's clocks, counted from when its version was first seen here. Clocks of
+//! different machines are never compared.
 //!
 //! ```no_run
 //! # async fn control() {}
@@ -21,9 +21,11 @@
 //! # Guarantees
 //!
 //! A leader stops before another one can take the Lease, as long as both clocks run at about the same speed: it holds
-//! the Lease for [`renew_deadline`](LeaseTiming::renew_deadline) after the last renewal was *sent*, and a follower waits
-//! for the longer [`lease`](LeaseTiming::lease) after it *saw* that renewal. A suspended machine wakes up as no leader.
-//! A request that is on its way when the Lease is lost cannot be called back: where that matters, put
+//! the Lease for [`renew_deadline`](LeaseTiming::renew_deadline) after the last renewal was *sent*, and a follower
+//! waits for the longer [`lease`](LeaseTiming::lease) after it *saw* that renewal. After a suspension of the machine
+//! [`is_held`](Leadership::is_held) is false at once, and the work is dropped within [`retry`](LeaseTiming::retry).
+//!
+//! A request that is on its way when the Lease is lost cannot be called back. Where that matters, put
 //! [`term`](Leadership::term) into the objects written, and refuse smaller terms.
 
 use std::time::Duration;
@@ -78,7 +80,8 @@ pub struct Election {
 
 /// The leadership of this replica. Renews the Lease in a task of its own, until it is dropped, released or lost.
 ///
-/// Dropping it stops the renewal without a [`release`](Self::release), so the next leader waits until the Lease expires.
+/// Dropping it stops the renewal without a [`release`](Self::release), so the next leader waits until the Lease
+/// expires.
 #[derive(Debug)]
 #[must_use = "the Lease expires when this is dropped"]
 pub struct Leadership {
@@ -265,8 +268,8 @@ impl Leadership {
         !held.is_lost && held.renewed.age() < self.election.timing.renew_deadline
     }
 
-    /// Waits until the leadership is lost: the Lease could not be renewed in time, or another candidate has it. From then
-    /// on this replica must not write. Cancel safe.
+    /// Waits until the leadership is lost: the Lease could not be renewed in time, or another candidate has it. From
+    /// then on this replica must not write. Cancel safe.
     pub async fn lost(&self) {
         let mut held = self.held.clone();
         // An error means that the task has ended, with its runtime.
@@ -289,7 +292,8 @@ impl Leadership {
 
     /// Gives the Lease up, so that the next leader need not wait until it expires. Call it after the last write.
     ///
-    /// Tries it once, for at most the time of [`retry`](LeaseTiming::retry); a failure is logged, and the Lease expires.
+    /// Tries it once, for at most the time of [`retry`](LeaseTiming::retry); a failure is logged, and the Lease
+    /// expires.
     pub async fn release(self) {
         let Self { election, term, _renewal: mut renewal, .. } = self;
         renewal.shutdown().await;

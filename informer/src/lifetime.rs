@@ -129,8 +129,8 @@ impl Lifetime {
         }
     }
 
-    /// Waits for a failure beyond the first `seen` ones. Returns the last failure and the number of all; `None` once the
-    /// informer has ended. Cancel safe.
+    /// Waits for a failure beyond the first `seen` ones. Returns the last failure and the number of all; `None` once
+    /// the informer has ended. Cancel safe.
     pub(crate) async fn failure_after(&self, seen: u64) -> Option<(Error, u64)> {
         let mut progress = self.progress.clone();
         let failed = async {

@@ -8,7 +8,10 @@ use tokio::sync::Semaphore;
 use super::{
     Cluster, ClusterIdentity, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts, verdicts::VERDICT_LASTS,
 };
-use crate::shared::{SHARED_GRACE, SharedCopies};
+use crate::{
+    config::Config,
+    shared::{SHARED_GRACE, SharedCopies},
+};
 
 /// Settings shared by the informers of a cluster.
 #[must_use = "nothing is built before build"]
@@ -18,6 +21,7 @@ pub struct ClusterBuilder {
     endpoints: endpoints::Config,
     retry_streams_after: Duration,
     shared_grace: Duration,
+    defaults: Config,
     identity: String,
     /// Digest of the certificate authority; empty if unknown.
     pub(super) authority: String,
@@ -31,6 +35,7 @@ impl ClusterBuilder {
             endpoints: endpoints::Config::default(),
             retry_streams_after: VERDICT_LASTS,
             shared_grace: SHARED_GRACE,
+            defaults: Config::default(),
             identity: String::new(),
             authority: String::new(),
         }
@@ -105,6 +110,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Changes the settings with which the declarations of this cluster's informers begin:
+    /// `.defaults(|config| config.drop_paths.push("metadata.annotations".into()))`. May be called several times.
+    pub fn defaults(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.defaults);
+        self
+    }
+
     /// Sets the text that distinguishes this cluster's checkpoints from the checkpoints of other clusters, for clients
     /// whose URL is not known here. Default: URL and certificate authority of a [`kube::Config`], else empty; then only
     /// the history proof protects against another cluster's state.
@@ -128,6 +140,7 @@ impl ClusterBuilder {
                 running: Arc::new(RunningInformers::default()),
                 copies: Arc::new(SharedCopies::default()),
                 shared_grace: self.shared_grace,
+                defaults: self.defaults,
             }),
         }
     }

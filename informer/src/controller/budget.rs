@@ -22,7 +22,8 @@ pub(super) struct RetryBudget {
 impl RetryBudget {
     /// At least one attempt in 1,000 s, and a burst of at least one.
     pub(super) fn new(per_second: f64, burst: u32) -> Self {
-        let per_second = per_second.clamp(0.001, 1e6);
+        // Not a number is not above it.
+        let per_second = if per_second > 0.001 { per_second.min(1e6) } else { 0.001 };
         Self { interval: Duration::from_secs_f64(per_second.recip()), burst: burst.max(1), full_at: None, row: 0 }
     }
 

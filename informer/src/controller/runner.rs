@@ -259,7 +259,7 @@ where
 }
 
 /// Longest delay before a reconcile is repeated: a year, which no timer overflows.
-const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 const fn result_of<E>(error: &ReconcileError<E>) -> ReconcileResult {
     match error {

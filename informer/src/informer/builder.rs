@@ -7,7 +7,7 @@ use kube::{Resource, core::ApiResource};
 use super::{Informer, keeping::Keep};
 use crate::{
     cluster::Cluster,
-    config::{Config, MANAGED_FIELDS},
+    config::MANAGED_FIELDS,
     declaration::{Declaration, DeclaredType, declaration_setters},
     error::ConfigError,
 };
@@ -44,7 +44,8 @@ impl Cluster {
 
 impl<K> InformerBuilder<K> {
     fn new(cluster: Cluster, of: DeclaredType) -> Self {
-        let declared = Declaration::new(cluster, of, Config::default());
+        let config = cluster.defaults().clone();
+        let declared = Declaration::new(cluster, of, config);
         Self { declared, keep: Keep::default(), from_wider: true }
     }
 
@@ -77,19 +78,19 @@ impl<K> InformerBuilder<K> {
         self
     }
 
-    /// Sets the largest object accepted, in bytes; see [`Config::object_bytes_max`].
+    /// Sets the largest object accepted, in bytes; see [`Config::object_bytes_max`](crate::Config::object_bytes_max).
     pub const fn object_bytes_max(mut self, bytes: usize) -> Self {
         self.declared.config.object_bytes_max = bytes;
         self
     }
 
-    /// Delays the first request by a random part of `most`; see [`Config::spread`].
+    /// Delays the first request by a random part of `most`; see [`Config::spread`](crate::Config::spread).
     pub const fn spread(mut self, most: Duration) -> Self {
         self.declared.config.spread = most;
         self
     }
 
-    /// Saves the state to a directory, so that restarts resume; see [`Config::checkpoint`].
+    /// Saves the state to a directory, so that restarts resume; see [`Config::checkpoint`](crate::Config::checkpoint).
     pub fn checkpoint(mut self, directory: impl Into<PathBuf>) -> Self {
         self.declared.config.checkpoint = Some(directory.into());
         self

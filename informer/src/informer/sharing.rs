@@ -55,7 +55,9 @@ impl<K> InformerBuilder<K> {
     /// stored form. The type to which a user decodes does not matter, except for
     /// [`Representation::Typed`](crate::Representation::Typed) and [`project`](Self::project): users of `Pod` and of
     /// `DynamicObject` share one copy. All other settings, such as timeouts, pages or the checkpoint, are those of the
-    /// first user; [`delays`](Self::delays) are an error. [Indexes](Self::index) are each user's own.
+    /// first user: a later one that changed them to something else gets an
+    /// [error](ConfigError::SharedSetting), and so do [`delays`](Self::delays). [Indexes](Self::index) are each user's
+    /// own.
     ///
     /// # Narrower declarations
     ///
@@ -119,7 +121,8 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
         let (derived, source, progress) = DerivedCopy::new(vec![used], Box::new(|_| true), indexes);
         // Its decoder belongs to the index handles. Indexes do not compare, so it is no other user's.
         let decoders = Decoders::of(Arc::clone(&self.keep.decoded));
-        let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, decoders);
+        let settings = base.settings.clone();
+        let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, decoders, settings);
         let feed = CopyFeed::Derived(Box::new(derived));
         Ok(Informer::using(self.add(copy, Duration::ZERO, feed, &mut CopyTable::new())))
     }
@@ -139,22 +142,30 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
         }
     }
 
+    /// Returns the first setting that this declaration changed, and that `copy` does not have.
+    fn refused_by(&self, copy: &SharedCopy) -> Option<&'static str> {
+        self.declared.config.refused_by(&copy.settings, self.declared.cluster.defaults())
+    }
+
     /// Returns a use of a copy that answers `question`, running or new.
     fn find(&self, question: CopyQuestion, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
         let equal = table.get(&question).filter(|copy| copy.is_running());
         // A watch of its own takes the place of a filtered copy, which its users keep.
         if let Some(equal) = equal.filter(|copy| self.from_wider || !copy.is_filtered()) {
-            return Ok(CopyUse::new(equal));
+            let refused = self.refused_by(equal);
+            return refused.map_or_else(|| Ok(CopyUse::new(equal)), |name| Err(ConfigError::SharedSetting(name)));
         }
         let wider = table.values().filter(|copy| self.from_wider && !matches!(copy.origin, CopyOrigin::Wider));
+        // Settings that the wider copy lacks need a watch with them.
+        let wider = wider.filter(|copy| self.refused_by(copy).is_none());
         let wider = wider.filter(|copy| copy.is_watching());
         let answers = wider.filter_map(|copy| Some((copy, question.filter_of(&copy.question)?)));
         // The smallest: its scan is the shortest.
         let smallest = answers.min_by_key(|(copy, _)| copy.source.now.borrow().objects.len());
         let Some((wider, filter)) = smallest else { return self.open(question, true, table) };
-        let decoders = wider.decoders.clone();
+        let (decoders, settings) = (wider.decoders.clone(), wider.settings.clone());
         let (derived, source, progress) = DerivedCopy::new(vec![CopyUse::new(wider)], filter, Vec::new());
-        let copy = SharedCopy::new(question, CopyOrigin::Wider, source, progress, decoders);
+        let copy = SharedCopy::new(question, CopyOrigin::Wider, source, progress, decoders, settings);
         // The wider copy has a grace period of its own, and filtering it again costs no request.
         Ok(self.add(copy, Duration::ZERO, CopyFeed::Derived(Box::new(derived)), table))
     }
@@ -169,7 +180,8 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
         let setup = self.declared.within(question.namespaces.first()).into_setup()?;
         let fed = Informer::start(setup, self.keep.config(&decoded, Vec::new()), decoded).into_feeding();
         let progress = fed.running.life().progress_receiver();
-        let copy = SharedCopy::new(question, CopyOrigin::Watch, fed.source, progress, Decoders::of(fed.decoded));
+        let (decoders, settings) = (Decoders::of(fed.decoded), self.declared.config.clone());
+        let copy = SharedCopy::new(question, CopyOrigin::Watch, fed.source, progress, decoders, settings);
         // Another user of a copy that is not shared cannot come.
         let grace = if is_shared { self.declared.cluster.shared_grace() } else { Duration::ZERO };
         Ok(self.add(copy, grace, CopyFeed::Watch { _running: fed.running }, table))
@@ -186,7 +198,7 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
         let origin = CopyOrigin::Namespaces { count: parts.len(), has_filtered };
         let (derived, source, progress) = DerivedCopy::new(parts, Box::new(|_| true), Vec::new());
         let decoders = if is_shared { Decoders::default() } else { Decoders::of(Arc::clone(&self.keep.decoded)) };
-        let copy = SharedCopy::new(question, origin, source, progress, decoders);
+        let copy = SharedCopy::new(question, origin, source, progress, decoders, self.declared.config.clone());
         Ok(self.add(copy, Duration::ZERO, CopyFeed::Derived(Box::new(derived)), table))
     }
 

@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{derive::DerivedCopy, question::CopyQuestion};
 use crate::{
+    config::Config,
     decode::DecodedObjects,
     ended::EndReason,
     keep_alive::{InformerHold, KeepAlive},
@@ -48,6 +49,8 @@ pub(crate) struct SharedCopy {
     pub(crate) source: Source,
     pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) decoders: Decoders,
+    /// Settings of the requests, as its first user declared them.
+    pub(crate) settings: Config,
     users: watch::Sender<CopyUsers>,
 }
 
@@ -185,9 +188,10 @@ impl SharedCopy {
         source: Source,
         progress: watch::Receiver<Progress>,
         decoders: Decoders,
+        settings: Config,
     ) -> Self {
         let users = watch::Sender::new(CopyUsers { count: 0, left_at: Instant::now() });
-        Self { question, origin, source, progress, decoders, users }
+        Self { question, origin, source, progress, decoders, settings, users }
     }
 
     /// Returns false once the copy has ended: by a panic in its task, or with its runtime.

@@ -21,8 +21,8 @@ async fn holds_at_last<K>(server: &FakeApiServer, informer: &Informer<K>, steps:
     }
 }
 
-/// Goal: waits end when the object is as expected, and never by the status of an older spec. Method: for each condition,
-/// the states before it and the first that satisfies it.
+/// Goal: waits end when the object is as expected, and never by the status of an older spec. Method: for each
+/// condition, the states before it and the first that satisfies it.
 #[tokio::test(start_paused = true)]
 async fn ready_made_conditions_hold_from_the_right_state_on() {
     let server = FakeApiServer::new().serve::<Pod>().serve::<Deployment>();
@@ -32,19 +32,23 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
     cluster.ready_all(SOON).await.unwrap();
     let metadata = |generation: u64| json!({"name": "x", "namespace": "a", "generation": generation});
     let pod = |status: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata(1), "status": status});
-    let ready = |status: &str| json!({"conditions": [{"type": "Other", "status": "True"}, {"type": "Ready", "status": status}]});
+    let ready = |status: &str| {
+        let other = json!({"type": "Other", "status": "True"});
+        json!({"conditions": [other, {"type": "Ready", "status": status}]})
+    };
     let steps = [pod(json!({})), pod(ready("False")), pod(ready("Unknown")), pod(ready("True"))];
     holds_at_last(&server, &pods, &steps, Box::new(conditions::is_true("a/x", "Ready"))).await;
     let steps = [pod(json!({"phase": "Pending"})), pod(json!({"phase": "Running"}))];
     holds_at_last(&server, &pods, &steps, Box::new(conditions::field_is("a/x", "status.phase", "Running"))).await;
 
     let deployment = |generation: u64, status: Value| {
-        let spec = json!({"replicas": 3});
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(generation), "spec": spec, "status": status})
+        let (metadata, spec) = (metadata(generation), json!({"replicas": 3}));
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec, "status": status})
     };
     let status = |observed: u64, updated: u64, all: u64, available: u64| {
-        json!({"observedGeneration": observed, "updatedReplicas": updated, "replicas": all, "availableReplicas": available,
-            "conditions": [{"type": "Available", "status": "True"}]})
+        let conditions = [json!({"type": "Available", "status": "True"})];
+        json!({"observedGeneration": observed, "updatedReplicas": updated, "replicas": all,
+            "availableReplicas": available, "conditions": conditions})
     };
     let steps = [
         deployment(2, json!({})),

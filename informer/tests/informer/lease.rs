@@ -72,8 +72,8 @@ async fn a_crashed_leader_is_replaced_after_its_lease() {
     assert_eq!(election(&server, "two").lead().await.term(), 2);
 }
 
-/// Goal: clocks of other machines do not matter. Method: holders whose clocks are a day ahead or behind; one that renews
-/// keeps its Lease, and one that stops loses it as fast as any.
+/// Goal: clocks of other machines do not matter. Method: holders whose clocks are a day ahead or behind; one that
+/// renews keeps its Lease, and one that stops loses it as fast as any.
 #[tokio::test(start_paused = true)]
 async fn clocks_of_other_machines_do_not_matter() {
     for time in ["2001-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"] {
@@ -116,8 +116,8 @@ async fn a_leader_that_cannot_renew_stops_before_another_leads() {
     assert!((15..=18).contains(&broken.elapsed().as_secs()), "{:?}", broken.elapsed());
 }
 
-/// Goal: reconciles of a leader that lost its Lease end before they write. Method: another holder takes the Lease while a
-/// controller reconciles; then one deletes the Lease.
+/// Goal: reconciles of a leader that lost its Lease end before they write. Method: another holder takes the Lease while
+/// a controller reconciles; then one deletes the Lease.
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_during_a_reconcile_ends_it() {
     let server = server().put(deployment("x", 1, 0));

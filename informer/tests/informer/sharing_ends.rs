@@ -3,7 +3,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use informer::{Cause, Cluster, EndReason, Informer, ResourceVersion};
+use informer::{Cause, Cluster, ConfigError, EndReason, Informer, InitialList, ResourceVersion};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::timeout;
 
@@ -14,8 +14,8 @@ use crate::{
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Goal: nothing that belongs to a use outlives its shutdown, and nothing of another use ends with it. Method: each kind
-/// of reader waits when the use is shut down.
+/// Goal: nothing that belongs to a use outlives its shutdown, and nothing of another use ends with it. Method: each
+/// kind of reader waits when the use is shut down.
 #[tokio::test(start_paused = true)]
 async fn readers_of_a_use_end_with_its_shutdown() {
     let server = server();
@@ -153,4 +153,45 @@ fn a_copy_that_ended_with_its_runtime_is_replaced() {
         assert!(cluster.informer::<Pod>().start_shared().unwrap().is_running());
     });
     drop(ended);
+}
+
+/// Goal: no setting that a user declared is dropped. Method: later users with the same settings, with defaults, and
+/// with another value of one; and a narrower declaration with a setting that the wider copy lacks.
+#[tokio::test(start_paused = true)]
+async fn settings_of_a_later_user_are_refused_or_in_force() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let declare = || cluster.informer::<Pod>().page_size(100);
+    let first = declare().start_shared().unwrap();
+    ready(&first).await;
+    let requests = server.requests().len();
+    drop(declare().spread(DAY).start_shared().expect("the same settings, and no request to be spread"));
+    drop(cluster.informer::<Pod>().start_shared().expect("defaults refuse nothing"));
+    for (builder, name) in [
+        (declare().page_size(50), "page_size"),
+        (declare().checkpoint("/nowhere"), "checkpoint"),
+        (declare().config(|config| config.idle_timeout = DAY), "idle_timeout"),
+    ] {
+        assert_eq!(builder.start_shared().unwrap_err(), ConfigError::SharedSetting(name));
+    }
+    assert_eq!(server.requests().len(), requests);
+    let narrower = cluster.informer::<Pod>().namespace("a").config(|config| config.idle_timeout = DAY);
+    let narrower = narrower.start_shared().unwrap();
+    ready(&narrower).await;
+    assert!(!narrower.explain().contains("filtered here"), "{}", narrower.explain());
+    let like_it = cluster.informer::<Pod>().namespace("b").start_shared().unwrap();
+    assert!(like_it.explain().contains("filtered here"), "{}", like_it.explain());
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_of_a_cluster_are_those_of_its_informers() {
+    let server = server();
+    let builder = Cluster::builder(server.client()).defaults(|config| config.page_size = 1);
+    let cluster = builder.defaults(|config| config.drop_paths.push("metadata.labels".to_owned())).build();
+    let first = cluster.informer::<Pod>().initial_list(InitialList::Paged).start_shared().unwrap();
+    ready(&first).await;
+    assert!(server.requests().iter().any(|request| request.request.ends_with("limit=1")), "{:?}", server.requests());
+    assert_eq!(first.store().snapshot().get("a/x").unwrap().label("app"), None);
+    // No user changed what is the cluster's.
+    drop(cluster.informer::<Pod>().start_shared().expect("an equal declaration"));
 }
