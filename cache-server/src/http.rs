@@ -3,7 +3,7 @@
 //! INVARIANT: status codes and response bytes are decided here, in the handlers (`read`, `write`, `discovery`,
 //! `openapi`) and in `status`, and nowhere else.
 //!
-//! Not implemented, on purpose: CBOR responses, and gzip of anything but JSON lists of whole objects.
+//! Not implemented, on purpose: CBOR responses, and gzip of tables and single objects.
 
 mod admission;
 mod log;

@@ -421,7 +421,7 @@ fn read_now(caches: &Caches) -> Registry {
     gauges.register(&mut registry);
     let compressed = Number::default();
     compressed.set(watch_cache::pieces_bytes() as u64);
-    let about_compressed = "Bytes of compressed objects that lists share";
+    let about_compressed = "Bytes of compressed objects that responses share";
     registry.register_with_unit("cache_compressed", about_compressed, Unit::Bytes, compressed);
     let messages = Number::default();
     messages.set(watch_cache::messages_bytes() as u64);

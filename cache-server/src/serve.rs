@@ -357,7 +357,7 @@ impl Server {
             let app = Arc::clone(&trimmed);
             async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
-        let forgetting = tokio::spawn(drop_idle_messages());
+        let forgetting = tokio::spawn(drop_idle_forms());
         let shutdown = async {
             tokio::select! {
                 biased;
@@ -384,11 +384,12 @@ impl Server {
     }
 }
 
-/// Drops protobuf messages that no client uses, for ever.
-async fn drop_idle_messages() {
+/// Drops protobuf messages and compressed objects that no client uses, for ever.
+async fn drop_idle_forms() {
     loop {
         tokio::time::sleep(watch_cache::limits::MESSAGES_IDLE).await;
         watch_cache::drop_idle_messages();
+        watch_cache::drop_idle_pieces();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     backlog::EventsBehind,
     buckets::{Join, Scope},
     cache::{CacheCore, ExpiredPosition},
+    entry::Entry,
     epoch::Epoch,
     event::Event,
     filter::{CachedFilter, Filter},
@@ -250,31 +251,71 @@ impl Cursor {
     /// Pushes the next objects or events into `out`, within `budget`. Without a context, [`Step::Wait`] registers no
     /// waker. Cost: short read locks; selectors and slices are evaluated without a lock.
     pub fn step(&mut self, budget: Budget, out: &mut Slices, cx: Option<&mut Context<'_>>) -> Step {
-        let formatter = &mut self.formatter;
-        let step = match &mut self.phase {
+        let step = match &self.phase {
             Phase::Over(EndCause::EpochEnded) => return Step::EpochEnded,
             Phase::Over(EndCause::Expired(oldest)) => {
                 return Step::Expired(ExpiredPosition { requested: self.position, oldest: *oldest });
             }
-            Phase::Initial(walk) => {
-                if self.epoch.ended() {
-                    Step::EpochEnded
-                } else if walk.state().is_cut() {
-                    Step::Expired(self.shared.state.read().expired(self.position))
-                } else {
-                    let mut shown = 0;
-                    formatter.set_initial(true);
-                    let more = walk.step(|entry| {
-                        shown += formatter.effort(entry);
-                        formatter.line(entry, &SentEvent::Added, out);
-                        !out.reached(budget) && shown < READ_PER_STEP
-                    });
-                    formatter.set_initial(false);
-                    if more { Step::Sent } else { self.finish_initial() }
-                }
+            Phase::Initial(_) => {
+                let (mut formatter, mut shown) = (mem::take(&mut self.formatter), 0);
+                formatter.set_initial(true);
+                let step = self.visit_initial(|entry| {
+                    shown += formatter.effort(entry);
+                    formatter.line(entry, &SentEvent::Added, out);
+                    !out.reached(budget) && shown < READ_PER_STEP
+                });
+                formatter.set_initial(false);
+                self.formatter = formatter;
+                return step;
             }
             Phase::Ahead | Phase::CatchingUp | Phase::Parked | Phase::Live => self.follow(budget, out, cx),
         };
+        self.after(step)
+    }
+
+    /// Like [`Self::step`] in the initial state, for callers that encode its objects themselves: visits the next objects
+    /// until `visit` returns false or a step's objects are examined.
+    pub fn visit_initial(&mut self, visit: impl FnMut(&Arc<Entry>) -> bool) -> Step {
+        let Phase::Initial(walk) = &mut self.phase else { return Step::Sent };
+        let step = if self.epoch.ended() {
+            Step::EpochEnded
+        } else if walk.state().is_cut() {
+            Step::Expired(self.shared.state.read().expired(self.position))
+        } else if walk.step(visit) {
+            Step::Sent
+        } else {
+            self.finish_initial()
+        };
+        self.after(step)
+    }
+
+    /// Returns true if the objects of the initial state have at least `bytes`, as far as one step finds out.
+    #[must_use]
+    pub fn has_initial_bytes(&self, bytes: usize) -> bool {
+        let Phase::Initial(walk) = &self.phase else { return false };
+        let mut sum = 0;
+        walk.ahead().step(|entry| {
+            sum += entry.len();
+            sum < bytes
+        });
+        bytes <= sum
+    }
+
+    /// Returns the format of its events.
+    #[must_use]
+    pub const fn form(&self) -> &Form {
+        self.formatter.form()
+    }
+
+    /// Pushes the ADDED event of an object of the initial state.
+    pub fn push_initial(&mut self, entry: &Entry, out: &mut Slices) {
+        self.formatter.set_initial(true);
+        self.formatter.line(entry, &SentEvent::Added, out);
+        self.formatter.set_initial(false);
+    }
+
+    /// Enters the phase that `step` leads to.
+    fn after(&mut self, step: Step) -> Step {
         match step {
             Step::Sent | Step::Wait => {}
             Step::InitialDone(position) => {

@@ -17,8 +17,8 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, LONG_CELLS, MessageSlot, PIECES, Piece, Rows, SentEvent},
-    limits::{APART_BYTES, CELLS_KEPT_MAX, PIECE_ALONE_BYTES_MAX, PIECES_BYTES_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
+    form::{Cells, LONG_CELLS, MessageSlot, Rows, SentEvent},
+    limits::{APART_BYTES, CELLS_KEPT_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
 
@@ -316,28 +316,6 @@ impl Entry {
         made.is_some_and(|made| made.cells.is_some() && ptr::addr_eq(Arc::as_ptr(&made.rows), Arc::as_ptr(rows)))
     }
 
-    /// Returns the object as an item of a compressed list. `make` receives the item without a comma; it is called once
-    /// per object version if its result can be cached. Returns `None` if the cache is full and the object is long.
-    /// Memory: about a third of the object's bytes while cached.
-    pub fn piece(&self, make: impl FnOnce(&[&[u8]]) -> Piece) -> Option<Piece> {
-        if let Some(cached) = self.variants.get().and_then(|variants| variants.piece.get()) {
-            return Some(cached.piece().clone());
-        }
-        // Half the length is a generous estimate of the compressed size.
-        let has_room = PIECES.taken() + self.len() / 2 < PIECES_BYTES_MAX;
-        if !has_room && self.len() > PIECE_ALONE_BYTES_MAX {
-            return None;
-        }
-        let object = self.bytes(Span { start: self.object_at(), end: self.object_end() });
-        let rest = self.bytes(Span { start: self.rest_at, end: self.object_end() });
-        let piece = if self.builtin { make(&[b"{", rest]) } else { make(&[object]) };
-        if let Some(cached) = PIECES.keep(&piece).filter(|_| has_room) {
-            // If another thread was first, its piece stays and this one is dropped.
-            let _ = self.variants.get_or_init(Box::default).piece.set(cached);
-        }
-        Some(piece)
-    }
-
     /// Pushes a part of the line that contains metadata or lies in it: without managedFields, or with `digits` in
     /// place of its own.
     fn push_edited(&self, start: u32, end: u32, without: bool, digits: Option<&Bytes>, out: &mut Slices) {
@@ -363,8 +341,8 @@ impl Entry {
     }
 
     /// Memory of the entry and its line, in bytes. Does not include derived values: table cells, some 150 bytes and
-    /// seldom more than [`CELLS_KEPT_MAX`], the compressed item, about a third of the line, and the protobuf message, about
-    /// three quarters.
+    /// seldom more than [`CELLS_KEPT_MAX`], the protobuf message, about three quarters of the line, and its part of
+    /// compressed groups.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS

@@ -6,9 +6,10 @@
 //!
 //! Source: apiserver `endpoints/handlers/response.go`, `registry/rest/table.go`; apimachinery `apis/meta/v1` types.
 
+mod budget;
 mod cells;
+mod group;
 mod message;
-mod piece;
 mod unstored;
 
 use std::{fmt, sync::Arc};
@@ -20,12 +21,12 @@ use informer_serving::{
     watch_event::{self, ADDED_HEAD, DELETED_HEAD, MODIFIED_HEAD},
 };
 
+pub(crate) use budget::{LONG_CELLS, Share};
 pub use cells::{Cells, Rows, human_duration};
+pub use group::{ObjectGroup, Piece, drop_idle_pieces, pieces_bytes};
 pub(crate) use message::MessageSlot;
 use message::{MessageContext, MessageForm, MessagePart};
 pub use message::{Messages, drop_idle_messages, messages_bytes};
-pub(crate) use piece::{CachedPiece, LONG_CELLS, PIECES, Share};
-pub use piece::{Piece, pieces_bytes};
 use unstored::UnstoredObject;
 
 use crate::{
@@ -199,6 +200,21 @@ impl Form {
     /// Returns true if [`Self::item_bytes`] takes long for `entry`.
     pub(crate) fn is_slow_to_measure(&self, entry: &Entry) -> bool {
         entry.is_long() && self.message.as_ref().is_some_and(|form| !entry.has_message_len(form))
+    }
+
+    /// Returns true if both give an object the same text, whatever the time.
+    fn has_text_of(&self, other: &Self) -> bool {
+        let is_content = match (&self.content, &other.content) {
+            (Content::Whole, Content::Whole) => true,
+            (Content::Metadata(ours), Content::Metadata(theirs)) => ours == theirs,
+            (Content::Whole | Content::Metadata(_) | Content::Row(_), _) => false,
+        };
+        let head = |form: &Self| form.version.as_ref().map(|version| version.head.clone());
+        let envelope = |form: &Self| form.message.as_ref().map(|message| message.envelope.clone());
+        is_content
+            && self.without_managed_fields == other.without_managed_fields
+            && head(self) == head(other)
+            && envelope(self) == envelope(other)
     }
 
     /// Returns true if the cells of `entry` have to be computed.
@@ -376,6 +392,10 @@ impl EventFormatter {
         self.form.is_protobuf()
     }
 
+    pub(crate) const fn form(&self) -> &Form {
+        &self.form
+    }
+
     pub(crate) fn failed(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -394,10 +414,6 @@ impl EventFormatter {
 
     pub(crate) const fn set_now(&mut self, now: i64) {
         self.now = now;
-    }
-
-    pub(crate) const fn is_plain(&self) -> bool {
-        self.form.is_plain()
     }
 
     pub(crate) fn item(&self, entry: &Entry, first: bool, out: &mut Slices) {

@@ -37,8 +37,8 @@ pub use entry::{Draft, Entry, EntryError, Field, Schema};
 pub use event::{Change, ChangeKind, Event};
 pub use filter::{Filter, UnknownField};
 pub use form::{
-    Cells, Content, Form, Messages, MetaVersion, Piece, Row, RowObject, Rows, SlowItem, drop_idle_messages,
-    messages_bytes, pieces_bytes,
+    Cells, Content, Form, Messages, MetaVersion, ObjectGroup, Piece, Row, RowObject, Rows, SlowItem,
+    drop_idle_messages, drop_idle_pieces, messages_bytes, pieces_bytes,
 };
 pub use interest::{BucketWaker, ClosedCache};
 pub use limits::{Limits, Total};

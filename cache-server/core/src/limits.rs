@@ -147,19 +147,22 @@ pub const REQUIREMENTS_SKETCHED_MAX: usize = 16;
 /// labels are looked up in the selector instead. Memory: some 300 bytes each, while the filter lives.
 pub const KEYS_SEARCHED_MAX: usize = 8;
 
-/// Bytes of compressed objects that are cached for lists, for all caches of this process. Without room, short objects
-/// are compressed for each list that contains them.
+/// Bytes of compressed objects that are cached for responses, for all caches of this process. Without room, objects are
+/// embedded uncompressed: that costs neither time nor a copy.
 pub const PIECES_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of an object that is compressed for one list only. Longer objects are embedded uncompressed, so no per-list
-/// copy is made.
-pub const PIECE_ALONE_BYTES_MAX: usize = 16 << 10;
+/// Average bytes of a group of objects that is compressed together. The window of deflate is 32 KiB.
+pub const GROUP_BYTES: usize = 48 << 10;
+
+/// Bytes of objects at which such a group ends; the object that reaches it belongs to it. Compressing them takes about a
+/// millisecond.
+pub const GROUP_BYTES_MAX: usize = 128 << 10;
 
 /// Bytes of protobuf messages that are cached for all caches of this process. Without room, lists encode objects for
 /// each client, and events displace the messages that were not used lately.
 pub const MESSAGES_BYTES_MAX: usize = 128 << 20;
 
-/// Time after which a message that no client used is dropped, at the latest at twice that.
+/// Time after which a message or piece that no client used is dropped, at the latest at twice that.
 pub const MESSAGES_IDLE: Duration = Duration::from_secs(60);
 
 /// Filters that the watchers of one cache share. Memory: some 100 bytes each, and with two watchers or more

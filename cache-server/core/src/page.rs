@@ -53,6 +53,11 @@ impl SnapshotWalk {
         self.passed.then(|| format!("{}\0", self.key.get(prefix..).unwrap_or_default()))
     }
 
+    /// Returns a walk from here that sends no object.
+    pub(crate) fn ahead(&self) -> Self {
+        Self { is_shown: false, ..self.clone() }
+    }
+
     pub(crate) const fn state(&self) -> &FrozenState {
         &self.state
     }
@@ -289,10 +294,8 @@ impl Page {
     /// returns [`Measurement::All`], before the first step. Cost: one step; encodes each object whose length is not known.
     pub fn measure(&mut self) -> Measurement {
         let Self { walk, left, formatter, measure, .. } = self;
-        let measure = measure.get_or_insert_with(|| {
-            let walk = SnapshotWalk { is_shown: false, ..walk.clone() };
-            Box::new(PageMeasure { walk, left: *left, bytes: 0, slow: None })
-        });
+        let measure = measure
+            .get_or_insert_with(|| Box::new(PageMeasure { walk: walk.ahead(), left: *left, bytes: 0, slow: None }));
         let PageMeasure { walk, left, bytes, slow } = &mut **measure;
         let mut failed = None;
         let mut add = |entry: &Arc<Entry>| {
@@ -394,12 +397,6 @@ impl Page {
     #[must_use]
     pub fn has_long_selector(&self) -> bool {
         self.walk.filter.weight() > LONG_SELECTOR_WEIGHT
-    }
-
-    /// Returns true if items are the stored bytes.
-    #[must_use]
-    pub const fn is_plain(&self) -> bool {
-        self.formatter.is_plain()
     }
 
     /// Returns true if the snapshot was cut: reset the connection, never end it cleanly. The page then sends no more

@@ -131,6 +131,14 @@ impl Slices {
     }
 }
 
+impl From<Bytes> for Slices {
+    fn from(slice: Bytes) -> Self {
+        let mut slices = Self::new();
+        slices.push(slice);
+        slices
+    }
+}
+
 impl IntoIterator for Slices {
     type Item = Bytes;
     type IntoIter = std::iter::Skip<std::vec::IntoIter<Bytes>>;

@@ -161,14 +161,8 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self::full(slices_of(bytes))
+        Self::full(bytes.into())
     }
-}
-
-fn slices_of(bytes: Bytes) -> Slices {
-    let mut slices = Slices::new();
-    slices.push(bytes);
-    slices
 }
 
 impl From<Vec<u8>> for Body {
@@ -277,7 +271,7 @@ impl BodyKind {
             Self::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
             Self::Forwarded(body) => http_body::Body::poll_frame(Pin::new(body.as_mut()), cx).map(|frame| {
                 frame.map(|frame| {
-                    frame.map(|frame| frame.map_data(slices_of)).map_err(|BrokenAnswer| BodyError::Upstream)
+                    frame.map(|frame| frame.map_data(Slices::from)).map_err(|BrokenAnswer| BodyError::Upstream)
                 })
             }),
         }
@@ -300,6 +294,12 @@ pub(crate) fn typed(code: StatusCode, content_type: HeaderValue, body: Body) -> 
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
+}
+
+/// Reports that the body is compressed.
+pub(super) fn set_gzip(response: &mut Response) {
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// Reports the age of a state that was not confirmed for this response (RFC 9111, section 5.1).

@@ -7,8 +7,6 @@ mod gzip;
 mod indented;
 mod yaml;
 
-use std::sync::Arc;
-
 use api_rules::object::protobuf;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
@@ -17,9 +15,10 @@ use informer_serving::{
     status::{Status, StatusExt as _},
     watch_event,
 };
-use watch_cache::{Budget, Entry, Page, Slices};
+use watch_cache::{Budget, Page, Slices};
 
-use self::{gzip::Gzip, indented::IndentedList, yaml::Yaml};
+pub(super) use self::gzip::{Gzip, GzipStream};
+use self::{indented::IndentedList, yaml::Yaml};
 use super::{
     body::{self, Response},
     negotiate::{AnswerEncoding, AnswerFormat},
@@ -38,8 +37,8 @@ pub(super) enum Encoder {
     Indented(IndentedList),
     /// YAML, for people.
     Yaml(Box<Yaml>),
-    /// Gzip of objects as stored.
-    Gzip(Gzip),
+    /// Gzip of JSON or protobuf.
+    Gzip(Box<Gzip>),
 }
 
 /// Encoding that a client requested.
@@ -48,8 +47,6 @@ pub(crate) enum RequestedEncoding {
     /// Compact JSON.
     #[default]
     Json,
-    /// Compact JSON, compressed when it is long.
-    Gzip,
     /// Indented JSON.
     Indented,
     /// YAML.
@@ -61,12 +58,11 @@ pub(crate) enum RequestedEncoding {
 impl RequestedEncoding {
     /// Returns the encoding for an answer format.
     pub(crate) const fn of(answer: &AnswerFormat) -> Self {
-        match (answer.encoding, answer.indent, answer.gzip) {
-            (AnswerEncoding::Yaml, ..) => Self::Yaml,
-            (AnswerEncoding::Protobuf, ..) => Self::Protobuf,
-            (AnswerEncoding::Json, true, _) => Self::Indented,
-            (AnswerEncoding::Json, false, true) => Self::Gzip,
-            (AnswerEncoding::Json, false, false) => Self::Json,
+        match (answer.encoding, answer.indent) {
+            (AnswerEncoding::Yaml, _) => Self::Yaml,
+            (AnswerEncoding::Protobuf, _) => Self::Protobuf,
+            (AnswerEncoding::Json, true) => Self::Indented,
+            (AnswerEncoding::Json, false) => Self::Json,
         }
     }
 
@@ -79,7 +75,7 @@ impl RequestedEncoding {
         HeaderValue::from_static(match self {
             Self::Yaml => "application/yaml",
             Self::Protobuf => MEDIA_TYPE,
-            Self::Json | Self::Gzip | Self::Indented => "application/json",
+            Self::Json | Self::Indented => "application/json",
         })
     }
 
@@ -92,7 +88,7 @@ impl RequestedEncoding {
 /// Builds the response for one short document; `json` is compact and ends with a newline.
 pub(crate) fn whole(code: StatusCode, json: Bytes, encoding: RequestedEncoding) -> Response {
     let text = match encoding {
-        RequestedEncoding::Json | RequestedEncoding::Gzip => json,
+        RequestedEncoding::Json => json,
         RequestedEncoding::Indented => pretty::indent(&json).into(),
         RequestedEncoding::Yaml => match yaml::document(&json) {
             Some(text) => text.into(),
@@ -125,19 +121,28 @@ pub(super) fn error_event(status: &Status, is_protobuf: bool) -> Bytes {
 
 impl Encoder {
     /// Creates an encoder for a list whose compact JSON is `head`, items, `tail`; `head` ends with the opening bracket
-    /// of the items. A gzip encoder starts plain, because the length of the list is not known yet.
+    /// of the items. A list that may be compressed starts plain, because its length is not known yet.
     pub(super) fn new(encoding: RequestedEncoding, head: &[u8], tail: &[u8]) -> Self {
         match encoding {
-            RequestedEncoding::Json | RequestedEncoding::Gzip => Self::Plain,
+            RequestedEncoding::Json => Self::Plain,
             RequestedEncoding::Protobuf => Self::Protobuf,
             RequestedEncoding::Indented => Self::Indented(IndentedList::default()),
             RequestedEncoding::Yaml => Yaml::new(head, tail).map_or(Self::Plain, |yaml| Self::Yaml(Box::new(yaml))),
         }
     }
 
-    /// True if a batch takes milliseconds to encode.
+    /// True if the next batch takes milliseconds to encode.
     pub(super) const fn is_slow(&self) -> bool {
-        matches!(self, Self::Indented(_) | Self::Yaml(_))
+        match self {
+            Self::Plain | Self::Protobuf => false,
+            Self::Indented(_) | Self::Yaml(_) => true,
+            Self::Gzip(gzip) => gzip.is_slow(),
+        }
+    }
+
+    /// True if the last batch took about half a millisecond to encode.
+    pub(super) const fn has_compressed(&self) -> bool {
+        matches!(self, Self::Gzip(gzip) if gzip.has_compressed())
     }
 
     /// Writes the part of the list before its items.
@@ -146,10 +151,7 @@ impl Encoder {
             Self::Plain | Self::Protobuf => out.push(head),
             Self::Indented(_) => out.push(IndentedList::head(&head).into()),
             Self::Yaml(yaml) => out.push(yaml.head().to_owned().into()),
-            Self::Gzip(gzip) => {
-                Gzip::start(out);
-                gzip.stored(&head, out);
-            }
+            Self::Gzip(gzip) => gzip.head(head, out),
         }
     }
 
@@ -157,10 +159,7 @@ impl Encoder {
     pub(super) fn step(&mut self, page: &mut Page, budget: Budget, out: &mut Slices) -> bool {
         match self {
             Self::Plain | Self::Protobuf => page.step(budget, out),
-            Self::Gzip(gzip) => page.visit(|entry, first| {
-                gzip.item(entry, first, out);
-                !out.reached(budget)
-            }),
+            Self::Gzip(gzip) => gzip.step(page, out),
             Self::Indented(_) | Self::Yaml(_) => {
                 let (mut item, mut text) = (Vec::new(), Vec::new());
                 let more = page.visit_texts(|_, slices| {
@@ -186,10 +185,7 @@ impl Encoder {
             Self::Plain | Self::Protobuf => return out.push(tail),
             Self::Indented(indented) => indented.tail(&tail, &mut text),
             Self::Yaml(yaml) => yaml.tail(&mut text),
-            Self::Gzip(gzip) => {
-                gzip.stored(&tail, out);
-                return gzip.end(out);
-            }
+            Self::Gzip(gzip) => return gzip.tail(tail, out),
         }
         out.push(text.into());
     }
@@ -206,21 +202,11 @@ impl Encoder {
     /// Content-Type of the whole answer.
     pub(super) fn content_type(&self) -> HeaderValue {
         match self {
-            Self::Plain | Self::Indented(_) | Self::Gzip(_) => RequestedEncoding::Json.content_type(),
             Self::Yaml(_) => RequestedEncoding::Yaml.content_type(),
+            Self::Gzip(gzip) if gzip.is_protobuf() => RequestedEncoding::Protobuf.content_type(),
             Self::Protobuf => RequestedEncoding::Protobuf.content_type(),
+            Self::Plain | Self::Indented(_) | Self::Gzip(_) => RequestedEncoding::Json.content_type(),
         }
-    }
-
-    /// Creates a gzip encoder, and writes the head and `entries` as the first items.
-    pub(super) fn compress(head: &[u8], entries: &[Arc<Entry>], out: &mut Slices) -> Self {
-        let mut gzip = Gzip::default();
-        Gzip::start(out);
-        gzip.stored(head, out);
-        for (place, entry) in entries.iter().enumerate() {
-            gzip.item(entry, place == 0, out);
-        }
-        Self::Gzip(gzip)
     }
 }
 

@@ -81,7 +81,7 @@ fn respond(entry: &Entry, form: &Form, encoding: RequestedEncoding) -> Option<Re
     }
     slices.push_static(b"\n");
     Some(match encoding {
-        RequestedEncoding::Json | RequestedEncoding::Gzip => body::json(StatusCode::OK, Body::full(slices)),
+        RequestedEncoding::Json => body::json(StatusCode::OK, Body::full(slices)),
         RequestedEncoding::Indented | RequestedEncoding::Yaml | RequestedEncoding::Protobuf => {
             encode::whole(StatusCode::OK, joined(&mut slices), encoding)
         }

@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt as _, future::BoxFuture};
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 use informer_core::{KeyedObject as _, Objects, selector::shard};
 use informer_serving::{
     continue_token::{ContinueToken, Position, TokenExtras},
@@ -30,7 +30,7 @@ use watch_cache::{CacheSnapshot, Content, Entry, Filter, Form, Measurement, Page
 use super::{
     aside,
     body::{self, BATCH, Body, BodyError, Response},
-    encode::{Encoder, RequestedEncoding},
+    encode::{Encoder, Gzip, RequestedEncoding},
     negotiate::{AnswerFormat, AnswerSubject},
     query,
 };
@@ -163,6 +163,7 @@ impl SelectedObjects {
             }
         }
         let encoding = RequestedEncoding::of(answer);
+        let gzip = if answer.gzip && !encoding.is_slow() { Gzip::new(&form) } else { None };
         let shard = self.filter.shard();
         let position = ListPosition { resource_version: self.resource_version, history: self.history, shard };
         let listing = ListBody::new(ty, page, position, &form, bytes);
@@ -172,10 +173,10 @@ impl SelectedObjects {
             let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
             body::json(StatusCode::OK, whole.into())
         } else if encoding.is_slow() {
-            let response = aside::run(move || listing.into_response(encoding)).await;
+            let response = aside::run(move || listing.into_response(encoding, None, bytes)).await;
             response.ok_or_else(|| Status::internal("a list could not be encoded"))?
         } else {
-            listing.into_response(encoding)
+            listing.into_response(encoding, gzip, bytes)
         };
         body::set_age(&mut response, self.age);
         Ok(response)
@@ -303,8 +304,8 @@ pub(super) struct ListBody {
     over: bool,
     /// Bytes written while deciding whether the list is long enough to compress.
     first: Slices,
-    /// True if other tasks come first: a batch behind a long selector takes a millisecond, and a fast client takes many
-    /// in one turn.
+    /// True if other tasks come first: a batch behind a long selector, or of objects that were not compressed yet, takes a
+    /// millisecond, and a fast client takes many in one turn.
     yields: bool,
     /// The next items, while a blocking thread makes them.
     slow: Option<BoxFuture<'static, Option<SlowItems>>>,
@@ -423,6 +424,9 @@ impl ListBody {
             if !more {
                 return self.finish(out);
             }
+            if encoder.is_slow() || encoder.has_compressed() {
+                return;
+            }
             // A table row takes about a thousand times as long as sharing slices.
             if out.reached(BATCH) || page.shows_rows() && self.begun {
                 return;
@@ -465,46 +469,51 @@ impl ListBody {
         }
     }
 
-    /// Builds the response in the encoding that the client wants.
-    fn into_response(mut self, encoding: RequestedEncoding) -> Response {
+    /// Builds the response in the encoding that the client wants, and by `gzip` if it is long. `bytes` are those of all
+    /// items, if they are known.
+    fn into_response(mut self, encoding: RequestedEncoding, gzip: Option<Gzip>, bytes: Option<u64>) -> Response {
         self.items().encoder = Encoder::new(encoding, &self.ends.head, &self.ends.tail);
         let mut first = Slices::new();
-        if encoding == RequestedEncoding::Gzip && self.items().page.is_plain() {
-            self.begin_compressed(&mut first);
+        if let Some(gzip) = gzip {
+            self.begin_compressed(gzip, bytes, &mut first);
         }
         let encoder = &self.items().encoder;
         let (content_type, compressed) = (encoder.content_type(), matches!(encoder, Encoder::Gzip(_)));
         let mut response = body::typed(StatusCode::OK, content_type, self.into_body(first));
         if compressed {
-            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            body::set_gzip(&mut response);
         }
         response
     }
 
     /// Reads items until the list is long enough to compress or ends, and writes those items in the encoding chosen.
-    fn begin_compressed(&mut self, first: &mut Slices) {
+    fn begin_compressed(&mut self, mut gzip: Gzip, bytes: Option<u64>, first: &mut Slices) {
         let (mut entries, mut plain, mut more) = (Vec::new(), Slices::new(), true);
         plain.push(self.ends.head.clone());
         let short = limits::GZIP_BYTES_MIN.saturating_sub(self.ends.tail.len());
         let ListItems { page, encoder } = self.items.as_deref_mut().expect("no thread has them");
-        for _ in 0..STEPS_MAX {
+        let mut is_long = bytes.is_some_and(|bytes| plain.bytes() as u64 + bytes > short as u64);
+        // The bytes of a protobuf list are known.
+        for _ in 0..if bytes.is_some() { 0 } else { STEPS_MAX } {
             more = page.visit(|entry, is_first| {
-                entry.item(is_first, &mut plain);
+                gzip.item(entry, is_first, &mut plain);
                 entries.push(Arc::clone(entry));
-                plain.bytes() <= short
+                is_long = plain.bytes() > short;
+                !is_long
             });
-            if !more || plain.bytes() > short {
+            if !more || is_long {
                 break;
             }
         }
-        self.begun = !entries.is_empty();
-        if plain.bytes() > short {
-            *encoder = Encoder::compress(&self.ends.head, &entries, first);
+        self.begun = is_long || !entries.is_empty();
+        if is_long {
+            gzip.precede(entries);
+            *encoder = Encoder::Gzip(Box::new(gzip));
+            encoder.head(self.ends.head.clone(), first);
         } else if self.begun {
             *first = plain;
         }
-        if !more {
+        if !more && !is_long {
             self.finish(first);
         }
     }
@@ -588,7 +597,8 @@ impl ListBody {
         }
         let mut out = Slices::new();
         self.step(&mut out);
-        self.yields = !out.is_empty() && self.items().page.has_long_selector();
+        let ListItems { page, encoder } = self.items();
+        self.yields = !out.is_empty() && (page.has_long_selector() || encoder.has_compressed());
         self.hand_out(out, cx)
     }
 

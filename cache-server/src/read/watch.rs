@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use informer_serving::{
     options::ListOptions,
     protobuf,
@@ -32,7 +32,7 @@ use watch_cache::{Cursor, CursorStart, Reader, Slices, Step};
 
 use super::{
     body::{self, BATCH, Body, BodyError, Response},
-    encode::{self, RequestedEncoding},
+    encode::{self, GzipStream, RequestedEncoding},
     negotiate::{AnswerFormat, AnswerSubject},
     query,
     resuming::{self, ResumeRequest, StreamMarks},
@@ -127,9 +127,16 @@ pub(crate) async fn watch(
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
     let watching = app.metrics.watch(target.ty.id());
+    // A WebSocket message is one line, and a mark too.
+    let is_compressible = answer.gzip && end_bookmark && marks.is_none() && !headers.contains_key(header::UPGRADE);
     let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
     watch.ahead = ahead;
+    watch.gzip = watch.cursor.as_ref().filter(|_| is_compressible).and_then(GzipStream::of).map(Box::new);
+    let is_compressed = watch.gzip.is_some();
     let mut response = stream(Body::watch(watch), RequestedEncoding::of(answer));
+    if is_compressed {
+        body::set_gzip(&mut response);
+    }
     body::set_age(&mut response, age);
     if let Some(answered) = answered {
         app.metrics.marked(target.ty.id(), answered);
@@ -268,6 +275,8 @@ pub(super) struct Watch {
     marks: Option<Box<StreamMarks>>,
     /// `None` once the stream is over.
     cursor: Option<Cursor>,
+    /// Encoder, if the stream is compressed and not over.
+    gzip: Option<Box<GzipStream>>,
     bookmarks: Option<Bookmarks>,
     /// `None` once the cache has reached the cursor's position.
     ahead: Option<AheadCheck>,
@@ -311,8 +320,23 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.last_sent));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        let (cursor, ahead, expires, ending, partial, cut) = (Some(cursor), None, None, false, false, false);
-        Self { marks, cursor, bookmarks, ahead, end_bookmark, deadline, expires, ending, partial, cut, timer, watching }
+        let (ending, partial, cut) = (false, false, false);
+        let (cursor, gzip, ahead, expires) = (Some(cursor), None, None, None);
+        Self {
+            marks,
+            cursor,
+            gzip,
+            bookmarks,
+            ahead,
+            end_bookmark,
+            deadline,
+            expires,
+            ending,
+            partial,
+            cut,
+            timer,
+            watching,
+        }
     }
 
     /// Time at which the watch must have ended, whatever its client reads.
@@ -336,7 +360,7 @@ impl Watch {
 
     /// True until the initial state was handed out.
     pub(super) fn is_initial(&self) -> bool {
-        self.cursor.as_ref().is_some_and(Cursor::is_initial)
+        self.cursor.as_ref().is_some_and(Cursor::is_initial) || self.gzip.as_ref().is_some_and(|gzip| gzip.is_initial())
     }
 
     /// True once the stream is over and everything was handed out.
@@ -372,6 +396,12 @@ impl Watch {
             Turn::Waiting if rang => self.on_timer(&mut out, cx),
             Turn::More | Turn::Waiting => {}
         }
+        if let Some(mut gzip) = self.gzip.take() {
+            let (compressed, objects) = gzip.take(&out, turn == Turn::Over);
+            out = compressed;
+            self.watching.sent(objects);
+            self.gzip = (!matches!(turn, Turn::Over | Turn::Cut)).then_some(gzip);
+        }
         match (out.is_empty(), turn) {
             (true, Turn::Cut) => Poll::Ready(Some(Err(BodyError::Cut))),
             (true, Turn::Over) => Poll::Ready(None),
@@ -392,6 +422,9 @@ impl Watch {
 
     /// Reads up to a batch of events from the cursor.
     fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
+        if self.gzip.as_mut().is_some_and(|gzip| gzip.poll_ready(cx).is_pending()) {
+            return Turn::Waiting;
+        }
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
         if cursor.tells_time() {
             cursor.set_now(clock::unix_seconds());
@@ -400,7 +433,10 @@ impl Watch {
         let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
         for _ in 0..STEPS_MAX {
             let (before, initial) = (out.bytes(), cursor.is_initial());
-            let step = cursor.step(BATCH, out, Some(cx));
+            let step = match &mut self.gzip {
+                Some(gzip) if gzip.is_initial() => gzip.step(&mut cursor),
+                Some(_) | None => cursor.step(BATCH, out, Some(cx)),
+            };
             if let Some(object) = cursor.failed() {
                 tracing::warn!(object, "watch ended at object not encoded");
                 let status = Status::internal("an object could not be encoded");
@@ -431,7 +467,8 @@ impl Watch {
                 }
                 Step::Expired(_) => turn = if initial { Turn::Cut } else { Turn::Over },
             }
-            if turn != Turn::More || out.reached(BATCH) {
+            let has_output = self.gzip.as_ref().is_some_and(|gzip| gzip.has_output());
+            if turn != Turn::More || out.reached(BATCH) || has_output {
                 break;
             }
         }
@@ -444,7 +481,8 @@ impl Watch {
     /// Ends the stream: cut if only a part of the initial state was sent, clean otherwise.
     fn over(&mut self) -> Turn {
         // The deadline passed during the initial state: the client must not take the part for the whole.
-        let is_part = self.cursor.as_ref().is_some_and(|cursor| cursor.behind().is_some());
+        let is_part = self.gzip.as_ref().is_some_and(|gzip| gzip.is_initial())
+            || self.cursor.as_ref().is_some_and(|cursor| cursor.behind().is_some());
         // Report the cut once.
         if std::mem::replace(&mut self.partial, false) || is_part { Turn::Cut } else { Turn::Over }
     }
@@ -463,6 +501,7 @@ impl Watch {
     fn on_timer(&mut self, out: &mut Slices, cx: &mut Context<'_>) {
         let now = Instant::now();
         if self.bookmarks.as_ref().is_some_and(|bookmarks| bookmarks.is_due(now))
+            && !self.is_initial()
             && let Some(cursor) = &mut self.cursor
             && let Some(at) = cursor.bookmark()
         {

@@ -2,15 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::form::{CachedPiece, Cells, MessageSlot, Rows, Share};
+use crate::form::{Cells, MessageSlot, Rows, Share};
 
 /// Values derived from an object at their first use, and shared from then on.
 #[derive(Default)]
 pub(super) struct Variants {
     /// Cells for the table that showed it first.
     pub(super) cells: OnceLock<ComputedCells>,
-    /// Its item in compressed lists.
-    pub(super) piece: OnceLock<CachedPiece>,
     /// The object as a protobuf message, and its PartialObjectMetadata.
     pub(super) message: MessageSlot,
     pub(super) partial: MessageSlot,

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     MetaVersion, SentEvent,
-    piece::{ByteBudget, Share},
+    budget::{ByteBudget, Share},
 };
 use crate::{
     entry::Entry,

@@ -1,89 +1,176 @@
-//! Gzip encoding of lists from compressed pieces that all clients share, without a compressor per client.
+//! Gzip encoding of lists from compressed groups of objects that all clients share, without a compressor per client.
 //!
-//! A piece is one object's bytes as deflate blocks without references outside of it that end on a byte boundary, so
-//! pieces can follow each other in any order. Commas and the two ends of the list are stored blocks between them. The
-//! checksum of the whole is combined from the checksums of its parts. The result is a single member, which any gzip
-//! reader understands.
+//! The text of a group is deflate blocks without references outside of it that end on a byte boundary, so groups can
+//! follow each other in any order. The two ends of the list are stored blocks. The checksum of the whole is combined from
+//! the checksums of its parts. The result is a single member, which any gzip reader understands.
 //!
-//! The price is compression: 5 KB of JSON alone shrink to a third, a whole list would shrink to a tenth. It saves each
-//! client a compressor's 256 KiB and its time.
-//!
-//! The cache of pieces is bounded. Beyond the bound an object is compressed again for each list, and a long object is
-//! stored uncompressed, so that a client never costs more than its batch.
+//! The cache of compressed groups is bounded. Beyond the bound a group is stored uncompressed: shared slices, without a
+//! copy, so a client never costs more than its batch.
 //!
 //! Source: RFC 1951 and 1952.
 
-use std::cell::RefCell;
+mod stream;
+
+use std::{cell::RefCell, sync::Arc};
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
-use watch_cache::{Entry, Piece, Slices};
+use watch_cache::{Entry, Form, ObjectGroup, Page, Piece, Slices};
+
+pub(crate) use self::stream::GzipStream;
 
 /// Header of a gzip member: deflate, no name, no time, fastest compression, unknown system.
 const HEADER: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 /// An empty block with the flag of the last block.
 const LAST_BLOCK: &[u8] = &[0x03, 0x00];
-/// A stored block that holds a comma.
-const COMMA: &[u8] = &[0, 1, 0, 0xfe, 0xff, b','];
 /// Longest contents of a stored block, in bytes.
 const STORED_MAX: usize = 0xffff;
-/// Compression level, as in kube-apiserver: most of the gain for little time.
-const LEVEL: u32 = 1;
+/// Compression level: most of the gain for little time.
+const LEVEL: u32 = 2;
 /// Bytes for block headers, beyond the length of incompressible data.
 const BLOCKS_ROOM: usize = 64;
 
-/// State of one compressed list.
+/// A gzip member that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Gzip {
+struct GzipMember {
     sum: crc32fast::Hasher,
     len: u64,
 }
 
+/// Encoder of one compressed list.
+#[derive(Debug)]
+pub(crate) struct Gzip {
+    member: GzipMember,
+    /// Objects that were read ahead, to learn if the list is long.
+    waiting: std::vec::IntoIter<Arc<Entry>>,
+    group: ObjectGroup,
+    /// True if the last step compressed objects.
+    has_compressed: bool,
+}
+
 impl Gzip {
-    /// Writes the header of the member.
-    pub(crate) fn start(out: &mut Slices) {
+    /// Creates an encoder; `None` for rows, whose text depends on the time.
+    pub(crate) fn new(form: &Form) -> Option<Self> {
+        let (member, group, waiting) = (GzipMember::default(), ObjectGroup::of_items(form)?, Vec::new().into_iter());
+        Some(Self { member, waiting, group, has_compressed: false })
+    }
+
+    /// True if items are protobuf, not JSON.
+    pub(crate) const fn is_protobuf(&self) -> bool {
+        self.group.form().is_protobuf()
+    }
+
+    /// Pushes an item uncompressed.
+    pub(crate) fn item(&self, entry: &Entry, first: bool, out: &mut Slices) {
+        entry.item_as(self.group.form(), first, 0, out);
+    }
+
+    /// Sets the items that were read ahead of the page.
+    pub(crate) fn precede(&mut self, waiting: Vec<Arc<Entry>>) {
+        self.waiting = waiting.into_iter();
+    }
+
+    /// Writes the next group of objects, like [`Page::step`].
+    pub(crate) fn step(&mut self, page: &mut Page, out: &mut Slices) -> bool {
+        self.has_compressed = false;
+        let is_deferred = self.group.is_complete();
+        let mut is_full = is_deferred || self.waiting.by_ref().any(|entry| self.group.push(&entry));
+        let more = is_full
+            || page.visit(|entry, _| {
+                is_full = self.group.push(entry);
+                !is_full
+            });
+        if !is_deferred && (is_full || !more) && self.group.is_slow() {
+            self.group.complete();
+            return true;
+        }
+        if is_full || !more {
+            self.write_group(out);
+        }
+        more
+    }
+
+    /// True if the next step compresses a long object.
+    pub(crate) const fn is_slow(&self) -> bool {
+        self.group.is_complete()
+    }
+
+    /// True if the last step compressed objects, which takes about half a millisecond.
+    pub(crate) const fn has_compressed(&self) -> bool {
+        self.has_compressed
+    }
+
+    fn write_group(&mut self, out: &mut Slices) {
+        let Self { member, group, has_compressed, .. } = self;
+        if group.objects().is_empty() {
+            return;
+        }
+        let piece = group.piece(|text| {
+            *has_compressed = true;
+            deflate(text)
+        });
+        if let Some(piece) = piece {
+            member.piece(piece, out);
+        } else {
+            let mut text = Slices::new();
+            group.text(&mut text);
+            member.stored(&text, out);
+        }
+        group.clear();
+    }
+
+    /// Writes the start of the member, and `head` uncompressed.
+    pub(crate) fn head(&mut self, head: Bytes, out: &mut Slices) {
+        GzipMember::start(out);
+        self.member.stored(&Slices::from(head), out);
+    }
+
+    /// Writes `tail` uncompressed, and the end of the member.
+    pub(crate) fn tail(&mut self, tail: Bytes, out: &mut Slices) {
+        self.member.stored(&Slices::from(tail), out);
+        self.member.end(out);
+    }
+}
+
+impl GzipMember {
+    fn start(out: &mut Slices) {
         out.push_static(HEADER);
     }
 
-    /// Writes `text` uncompressed.
-    pub(crate) fn stored(&mut self, text: &[u8], out: &mut Slices) {
-        for part in text.chunks(STORED_MAX) {
-            out.push([&*stored_header(part.len()), part].concat().into());
-        }
-        self.sum.update(text);
-        self.len += text.len() as u64;
-    }
-
-    /// Writes one object, and the comma before it.
-    pub(crate) fn item(&mut self, entry: &Entry, first: bool, out: &mut Slices) {
-        if !first {
-            out.push_static(COMMA);
-            self.sum.update(b",");
-            self.len += 1;
-        }
-        let Some(piece) = entry.piece(deflate) else { return self.as_it_is(entry, out) };
+    /// Writes a compressed text.
+    fn piece(&mut self, piece: Piece, out: &mut Slices) {
         out.push(piece.deflated);
         self.sum.combine(&crc32fast::Hasher::new_with_initial_len(piece.sum, u64::from(piece.len)));
         self.len += u64::from(piece.len);
     }
 
-    /// Writes one object uncompressed: slices of the shared bytes, without a copy.
-    fn as_it_is(&mut self, entry: &Entry, out: &mut Slices) {
-        let mut item = Slices::new();
-        entry.item(true, &mut item);
-        for slice in item.iter() {
-            for at in (0..slice.len()).step_by(STORED_MAX) {
-                let part = slice.slice(at..slice.len().min(at + STORED_MAX));
-                out.push(stored_header(part.len()));
-                self.sum.update(&part);
-                self.len += part.len() as u64;
+    /// Writes `text` uncompressed, without a copy.
+    fn stored(&mut self, text: &Slices, out: &mut Slices) {
+        let (mut left, mut room) = (text.bytes(), 0);
+        for slice in text.iter() {
+            self.sum.update(slice);
+            let mut at = 0;
+            while at < slice.len() {
+                if room == 0 {
+                    room = left.min(STORED_MAX);
+                    left -= room;
+                    out.push(stored_header(room));
+                }
+                let part = slice.slice(at..slice.len().min(at + room));
+                at += part.len();
+                room -= part.len();
                 out.push(part);
             }
         }
+        self.len += text.bytes() as u64;
     }
 
-    /// Writes the end of the member.
-    pub(crate) fn end(&self, out: &mut Slices) {
+    /// Lets a reader decode what was written: some wait for an empty block.
+    fn flush(out: &mut Slices) {
+        out.push_static(&[0, 0, 0, 0xff, 0xff]);
+    }
+
+    fn end(&self, out: &mut Slices) {
         let mut end = LAST_BLOCK.to_vec();
         end.extend_from_slice(&self.sum.clone().finalize().to_le_bytes());
         // The format stores the length modulo 2^32.
@@ -99,48 +186,57 @@ fn stored_header(len: usize) -> Bytes {
     Bytes::copy_from_slice(&[0, low, high, !low, !high])
 }
 
-/// Compresses one item. Cost: about 5 ns a byte, and a compressor of 256 KiB per thread that ever compressed.
-fn deflate(parts: &[&[u8]]) -> Piece {
+/// Compresses a text. Cost: about 10 ns a byte, and a compressor of 256 KiB per thread that ever compressed.
+fn deflate(text: &Slices) -> Piece {
     thread_local! {
         static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::new(LEVEL), false));
     }
-    let item = parts.concat();
-    let deflated = COMPRESS.with_borrow_mut(|compress| {
+    let mut sum = crc32fast::Hasher::new();
+    let mut out = Vec::with_capacity(text.bytes() / 4 + BLOCKS_ROOM);
+    COMPRESS.with_borrow_mut(|compress| {
         compress.reset();
-        let mut out = Vec::with_capacity(item.len() + item.len() / 1_000 + BLOCKS_ROOM);
-        let mut taken = 0;
-        loop {
-            let before = compress.total_in();
-            // A full flush ends on a byte boundary, and later data cannot refer back to this.
-            compress
-                .compress_vec(&item[taken..], &mut out, FlushCompress::Full)
-                .expect("a compressor that was reset takes any bytes");
-            taken += usize::try_from(compress.total_in() - before).expect("no more than it was given");
-            if taken == item.len() && out.len() < out.capacity() {
-                return out;
-            }
-            out.reserve(BLOCKS_ROOM + out.len() / 2);
+        for slice in text.iter() {
+            sum.update(slice);
+            add(compress, slice, FlushCompress::None, &mut out);
         }
+        // Ends on a byte boundary.
+        add(compress, &[], FlushCompress::Sync, &mut out);
     });
-    let len = u32::try_from(item.len()).expect("an object is shorter than 4 GiB");
-    Piece { deflated: Bytes::from(deflated.into_boxed_slice()), sum: crc32fast::hash(&item), len }
+    let len = u32::try_from(text.bytes()).expect("an object is shorter than 4 GiB");
+    Piece { deflated: Bytes::from(out.into_boxed_slice()), sum: sum.finalize(), len }
+}
+
+/// Compresses all of `text` behind what the compressor was given before.
+fn add(compress: &mut Compress, text: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
+    let mut taken = 0;
+    loop {
+        let before = compress.total_in();
+        compress.compress_vec(&text[taken..], out, flush).expect("a compressor that was reset takes any bytes");
+        taken += usize::try_from(compress.total_in() - before).expect("no more than it was given");
+        if taken == text.len() && out.len() < out.capacity() {
+            return;
+        }
+        out.reserve(BLOCKS_ROOM + out.len() / 2);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read as _, sync::Arc};
+    use std::io::Read as _;
 
     use flate2::read::GzDecoder;
     use watch_cache::{Draft, Schema};
 
     use super::*;
-    use crate::read::encode::Encoder;
 
-    fn entry(builtin: bool, data: &str) -> Arc<Entry> {
+    fn entries(builtin: bool, data: &[&str]) -> Vec<Arc<Entry>> {
         let (kind, api_version) = ("Foo".to_owned(), "a/v1".to_owned());
         let schema = Schema { kind, api_version, builtin, fields: Vec::new(), node_field: None };
-        let object = serde_json::json!({"metadata": {"name": "a"}, "data": data}).to_string();
-        Draft::new(&schema, object.as_bytes()).expect("an object").commit(7)
+        let entry = |data: &&str| {
+            let object = serde_json::json!({"metadata": {"name": "a"}, "data": data}).to_string();
+            Draft::new(&schema, object.as_bytes()).expect("an object").commit(7)
+        };
+        data.iter().map(entry).collect()
     }
 
     fn bytes(slices: &Slices) -> Vec<u8> {
@@ -148,23 +244,27 @@ mod tests {
     }
 
     /// Goal: any gzip reader can read the list. Method: lists of all kinds, joined and decoded by flate2, which checks
-    /// the length and the checksum.
+    /// the length and the checksum; compressed, cached and stored.
     #[test]
-    fn pieces_make_one_member() {
+    fn groups_make_one_member() {
         let random: String = (0..200_000).map(|_| fastrand::alphanumeric()).collect();
+        let form = Form::whole();
         for builtin in [true, false] {
-            let entries: Vec<_> =
-                ["", "x", &"same ".repeat(50_000), &random].into_iter().map(|data| entry(builtin, data)).collect();
+            let entries = entries(builtin, &["", "x", &"same ".repeat(50_000), &random, "y", &random, "z"]);
             for count in 0..=entries.len() {
                 let (head, tail) = (Bytes::from("h".repeat(70_000) + "["), Bytes::from("]}\n"));
                 let mut out = Slices::new();
-                let mut list = Encoder::compress(&head, &entries[..count], &mut out);
+                let mut list = Gzip::new(&form).expect("a form without time");
+                list.head(head.clone(), &mut out);
+                for (place, entry) in entries[..count].iter().enumerate() {
+                    if list.group.push(entry) || place + 1 == count {
+                        list.write_group(&mut out);
+                    }
+                }
                 list.tail(tail.clone(), &mut out);
                 let mut expected = Slices::new();
                 expected.push(head);
-                for (place, entry) in entries[..count].iter().enumerate() {
-                    entry.item(place == 0, &mut expected);
-                }
+                entries[..count].iter().enumerate().for_each(|(place, entry)| entry.item(place == 0, &mut expected));
                 expected.push(tail);
                 let mut read = Vec::new();
                 GzDecoder::new(&*bytes(&out)).read_to_end(&mut read).expect("gzip");
@@ -174,29 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn objects_may_stand_in_a_list_as_they_are() {
-        for builtin in [true, false] {
-            let entry = entry(builtin, &"same ".repeat(50_000));
-            let (mut list, mut out) = (Gzip::default(), Slices::new());
-            Gzip::start(&mut out);
-            list.stored(b"[", &mut out);
-            list.as_it_is(&entry, &mut out);
-            list.stored(b"]", &mut out);
-            list.end(&mut out);
-            let mut read = Vec::new();
-            GzDecoder::new(&*bytes(&out)).read_to_end(&mut read).expect("gzip");
-            let mut item = Slices::new();
-            entry.item(true, &mut item);
-            assert!(read == [b"[", &*bytes(&item), b"]"].concat(), "built in: {builtin}");
-        }
-    }
-
-    #[test]
-    fn an_object_is_compressed_once() {
-        let entry = entry(true, &"same ".repeat(1_000));
-        let piece = entry.piece(deflate).expect("there is room").deflated;
-        assert!(piece.len() < 200, "{}", piece.len());
-        let again = entry.piece(|_| panic!("it is there")).expect("it is kept").deflated;
-        assert_eq!(again.as_ptr(), piece.as_ptr());
+    fn long_text_is_stored_in_blocks() {
+        let mut list = Gzip::new(&Form::whole()).expect("a form without time");
+        let (text, mut out, mut read) = (Bytes::from("stored ".repeat(30_000)), Slices::new(), Vec::new());
+        list.head(text.clone(), &mut out);
+        list.tail(text.clone(), &mut out);
+        GzDecoder::new(&*bytes(&out)).read_to_end(&mut read).expect("gzip");
+        assert!(read == [text.as_ref(), text.as_ref()].concat());
     }
 }

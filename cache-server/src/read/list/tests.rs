@@ -1,6 +1,7 @@
 //! LIST and GET: the table of resourceVersion, match, limit and continue, and exact response bodies.
 
 use bytes::Buf as _;
+use http::HeaderValue;
 use http_body_util::BodyExt as _;
 
 use super::*;

@@ -1,5 +1,7 @@
 //! WATCH: start positions, events and their times, and ends. Time is paused: it advances only when every task is idle.
 
+use std::io::Read as _;
+
 use http_body_util::BodyExt as _;
 use informer_core::selector::shard;
 use serde_json::Value;
@@ -92,6 +94,28 @@ async fn a_watch_list_is_the_state_its_end_and_what_follows() {
     server.delete("ns", "b").await;
     let expected = [format!("ADDED c {c}"), format!("MODIFIED a {a2}"), format!("DELETED b {}", a2 + 1)];
     assert_eq!(stream.now(3).await, expected);
+}
+
+/// Goal: the end of a compressed watch is the end of its gzip member. Method: a state of 200 KB and a change, until the
+/// watch's time is over.
+#[tokio::test(start_paused = true)]
+async fn a_compressed_watch_ends_as_one_member() {
+    let server = Server::new();
+    for index in 0..40 {
+        server.create("ns", &format!("a{index}"), "").await;
+        server.patch("ns", &format!("a{index}"), &format!(r#"{{"data":{{"k":"{}"}}}}"#, "x".repeat(5_000))).await;
+    }
+    let mut request = get(&format!("/api/v1/configmaps?watch=1&{WATCH_LIST}&timeoutSeconds=1"));
+    request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+    let response = server.open(request).await;
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    server.delete("ns", "a7").await;
+    let whole = response.into_body().collect().await.expect("a clean end").to_bytes();
+    assert!(whole.len() < 20_000, "{} bytes", whole.len());
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*whole).read_to_string(&mut text).expect("one member");
+    let kinds: Vec<_> = text.lines().map(|line| line.split('"').nth(3).unwrap()).collect();
+    assert_eq!(kinds, [&["ADDED"; 40][..], &["BOOKMARK", "DELETED"]].concat());
 }
 
 /// Goal: a watch of a shard has the events of its objects alone, each once among all shards.

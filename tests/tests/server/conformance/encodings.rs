@@ -1,7 +1,10 @@
 //! Lists as gzip, YAML and indented JSON, beyond the cases of `forms`: they equal the plain list for every query, and
 //! their memory cost is bounded.
 
-use std::{io::Read as _, time::Duration};
+use std::{
+    io::{Read as _, Write as _},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
@@ -75,7 +78,7 @@ async fn a_list_is_compressed_above_the_bound() {
         assert_eq!(answer.header("content-encoding"), if compressed { "gzip" } else { "" }, "{encoding:?}");
         assert_eq!(answer.header("vary"), if compressed { "Accept-Encoding" } else { "" }, "{encoding:?}");
     }
-    // Only lists of whole objects are compressed.
+    // Single objects, tables and texts for people are not compressed.
     let a = configmap("a").path();
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io;includeObject=Object";
     let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -136,8 +139,8 @@ async fn a_list_is_the_same_in_every_encoding() {
         (with_query(custom, &[("labelSelector", "colour=blue")]), true),
         (with_query(custom, &[("labelSelector", "colour=green")]), false),
         (with_query(custom, &[("limit", "30")]), true),
-        // At a version other than the stored one, there are no shared bytes to compress.
-        ("/apis/example.com/v2/foos".to_owned(), false),
+        // A version other than the stored one.
+        ("/apis/example.com/v2/foos".to_owned(), true),
     ] {
         let plain = client.get(&path).await.with_code(200);
         let gzip = client.get_with(&path, &[GZIP]).await.with_code(200);
@@ -153,6 +156,53 @@ async fn a_list_is_the_same_in_every_encoding() {
         if plain.body.len() < 3 * LONG {
             let written = client.get_with(&path, &[("accept", "application/yaml")]).await.with_code(200);
             assert!(yaml(&written) == plain.json(), "{path}: another list in YAML");
+        }
+    }
+}
+
+/// Goal: a decompressed list equals the plain list in every form, whatever changes between two lists. Method: creations,
+/// updates and deletions of pods, and after each the list in every form, with and without gzip.
+#[tokio::test]
+async fn a_compressed_list_follows_changes() {
+    let server = server(&["--populate", "pods=600,nodes=10,namespaces=3,seed=7"]).await;
+    let client = server.client();
+    let partial = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let forms = [
+        ("application/json".to_owned(), true),
+        ("application/json;drop=metadata.managedFields".to_owned(), true),
+        ("application/vnd.kubernetes.protobuf".to_owned(), true),
+        (format!("application/json;{partial}"), true),
+        (format!("application/vnd.kubernetes.protobuf;{partial}"), true),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io;includeObject=Object".to_owned(), false),
+    ];
+    for round in 0..8 {
+        for (accept, is_compressed) in &forms {
+            let headers = [("accept", accept.as_str())];
+            let plain = client.get_with("/api/v1/pods", &headers).await.with_code(200);
+            let gzip = client.get_with("/api/v1/pods", &[headers[0], GZIP]).await.with_code(200);
+            assert_eq!(gzip.header("content-encoding"), if *is_compressed { "gzip" } else { "" }, "{accept}");
+            assert_eq!(gzip.header("content-type"), plain.header("content-type"), "{accept}");
+            let body = if *is_compressed { unzip(&gzip.body) } else { gzip.body.to_vec() };
+            assert!(body == plain.body, "round {round}, {accept}: another list");
+        }
+        let added = tests::objects::pod(&format!("added{round}"));
+        client.create(&added).await;
+        if round % 2 == 0 {
+            client.update(&added.clone().label("round", "even")).await;
+        } else {
+            client.delete(&added.path()).await.with_code(200);
+        }
+        let list = client.get("/api/v1/pods?limit=300").await.json();
+        for place in [round * 30, round * 30 + 17] {
+            let metadata = &list["items"][place]["metadata"];
+            let (namespace, name) = (metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap());
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+            if place % 60 == 0 {
+                client.delete(&path).await.with_code(200);
+            } else {
+                let patch = json!({"metadata": {"labels": {"round": round.to_string()}}});
+                client.patch(&path, MERGE_PATCH, &patch).await.with_code(200);
+            }
         }
     }
 }
@@ -267,6 +317,74 @@ async fn http_2_carries_every_encoding() {
     let text = written.into_body().collect().await.unwrap().to_bytes();
     let list: Value = serde_saphyr::from_slice(&text).expect("YAML");
     assert!(list == plain.json());
+}
+
+/// A stream over HTTP/2, decompressed as it comes.
+struct Stream {
+    answer: Response<Incoming>,
+    text: flate2::write::GzDecoder<Vec<u8>>,
+}
+
+impl Stream {
+    async fn open(server: &Server, path: &str, headers: &[(&str, &str)]) -> Self {
+        let answer = over_http_2(server, path, headers).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        Self { answer, text: flate2::write::GzDecoder::new(Vec::new()) }
+    }
+
+    fn is_compressed(&self) -> bool {
+        self.answer.headers().get("content-encoding").is_some_and(|encoding| encoding == "gzip")
+    }
+
+    /// Reads until the text has `needle`. A compressed stream is one member.
+    async fn read_until(&mut self, needle: &str) -> &[u8] {
+        while !String::from_utf8_lossy(self.text.get_ref()).contains(needle) {
+            let data = self.answer.body_mut().frame().await.expect("a stream").unwrap().into_data().unwrap();
+            if self.is_compressed() {
+                self.text.write_all(&data).expect("one member");
+                self.text.flush().expect("gzip");
+            } else {
+                self.text.get_mut().extend_from_slice(&data);
+            }
+        }
+        self.text.get_ref()
+    }
+}
+
+/// Goal: a compressed watch-list has the lines of a plain one, and each event can be decoded at once. Method: both over
+/// HTTP/2, and writes behind the state; in JSON, as metadata and in protobuf.
+#[tokio::test]
+async fn a_compressed_watch_list_is_the_watch_list() {
+    let server = server(&["--populate", "pods=400,nodes=10,namespaces=3,seed=7"]).await;
+    let client = server.client();
+    let watch = "/api/v1/pods?watch=1&allowWatchBookmarks=true";
+    let state = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let forms = ["application/json", partial, "application/vnd.kubernetes.protobuf;stream=watch"];
+    for (round, accept) in forms.into_iter().enumerate() {
+        let path = format!("{watch}&{state}");
+        let mut plain = Stream::open(&server, &path, &[("accept", accept)]).await;
+        let mut gzip = Stream::open(&server, &path, &[("accept", accept), GZIP]).await;
+        assert_eq!((plain.is_compressed(), gzip.is_compressed()), (false, true), "{accept}");
+        assert_eq!(gzip.answer.headers()["content-type"], plain.answer.headers()["content-type"], "{accept}");
+        let state = gzip.read_until("initial-events-end").await;
+        assert!(state.len() > LONG / 2, "{accept}: {} bytes", state.len());
+        assert!(state == plain.read_until("initial-events-end").await, "{accept}: another state");
+        let added = tests::objects::pod(&format!("added{round}"));
+        client.create(&added).await;
+        client.delete(&added.path()).await.with_code(200);
+        assert!(gzip.read_until("DELETED").await == plain.read_until("DELETED").await, "{accept}: other events");
+    }
+    let at = client.get("/api/v1/pods?limit=1").await.resource_version();
+    // A short state, a table, and a watch without its state.
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (path, accept) in [
+        (format!("{watch}&{state}&fieldSelector=metadata.name%3Dnone"), "application/json"),
+        (format!("{watch}&{state}"), table),
+        (format!("{watch}&resourceVersion={at}"), "application/json"),
+    ] {
+        assert!(!Stream::open(&server, &path, &[GZIP, ("accept", accept)]).await.is_compressed(), "{path}");
+    }
 }
 
 /// The process's resident memory in bytes.
