@@ -271,7 +271,8 @@ impl Upstream {
         if !is_inside {
             return Err(outside(target));
         }
-        if read.wants_only_cached() && !caches.is_filled(&target.ty) {
+        // A peer would trust the state that this one doubts.
+        if read.wants_only_cached() && (!caches.is_filled(&target.ty) || self.source.is_in_doubt(&target.ty)) {
             return Err(not_cached());
         }
         if !self.is_fit(caches, &target.ty).await {
@@ -279,12 +280,22 @@ impl Upstream {
         }
         // Watches get 503 meanwhile: passed on, they would stay at the API server long after the doubt.
         if read.is_passable && is_newest_list(read) && !Box::pin(self.source.may_list_newest(&target.ty)).await {
-            // All agents list after an outage: the API server must not get all of their whole lists at once.
-            if is_page(read) || self.source.may_pass_whole_list(&target.ty) {
-                return Ok(self.by_upstream());
-            }
+            return self.list_in_doubt(read, target);
         }
         Ok(Answerer::Here)
+    }
+
+    /// Decides about a list of a type whose history is in doubt. All agents list after an outage: the API server must not
+    /// get all of these lists at once.
+    fn list_in_doubt(&self, read: ReadHead<'_>, target: &Target) -> Result<Answerer<'_>, Status> {
+        // The API server continues what it began: the cache may have another state at the same revision.
+        let is_later_page = read.query.get("continue").is_some_and(|token| !token.is_empty());
+        if is_later_page || self.source.may_pass_list(&target.ty, is_page(read)) {
+            return Ok(self.by_upstream());
+        }
+        let text = "it is not known yet whether this state is the API server's: it is being compared";
+        let details = Details { retry_after_seconds: UPSTREAM_RETRY_AFTER_SECONDS, ..Details::default() };
+        Err(Status { details: Some(details), ..Status::unavailable(text) })
     }
 
     /// Rights of users that are known here.
@@ -508,7 +519,7 @@ fn is_newest_list(read: ReadHead<'_>) -> bool {
     read.info.verb == "list" && read.query.get("resourceVersion").unwrap_or_default().is_empty()
 }
 
-/// Objects of a page that is passed on whenever its type is in doubt: those of kubectl and of kube.
+/// Most objects of a list that counts as a page: those of kubectl and of kube.
 const PASSED_PAGE_MAX: u64 = 500;
 
 /// True for a list of at most [`PASSED_PAGE_MAX`] objects.

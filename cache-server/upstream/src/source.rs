@@ -131,9 +131,15 @@ impl UpstreamSource {
         timeout(DOUBT_WAIT, followed.wait_for(|stream| !stream.is_doubtful())).await.is_ok()
     }
 
-    /// Returns true once a second for each type: a whole list of a type in doubt may go to the API server.
-    pub fn may_pass_whole_list(&self, ty: &ResourceType) -> bool {
-        self.followed(ty).takes_whole_list()
+    /// True while the whole type is being compared with the API server's state.
+    pub fn is_in_doubt(&self, ty: &ResourceType) -> bool {
+        self.followed(ty).state().is_doubtful()
+    }
+
+    /// Returns true if a list of a type in doubt may go to the API server: one whole list a second for each type, and 20 of
+    /// its pages.
+    pub fn may_pass_list(&self, ty: &ResourceType, is_page: bool) -> bool {
+        self.followed(ty).takes_list(is_page)
     }
 
     /// Ends the histories of all types: the cluster was replaced by another one.
@@ -220,14 +226,19 @@ impl UpstreamSource {
     /// position the API server does not send. Any other type must reach the newest revision, and be in no doubt.
     async fn confirm(&self, reads: &TypeReads) -> Result<u64, SourceError> {
         let followed = &reads.followed;
-        let Some(cache) = followed.cache() else { return self.reach_newest(reads).await };
+        // Between two streams, the next one may find the history in doubt.
+        let Some(cache) = followed.cache() else {
+            let newest = self.reach_newest(reads).await?;
+            undoubted(followed).await?;
+            return Ok(newest);
+        };
         if is_small(&cache) {
             return compared(reads, &cache, COMPARED_MAX).await;
         }
         if !followed.is_mute() {
             let newest = reads.list(1).await?.revision;
             if reads.reach(newest).await? {
-                undoubted(&reads.followed).await?;
+                undoubted(followed).await?;
                 return Ok(newest);
             }
             followed.note_mute();

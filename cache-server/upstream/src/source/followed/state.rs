@@ -121,8 +121,8 @@ pub(in super::super) struct FollowedType {
     has_skipped: AtomicBool,
     /// True if an object was skipped since the start of the whole state that is being read.
     state_has_skipped: AtomicBool,
-    /// Time at which a whole list was last passed on while the history was in doubt.
-    whole_list_at: Mutex<Option<Instant>>,
+    /// Times at which a whole list, and a page, were last passed on while the history was in doubt.
+    passed_lists: Mutex<[Option<Instant>; 2]>,
     /// Proofs for reads of single objects.
     pub(in super::super) object_proofs: ObjectProofs,
 }
@@ -166,12 +166,13 @@ impl FollowedType {
         let _ = self.stream.subscribe().wait_for(condition).await;
     }
 
-    /// Returns true, and begins a pause of [`WHOLE_LISTS_PAUSE`], unless one lasts.
-    pub(in super::super) fn takes_whole_list(&self) -> bool {
-        let at = &mut *self.whole_list_at.lock();
-        let may = at.is_none_or(|at| WHOLE_LISTS_PAUSE <= at.elapsed());
+    /// Returns true, and begins a pause, unless one lasts for lists of this size.
+    pub(in super::super) fn takes_list(&self, is_page: bool) -> bool {
+        let pause = if is_page { PASSED_PAGES_PAUSE } else { PASSED_LISTS_PAUSE };
+        let last = &mut self.passed_lists.lock()[usize::from(is_page)];
+        let may = last.is_none_or(|at| pause <= at.elapsed());
         if may {
-            *at = Some(Instant::now());
+            *last = Some(Instant::now());
         }
         may
     }
@@ -389,7 +390,10 @@ const PROOFS_MAX: usize = 16;
 const DOUBTFUL_OUTAGE: Duration = Duration::from_secs(5);
 
 /// Minimum time between two whole lists of a type in doubt that are passed on.
-const WHOLE_LISTS_PAUSE: Duration = Duration::from_secs(1);
+const PASSED_LISTS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Minimum time between two first pages of a type in doubt that are passed on.
+const PASSED_PAGES_PAUSE: Duration = Duration::from_millis(50);
 
 /// Minimum time between two losses of a type's history.
 const LOSS_PAUSE: Duration = Duration::from_secs(5);
