@@ -14,8 +14,8 @@ mod frames;
 mod honest;
 mod seats;
 mod types;
-pub(crate) mod victim;
-pub(crate) mod world;
+mod victim;
+mod world;
 
 use std::time::{Duration, Instant};
 

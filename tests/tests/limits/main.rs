@@ -5,5 +5,4 @@ mod bounds;
 mod forwarded;
 mod memory;
 mod slow_readers;
-mod work;
 mod workers;
