@@ -47,12 +47,14 @@ impl RetryBudget {
         self.full_at = Some(self.full_at.map_or(now, |full_at| full_at.max(now)) + self.interval);
     }
 
-    /// Counts an attempt that succeeded. It gives its token back, so that a recovery is not held up.
-    pub(super) fn succeeded(&mut self, has_spent: bool) {
+    /// Counts an attempt that succeeded.
+    pub(super) const fn succeeded(&mut self) {
         self.row = 0;
-        if has_spent {
-            self.full_at = self.full_at.and_then(|full_at| full_at.checked_sub(self.interval));
-        }
+    }
+
+    /// Takes a token back: an attempt succeeded, so that a recovery is not held up, or none was made.
+    pub(super) fn return_token(&mut self) {
+        self.full_at = self.full_at.and_then(|full_at| full_at.checked_sub(self.interval));
     }
 
     /// Counts an attempt that failed.
@@ -98,7 +100,8 @@ mod tests {
         assert_eq!(budget.next_at(), Some(next));
         budget.spend(next);
         assert!(!budget.has_token(next));
-        budget.succeeded(true);
+        budget.succeeded();
+        budget.return_token();
         assert!(!budget.is_closed() && budget.has_token(next), "the token is back");
     }
 }

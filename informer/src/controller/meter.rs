@@ -9,8 +9,8 @@ use super::metrics::ControllerSeries;
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics read the values"))]
 pub(super) enum Measurement {
-    /// An object began to wait for its turn.
-    Added,
+    /// So many objects began to wait for their turn.
+    Added(u64),
     /// A failed reconcile is to be repeated.
     Retried,
     /// A reconcile started, of an object that had waited so long for its turn.
@@ -50,5 +50,13 @@ impl Meter {
         }
         #[cfg(not(feature = "metrics"))]
         let _ = measured;
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for Meter {
+    /// A controller that has ended has no queue and no workers.
+    fn drop(&mut self) {
+        self.record(Measurement::Busy { waiting: 0, running: 0 });
     }
 }

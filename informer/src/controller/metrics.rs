@@ -17,7 +17,8 @@ type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 /// Metrics of a program's controllers, for [`Controller::metrics`](super::Controller::metrics). Cheap to clone.
 ///
 /// Names, labels and buckets are those of controller-runtime, so that its dashboards and alerts work here too. The label
-/// `controller` is the [name](super::Controller::name) of the controller; the metrics of its queue repeat it as `name`.
+/// `controller` is the [name](super::Controller::name) of the controller, which must be unique in the program; the
+/// metrics of its queue repeat it as `name`.
 ///
 /// | metric | meaning |
 /// | --- | --- |
@@ -136,7 +137,7 @@ pub(super) struct ControllerSeries {
 impl ControllerSeries {
     pub(super) fn record(&self, measured: Measurement) {
         match measured {
-            Measurement::Added => _ = self.adds.inc(),
+            Measurement::Added(objects) => _ = self.adds.inc_by(objects),
             Measurement::Retried => _ = self.retries.inc(),
             Measurement::Started { waited } => self.queue_time.observe(waited.as_secs_f64()),
             Measurement::Ended { result, took } => self.ended(result, took),

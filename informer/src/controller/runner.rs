@@ -63,8 +63,17 @@ pub(super) struct Runner<K, R, P, S, E> {
 /// End of one reconcile.
 pub(super) struct ReconcileEnd<E> {
     key: Arc<str>,
+    kind: RunKind,
     result: Result<Requeue, ReconcileError<E>>,
     took: Duration,
+}
+
+/// Function of the program that a run calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunKind {
+    Reconcile,
+    /// The handler of deleted objects: its end proves nothing about writes.
+    Deletion,
 }
 
 /// How a controller starts and ends.
@@ -129,26 +138,31 @@ where
             });
             match (deleted, object) {
                 (Some((handler, last_known)), object) => {
+                    self.queue.return_token(&key);
                     if object.is_some() {
                         // Created again: its turn comes after this run.
                         self.queue.add(&key, Lane::Changed, now);
                     }
-                    self.spawn(key, waited, async move {
+                    self.spawn(key, waited, RunKind::Deletion, async move {
                         handler(last_known).await;
                         Ok(Requeue::await_change())
                     });
                 }
                 (None, Some(object)) => {
                     let reconcile = self.reconcile.clone();
-                    self.spawn(key, waited, async move {
+                    self.spawn(key, waited, RunKind::Reconcile, async move {
                         let object = object.decode().map_err(ReconcileError::Undecodable)?;
                         reconcile(object).await.map_err(ReconcileError::Failed)
                     });
                 }
                 // Deleted since.
-                (None, None) => self.queue.done(&key, None, now),
+                (None, None) => {
+                    self.queue.return_token(&key);
+                    self.queue.done(&key, None, now);
+                }
             }
         }
+        self.meter.record(Measurement::Added(self.queue.take_added()));
         self.meter.record(Measurement::Busy { waiting: self.queue.len(), running: self.running.len() });
     }
 
@@ -157,6 +171,7 @@ where
         &mut self,
         key: Arc<str>,
         waited: Duration,
+        kind: RunKind,
         run: impl Future<Output = Result<Requeue, ReconcileError<E>>> + Send + 'static,
     ) {
         self.meter.record(Measurement::Started { waited });
@@ -165,7 +180,7 @@ where
             let started = Instant::now();
             // A panic is the failure of one object; the values it leaves behind are dropped with the future.
             let result = AssertUnwindSafe(run).catch_unwind().await.unwrap_or(Err(ReconcileError::Panicked));
-            ReconcileEnd { key, result, took: started.elapsed() }
+            ReconcileEnd { key, kind, result, took: started.elapsed() }
         };
         self.running.spawn(run.instrument(span));
     }
@@ -174,22 +189,22 @@ where
     fn on_trigger(&mut self, trigger: Trigger) -> Result<(), ControllerError> {
         let (snapshot, now) = (self.primary.store().snapshot(), Instant::now());
         match trigger {
-            Trigger::Object(key) if snapshot.get(&key).is_some() => self.add(&key, Lane::Changed, now),
-            Trigger::Present(key) if snapshot.get(&key).is_some() => self.add(&key, Lane::Present, now),
+            Trigger::Object(key) if snapshot.get(&key).is_some() => self.queue.add(&key, Lane::Changed, now),
+            Trigger::Present(key) if snapshot.get(&key).is_some() => self.queue.add(&key, Lane::Present, now),
             // Once the object is added, that triggers it.
             Trigger::Object(_) | Trigger::Present(_) => {}
             Trigger::Owner { namespace, name, uid } => {
                 let keys = [format!("{namespace}/{name}"), name];
                 // An owner of another uid had that name earlier: the object is about to be garbage collected.
                 let is_owner = |key: &&String| snapshot.get(key).is_some_and(|object| object.uid() == uid);
-                keys.iter().filter(is_owner).for_each(|key| self.add(key, Lane::Changed, now));
+                keys.iter().filter(is_owner).for_each(|key| self.queue.add(key, Lane::Changed, now));
             }
-            Trigger::All => snapshot.iter().for_each(|object| self.add(object.key(), Lane::Present, now)),
+            Trigger::All => snapshot.iter().for_each(|object| self.queue.add(object.key(), Lane::Present, now)),
             Trigger::Deleted(key) => {
                 self.logged.remove(&*key);
-                match self.on_deleted {
-                    Some(_) => self.add(&key, Lane::Changed, now),
-                    None => self.queue.forget(&key),
+                self.queue.forget(&key);
+                if self.on_deleted.is_some() {
+                    self.queue.add(&key, Lane::Changed, now);
                 }
             }
             Trigger::InformerEnded { request, reason } => {
@@ -199,28 +214,29 @@ where
         Ok(())
     }
 
-    fn add(&mut self, key: &str, lane: Lane, now: Instant) {
-        if self.queue.add(key, lane, now) {
-            self.meter.record(Measurement::Added);
-        }
-    }
-
     /// Ends a run, and decides when its object is reconciled again. `None` if the runtime cancelled the task.
     fn on_end(&mut self, end: Option<ReconcileEnd<E>>) {
-        let Some(ReconcileEnd { key, result, took }) = end else { return };
+        let Some(ReconcileEnd { key, kind, result, took }) = end else { return };
         let now = Instant::now();
+        let exists = self.primary.store().snapshot().get(&key).is_some();
+        let has_run = kind == RunKind::Reconcile && !matches!(result, Err(ReconcileError::Undecodable(_)));
         let (requeue, label) = match &result {
             Ok(requeue) => {
-                self.queue.reset_failures(&key);
+                self.queue.reset_failures(&key, has_run);
                 self.logged.remove(&key);
                 let label =
                     if requeue.delay().is_some() { ReconcileResult::RequeueAfter } else { ReconcileResult::Success };
                 (*requeue, label)
             }
-            Err(error) => (self.on_failure(&key, error, now), result_of(error)),
+            Err(error) => {
+                let failures = self.queue.count_failure(&key, has_run, now);
+                let requeue = (self.error_policy)(&ReconcileFailure { key: &key, failures, error });
+                let requeue = if exists { requeue } else { Requeue::await_change() };
+                self.log_failure(&key, failures, error, requeue);
+                (requeue, result_of(error))
+            }
         };
         self.meter.record(Measurement::Ended { result: label, took });
-        let exists = self.primary.store().snapshot().get(&key).is_some();
         let again_at = requeue.delay().filter(|_| exists).map(|delay| now + delay.min(DELAY_MAX));
         if result.is_err() && again_at.is_some() {
             self.meter.record(Measurement::Retried);
@@ -229,17 +245,21 @@ where
         (self.sink)(ReconcileOutcome { object: ObjectRef::from_key(&key), result, requeue });
     }
 
-    /// Asks the error policy, and logs the failure.
-    fn on_failure(&mut self, key: &Arc<str>, error: &ReconcileError<E>, now: Instant) -> Requeue {
-        let has_run = !matches!(error, ReconcileError::Undecodable(_));
-        let failures = self.queue.count_failure(key, has_run, now);
-        let requeue = (self.error_policy)(&ReconcileFailure { key, failures, error });
-        let has_room = self.logged.len() < UNDECODABLE_LOGGED_MAX;
-        if has_run || has_room && self.logged.insert(Arc::clone(key)) {
-            let (controller, error, delay) = (&*self.name, Chain(error), requeue.delay());
-            tracing::warn!(controller, key = &**key, attempt = failures, %error, ?delay, "reconcile failed");
+    /// Logs a failure; of an object that does not decode, only the first in a row.
+    fn log_failure(&mut self, key: &Arc<str>, failures: u32, error: &ReconcileError<E>, requeue: Requeue) {
+        let controller = &*self.name;
+        if matches!(error, ReconcileError::Undecodable(_)) {
+            if self.logged.len() >= UNDECODABLE_LOGGED_MAX || !self.logged.insert(Arc::clone(key)) {
+                return;
+            }
+            if self.logged.len() == UNDECODABLE_LOGGED_MAX {
+                tracing::warn!(controller, objects = UNDECODABLE_LOGGED_MAX, "log of undecodable objects suppressed");
+            }
+        } else {
+            self.logged.remove(key);
         }
-        requeue
+        let (error, delay) = (Chain(error), requeue.delay());
+        tracing::warn!(controller, key = &**key, attempt = failures, %error, ?delay, "reconcile failed");
     }
 
     /// Waits for the running reconciles, and aborts those that run for longer than `grace`.
