@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use informer::{
-    Cluster, ConfigError, Index, Informer, ListSemantic,
+    Cluster, ConfigError, Index, Informer, ListSemantic, ObjectRef,
     controller::{Controller, ControllerError, changed},
     index,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{core::PartialObjectMeta, runtime::reflector::ObjectRef};
+use kube::core::PartialObjectMeta;
 
 use crate::{
     bundle::Bundle,

@@ -6,9 +6,9 @@
 //!
 //! ```no_run
 //! use std::{convert::Infallible, sync::Arc, time::Duration};
-//! use informer::{Cluster, controller::{Controller, Requeue, changed}};
+//! use informer::{Cluster, ObjectRef, controller::{Controller, Requeue, changed}};
 //! use k8s_openapi::api::{apps::v1::{Deployment, ReplicaSet}, core::v1::Secret};
-//! use kube::runtime::reflector::ObjectRef;
+//! use kube::core::PartialObjectMeta;
 //!
 //! async fn reconcile(deployment: Arc<Deployment>, _: Arc<kube::Client>) -> Result<Requeue, Infallible> {
 //!     println!("{:?}", deployment.metadata.name);
@@ -18,7 +18,8 @@
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
 //! let cluster = Cluster::try_default().await?;
 //! let (deployments, sets) = (cluster.informer::<Deployment>().start()?, cluster.informer::<ReplicaSet>().start()?);
-//! let secrets = cluster.informer::<Secret>().labels("reload=wanted").metadata_only().start()?;
+//! let secrets = cluster.informer::<Secret>().labels("reload=wanted").metadata_only::<PartialObjectMeta<Secret>>();
+//! let secrets = secrets.start()?;
 //! Controller::new(&deployments)
 //!     .when(changed::generation)
 //!     .owns(&sets)
@@ -73,10 +74,6 @@ mod trigger;
 use std::{collections::HashSet, error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture};
-use kube::{
-    Resource,
-    runtime::reflector::{Lookup, ObjectRef},
-};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -96,7 +93,7 @@ pub use self::{
     results::ReconcileOutcome,
     signal::shutdown_signal,
 };
-use crate::{informer::Informer, object::Object, object_ref::key_of, readiness::Readiness};
+use crate::{informer::Informer, object::Object, object_ref::ObjectRef, readiness::Readiness};
 
 /// Reconciles that run at once by default. Each holds one decoded object and the requests it sends.
 pub const RECONCILES_AT_ONCE: usize = 16;
@@ -144,27 +141,20 @@ struct Settings {
 
 impl<K> Controller<K>
 where
-    K: Resource + Send + Sync + 'static,
+    K: Send + Sync + 'static,
 {
     /// Creates a controller for the objects of `primary`. It keeps this informer, and all related ones, running.
-    pub fn new(primary: &Informer<K>) -> Self
-    where
-        K::DynamicType: Default,
-    {
-        Self::new_with(primary, &K::DynamicType::default())
-    }
-
-    /// Like [`new`](Self::new), for types known at run time.
-    pub fn new_with(primary: &Informer<K>, dynamic_type: &K::DynamicType) -> Self {
+    pub fn new(primary: &Informer<K>) -> Self {
+        let of = primary.type_meta();
         Self {
             primary: primary.clone(),
-            group: K::group(dynamic_type).into_owned(),
-            kind: K::kind(dynamic_type).into_owned(),
+            group: of.api_version.split_once('/').map_or("", |(group, _)| group).to_owned(),
+            kind: of.kind.clone(),
             when: Box::new(changed::resource_version),
             related: Vec::new(),
             informers: vec![primary.readiness()],
             settings: Settings {
-                name: K::kind(dynamic_type).to_lowercase(),
+                name: of.kind.to_lowercase(),
                 concurrency: RECONCILES_AT_ONCE,
                 budget: RetryBudget::new(RETRIES_PER_SECOND, RETRIES_BURST),
                 debounce: Duration::ZERO,
@@ -455,8 +445,8 @@ impl<K> fmt::Debug for Controller<K> {
 }
 
 /// The trigger of a referenced object.
-fn trigger_of<K: Lookup>(to: &ObjectRef<K>) -> Trigger {
-    Trigger::Object(key_of(to.namespace.as_deref().unwrap_or_default(), &to.name))
+fn trigger_of<K>(to: &ObjectRef<K>) -> Trigger {
+    Trigger::Object(to.key().to_owned())
 }
 
 /// When to reconcile an object again if nothing triggers it earlier. Like kube's `Action`.

@@ -2,27 +2,28 @@
 //!
 //! Parses texts once, when they are set; keeps the first mistake and returns it from `start`.
 
-use std::{any::TypeId, collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use informer_core::{
     Resource,
     selector::{field, label},
-    wire::framer::TypeMeta,
-};
-use kube::{
-    core::{ApiResource, ClusterResourceScope},
-    discovery::Scope,
 };
 
 use crate::{
-    checkpoint::ObjectChanges, cluster::Cluster, config::Config, delays::Delays, driver::Setup, error::ConfigError,
+    checkpoint::ObjectChanges,
+    cluster::ClusterState,
+    config::Config,
+    delays::Delays,
+    driver::Setup,
+    error::ConfigError,
+    resource_kind::{ResourceKind, ResourceScope},
     selectors::IntoLabelSelector,
 };
 
 /// Everything a driver needs; not validated yet.
 pub(crate) struct Declaration {
-    pub(crate) cluster: Cluster,
-    pub(crate) of: DeclaredType,
+    pub(crate) cluster: Arc<ClusterState>,
+    pub(crate) of: ResourceKind,
     pub(crate) config: Config,
     pub(crate) metadata_only: bool,
     pub(crate) object_changes: ObjectChanges,
@@ -34,56 +35,8 @@ pub(crate) struct Declaration {
     mistake: Option<ConfigError>,
 }
 
-/// One resource type.
-#[derive(Clone, Debug)]
-pub(crate) struct DeclaredType {
-    pub(crate) group_version_path: String,
-    pub(crate) plural: String,
-    api_version: String,
-    kind: String,
-    is_cluster_scoped: bool,
-}
-
-impl DeclaredType {
-    pub(crate) fn of<K>() -> Self
-    where
-        K: kube::Resource<DynamicType = ()>,
-        K::Scope: 'static,
-    {
-        let is_cluster_scoped = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
-        Self { is_cluster_scoped, ..Self::from(&ApiResource::erase::<K>(&())) }
-    }
-}
-
-#[cfg(feature = "runtime")]
-impl DeclaredType {
-    /// Type of the collection at `path`, as kube's `Api` writes it: `/apis/apps/v1/namespaces/prod/deployments`. `kind`
-    /// may be empty; then list bodies must carry it.
-    pub(crate) fn at(path: &str, namespace: Option<&str>, kind: String) -> Self {
-        let (base, plural) = path.rsplit_once('/').unwrap_or(("", path));
-        let inside = namespace.and_then(|namespace| base.strip_suffix(namespace)?.strip_suffix("/namespaces/"));
-        let group_version_path = inside.unwrap_or(base).to_owned();
-        let api_version = group_version_path.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned();
-        Self { group_version_path, plural: plural.to_owned(), api_version, kind, is_cluster_scoped: false }
-    }
-}
-
-impl From<&ApiResource> for DeclaredType {
-    /// An `ApiResource` lacks the scope, so the type counts as namespaced until [`Declaration::scope`] is called.
-    fn from(resource: &ApiResource) -> Self {
-        let root = if resource.group.is_empty() { "/api" } else { "/apis" };
-        Self {
-            group_version_path: format!("{root}/{}", resource.api_version),
-            plural: resource.plural.clone(),
-            api_version: resource.api_version.clone(),
-            kind: resource.kind.clone(),
-            is_cluster_scoped: false,
-        }
-    }
-}
-
 impl Declaration {
-    pub(crate) fn new(cluster: Cluster, of: DeclaredType, config: Config) -> Self {
+    pub(crate) fn new(cluster: Arc<ClusterState>, of: ResourceKind, config: Config) -> Self {
         Self {
             cluster,
             of,
@@ -107,14 +60,14 @@ impl Declaration {
         }
     }
 
-    pub(crate) fn scope(&mut self, scope: &Scope) {
-        self.of.is_cluster_scoped = *scope == Scope::Cluster;
+    pub(crate) fn scope(&mut self, scope: ResourceScope) {
+        self.of.is_cluster_scoped = scope == ResourceScope::Cluster;
     }
 
     /// An equal declaration of one namespace, or of all. Without [`Delays`], which cannot be cloned.
     pub(crate) fn within(&self, namespace: Option<&String>) -> Self {
         Self {
-            cluster: self.cluster.clone(),
+            cluster: Arc::clone(&self.cluster),
             of: self.of.clone(),
             config: self.config.clone(),
             metadata_only: self.metadata_only,
@@ -174,6 +127,7 @@ impl Declaration {
     /// The first wrong setting.
     pub(crate) fn into_setup(self) -> Result<Setup, ConfigError> {
         self.check()?;
+        let type_meta = self.of.type_meta();
         let resource = Resource {
             group_version_path: self.of.group_version_path,
             plural: self.of.plural,
@@ -181,7 +135,6 @@ impl Declaration {
             labels: self.labels.to_string(),
             fields: self.fields.to_string(),
         };
-        let type_meta = TypeMeta { api_version: self.of.api_version, kind: self.of.kind };
         let Self { cluster, config, metadata_only, object_changes, delays, .. } = self;
         Ok(Setup { cluster, resource, type_meta, metadata_only, object_changes, delays, config })
     }
@@ -207,11 +160,11 @@ impl fmt::Debug for Declaration {
 macro_rules! declaration_setters {
     (drop_path: $drop_path:literal, config: $config:literal $(,)?) => {
         /// Sets the scope of a type known at run time, as discovery reports it
-        /// ([`ApiCapabilities::scope`](kube::discovery::ApiCapabilities)): then a namespace for a cluster-scoped type
-        /// is a [`ConfigError`](crate::ConfigError), and not a request that the server answers with 404. Types known at
-        /// compile time have their scope.
-        pub fn scope(mut self, scope: &kube::discovery::Scope) -> Self {
-            self.declared.scope(scope);
+        /// (kube's `ApiCapabilities::scope`): then a namespace for a cluster-scoped type is a
+        /// [`ConfigError`](crate::ConfigError), and not a request that the server answers with 404. Types known at compile
+        /// time have their scope.
+        pub fn scope(mut self, scope: impl Into<$crate::ResourceScope>) -> Self {
+            self.declared.scope(scope.into());
             self
         }
 

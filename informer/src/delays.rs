@@ -34,12 +34,6 @@ where
     RestartedPolicy { start, delays: None }
 }
 
-/// Adapts a policy of `kube::runtime`, such as its `DefaultBackoff`.
-#[cfg(feature = "runtime")]
-pub fn from_kube(policy: impl kube::runtime::utils::Backoff + 'static) -> impl Delays + 'static {
-    Kube(policy)
-}
-
 struct RestartedPolicy<F, I> {
     start: F,
     /// `None` before the first failure of an outage.
@@ -53,19 +47,5 @@ impl<F: FnMut() -> I + Send, I: Iterator<Item = Duration> + Send> Delays for Res
 
     fn reset(&mut self) {
         self.delays = None;
-    }
-}
-
-#[cfg(feature = "runtime")]
-struct Kube<B>(B);
-
-#[cfg(feature = "runtime")]
-impl<B: kube::runtime::utils::Backoff> Delays for Kube<B> {
-    fn next(&mut self) -> Option<Duration> {
-        self.0.next()
-    }
-
-    fn reset(&mut self) {
-        self.0.reset();
     }
 }

@@ -39,6 +39,7 @@ pub(crate) use self::{
     task::start,
 };
 use crate::{
+    connection::ServerConnection,
     error::{Error, Kind},
     progress::{InitialPhase, Outlet},
     readiness::name_of,
@@ -73,8 +74,8 @@ impl<S: DriverSink> Driver<S> {
             without_managed_fields: setup.config.drops_managed_fields(),
             gzip: setup.config.gzip(),
         };
-        let transport = |client: &kube::Client| Transport::new(client.clone(), timeout, parts);
-        let transports: Vec<Transport> = setup.cluster.clients().iter().map(transport).collect();
+        let transport = |connection: &ServerConnection| Transport::new(connection.clone(), timeout, parts);
+        let transports: Vec<Transport> = setup.cluster.connections().iter().map(transport).collect();
         let endpoints = Endpoints::new(transports.len(), setup.cluster.endpoints().clone(), fastrand::u64(..));
         let delays = setup.delays.take();
         let session = Session::new(setup.reflector(resume), delays, endpoints, setup.verdicts(), sink);

@@ -32,10 +32,14 @@ struct ErrorState {
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// No client can be built from the kube configuration.
-    Client(kube::Error),
+    /// No client can be built from the configuration.
+    #[cfg_attr(
+        not(any(feature = "kube-3", feature = "kube-5")),
+        allow(dead_code, reason = "a connection of one's own is made of no configuration")
+    )]
+    Client(Box<dyn StdError + Send + Sync>),
     /// No response: connection refused or reset, TLS, name resolution, authentication plug-in.
-    Connect(kube::Error),
+    Connect(Box<dyn StdError + Send + Sync>),
     /// The request was sent, and no headers arrived within this time.
     NoHeaders(Duration),
     /// The response's headers refuse the request.
@@ -222,7 +226,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.kind {
-            Kind::Client(error) => write!(f, "no client can be made of the configuration: {}", Chain(error)),
+            Kind::Client(error) => write!(f, "no client can be made of the configuration: {}", Chain(&**error)),
             Kind::Connect(_) => f.write_str("the server gave no answer"),
             Kind::NoHeaders(limit) => write!(f, "the server gave no answer within {limit:?}"),
             Kind::Refused { code, status: Some(_), .. } => write!(f, "the server answered {code}"),
@@ -247,8 +251,7 @@ impl fmt::Display for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.kind {
-            Kind::Connect(error) => Some(error),
-            Kind::Body(error) => Some(&**error),
+            Kind::Connect(error) | Kind::Body(error) => Some(&**error),
             Kind::Refused { status, .. } => status.as_deref().map(|status| status as _),
             Kind::InAnswer(status) => Some(&**status),
             Kind::Frame(error) => Some(error),
@@ -413,6 +416,11 @@ impl fmt::Display for Cause {
 mod tests {
     use super::*;
 
+    /// An error whose text repeats its source's, as kube's errors do.
+    #[derive(Debug, thiserror::Error)]
+    #[error("Error reading events stream: {0}")]
+    struct Repeating(#[source] std::io::Error);
+
     /// Output of a program that walks the sources itself, as `anyhow` and `eyre` do.
     fn walked(error: &(dyn StdError + 'static)) -> String {
         let (mut texts, mut next) = (Vec::new(), Some(error));
@@ -425,8 +433,8 @@ mod tests {
 
     #[test]
     fn an_error_of_the_configuration_says_everything_once() {
-        let kube = kube::Error::ReadEvents(std::io::Error::other("no such context"));
-        let error = Error::new(Kind::Client(kube), None);
+        let cause = Repeating(std::io::Error::other("no such context"));
+        let error = Error::new(Kind::Client(cause.into()), None);
         let text = "no client can be made of the configuration: Error reading events stream: no such context";
         assert_eq!(error.to_string(), text);
         assert_eq!((format!("{error:?}"), walked(&error)), (text.to_owned(), text.to_owned()));
@@ -434,9 +442,8 @@ mod tests {
 
     #[test]
     fn a_chain_has_each_text_once() {
-        let kube = kube::Error::Service(Box::new(kube::Error::ReadEvents(std::io::Error::other("reset"))));
-        let error = Error::new(Kind::Connect(kube), None);
-        let text = "the server gave no answer: ServiceError: Error reading events stream: reset";
+        let error = Error::new(Kind::Connect(Repeating(std::io::Error::other("reset")).into()), None);
+        let text = "the server gave no answer: Error reading events stream: reset";
         assert_eq!(format!("{error:?}"), text);
     }
 

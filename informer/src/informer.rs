@@ -7,7 +7,9 @@ mod sharing;
 
 use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
-use informer_core::{ResourceVersion, resource_version::InvalidResourceVersion, store::StoreConfig};
+use informer_core::{
+    ResourceVersion, resource_version::InvalidResourceVersion, store::StoreConfig, wire::framer::TypeMeta,
+};
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -39,6 +41,7 @@ pub struct Informer<K> {
     decoded: Arc<DecodedObjects<K>>,
     source: Source,
     keep_alive: Arc<KeepAlive>,
+    type_meta: Arc<TypeMeta>,
 }
 
 impl<K> Informer<K> {
@@ -54,14 +57,26 @@ impl<K> Informer<K> {
             now: source.now.clone(),
             undecodable: decoded.undecodable_count(),
         });
+        let type_meta = setup.type_meta.clone();
         driver::start(setup, sink, sender.into(), stop, entry);
-        Self::with_keep_alive(source, decoded, KeepAlive::new(stopper, progress, objects))
+        Self::with_keep_alive(source, decoded, KeepAlive::new(stopper, progress, objects), type_meta)
     }
 
-    fn with_keep_alive(source: Source, decoded: Arc<DecodedObjects<K>>, keep_alive: KeepAlive) -> Self {
+    fn with_keep_alive(
+        source: Source,
+        decoded: Arc<DecodedObjects<K>>,
+        keep_alive: KeepAlive,
+        type_meta: TypeMeta,
+    ) -> Self {
         let keep_alive = Arc::new(keep_alive);
         let store = Store::new(source.now.clone(), Arc::clone(&decoded), Arc::clone(&keep_alive));
-        Self { store, decoded, source, keep_alive }
+        Self { store, decoded, source, keep_alive, type_meta: Arc::new(type_meta) }
+    }
+
+    /// The declared type of the objects.
+    #[cfg(feature = "controller")]
+    pub(crate) fn type_meta(&self) -> &TypeMeta {
+        &self.type_meta
     }
 
     fn life(&self) -> &Lifetime {
@@ -203,6 +218,7 @@ impl<K> Clone for Informer<K> {
             decoded: Arc::clone(&self.decoded),
             source: self.source.clone(),
             keep_alive: Arc::clone(&self.keep_alive),
+            type_meta: Arc::clone(&self.type_meta),
         }
     }
 }

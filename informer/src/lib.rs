@@ -1,7 +1,6 @@
 //! A live, local copy of Kubernetes objects in your program, at little cost to the API server.
 //!
-//! INVARIANT: of the libraries here, only this crate and `informer-testing` depend on kube-client. Semver promises
-//! begin at its API.
+//! INVARIANT: only the modules `kube3` and `kube5`, and `lease` of kube 5, have signatures with a type of kube.
 //!
 //! An [`Informer`] is a reflector, a store and its subscribers. It reads the initial state of one resource type, as a
 //! stream where the server supports that, follows the changes, and after every break resumes from the last version it
@@ -146,22 +145,32 @@
 //!
 //! # Building
 //!
+//! kube is your choice: features `kube-5` (default) and `kube-3`, each with a module of its name, whose
+//! `Cluster` knows the types of this kube. [`Cluster`], [`client_from`] and `watcher` here are those of [`kube5`]. Without
+//! any, [`plain`] has a cluster for a [`ServerConnection`] and types of your own.
+//!
 //! TLS is your choice: features `rustls-tls` with `ring` (both default) or `aws-lc-rs`, or `openssl-tls`; proxies by
 //! `http-proxy` (default) and `socks5`. They forward to kube's features.
 //!
 //! kube needs one Kubernetes version, which programs enable and libraries do not. Enable it with
-//! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version; without one, its build script fails
-//! with a message.
+//! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version (0.27 for kube 3);
+//! without one, its build script fails with a message.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![allow(clippy::duplicate_mod, reason = "each version of kube has an adapter of its own, from the same files")]
 
 mod cluster;
 pub mod conditions;
 mod config;
+mod connection;
 #[cfg(feature = "controller")]
 pub mod controller;
 mod declaration;
 mod error;
+#[cfg(feature = "kube-3")]
+pub mod kube3;
+#[cfg(feature = "kube-5")]
+pub mod kube5;
 
 mod informer;
 mod object;
@@ -179,17 +188,17 @@ mod ended;
 pub mod index;
 mod keep_alive;
 mod labels;
-#[cfg(feature = "controller")]
+#[cfg(all(feature = "controller", feature = "kube-5"))]
 pub mod lease;
 mod lifetime;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod plain;
 mod progress;
 pub mod raw;
 mod readiness;
 mod representation;
-#[cfg(feature = "runtime")]
-mod runtime;
+mod resource_kind;
 mod selectors;
 mod shared;
 mod stats;
@@ -197,7 +206,7 @@ mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transport;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(all(test, feature = "kube-5", feature = "testing"))]
 mod world;
 
 pub use informer_core::{
@@ -216,8 +225,9 @@ pub use informer_core::{
 };
 
 pub use crate::{
-    cluster::{Cluster, ClusterBuilder, RELISTS_AT_ONCE},
+    cluster::{ClusterBuilder, ClusterOf, RELISTS_AT_ONCE},
     config::Config,
+    connection::ServerConnection,
     decode::DecodeError,
     ended::{EndReason, ShutdownTimeout},
     error::{Cause, ConfigError, Error, NotReady, Ready},
@@ -227,20 +237,22 @@ pub use crate::{
     object_ref::ObjectRef,
     readiness::{InformersNotReady, Readiness, UnreadyInformer, ready_all},
     representation::Representation,
+    resource_kind::{HasResourceKind, ResourceKind, ResourceScope},
     selectors::IntoLabelSelector,
     shared::SHARED_GRACE,
     stats::{Stats, Strategy},
     status::{InformerPhase, InformerStatus},
     store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
-    transport::client_from,
 };
 
 #[cfg(feature = "gzip")]
 pub use crate::transport::GzipError;
 
-#[cfg(feature = "runtime")]
-pub use crate::runtime::{Watcher, watcher};
+#[cfg(feature = "kube-5")]
+pub use crate::kube5::{Cluster, client_from};
+#[cfg(all(feature = "kube-5", feature = "runtime"))]
+pub use crate::kube5::{Watcher, watcher};
 
 // Examples of both pages need the feature `controller`.
 #[cfg(all(doc, any(not(doctest), feature = "controller")))]

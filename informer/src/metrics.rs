@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Every metric has the label `resource`: the plural of the type, with its group behind a dot if it has one (`pods`,
-//! `deployments.apps`). All informers of one type in one [`Cluster`] form one series:
+//! `deployments.apps`). All informers of one type in one [`Cluster`](crate::Cluster) form one series:
 //!
 //! - counters are summed, including informers that have ended;
 //! - amounts (objects, bytes, informers in a state) are summed over running informers. Two informers that hold one
@@ -71,7 +71,7 @@ use prometheus_client::{
 };
 
 use crate::{
-    cluster::{Cluster, InformerState, RunningInformers},
+    cluster::{ClusterOf, InformerState, RunningInformers},
     stats::{Stats, Strategy},
     status::InformerPhase,
 };
@@ -79,8 +79,8 @@ use crate::{
 /// Registers the current and future informers of `cluster` in `registry`. Does not keep informers running.
 ///
 /// Cost: only at a scrape, some 60 numbers per resource type.
-pub fn register(registry: &mut Registry, cluster: &Cluster) {
-    registry.register_collector(Box::new(InformerCollector { informers: Arc::clone(cluster.running()) }));
+pub fn register<V>(registry: &mut Registry, cluster: &ClusterOf<V>) {
+    registry.register_collector(Box::new(InformerCollector { informers: Arc::clone(cluster.state().running()) }));
 }
 
 #[derive(Debug)]

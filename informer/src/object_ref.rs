@@ -5,7 +5,7 @@ use std::{cmp::Ordering, fmt, hash, marker::PhantomData};
 /// Reference to an object of type `K` by namespace and name. Says nothing about uid, version or existence.
 ///
 /// client-go's key text, controller-runtime's `NamespacedName`, and kube-runtime's `ObjectRef`, to and from which it
-/// converts (feature `runtime`).
+/// converts (features `kube-…` and `runtime`).
 ///
 /// ```
 /// # use informer::ObjectRef;
@@ -106,36 +106,5 @@ impl<K> fmt::Display for ObjectRef<K> {
 impl<K> fmt::Debug for ObjectRef<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ObjectRef({})", self.key)
-    }
-}
-
-#[cfg(feature = "runtime")]
-mod kube_runtime {
-    use kube::runtime::reflector;
-
-    use super::{ObjectRef, key_of};
-
-    impl<K: reflector::Lookup> ObjectRef<K> {
-        /// The reference in the form of kube-runtime, for a type known at run time.
-        #[must_use]
-        pub fn with_type(&self, dyntype: K::DynamicType) -> reflector::ObjectRef<K> {
-            let object = reflector::ObjectRef::new_with(self.name(), dyntype);
-            if self.namespace().is_empty() { object } else { object.within(self.namespace()) }
-        }
-    }
-
-    impl<K: reflector::Lookup> From<&ObjectRef<K>> for reflector::ObjectRef<K>
-    where
-        K::DynamicType: Default,
-    {
-        fn from(object: &ObjectRef<K>) -> Self {
-            object.with_type(K::DynamicType::default())
-        }
-    }
-
-    impl<K: reflector::Lookup> From<&reflector::ObjectRef<K>> for ObjectRef<K> {
-        fn from(object: &reflector::ObjectRef<K>) -> Self {
-            Self::from_key(&key_of(object.namespace.as_deref().unwrap_or_default(), &object.name))
-        }
     }
 }

@@ -5,12 +5,10 @@
 //!
 //! ```no_run
 //! use futures::StreamExt;
-//! use informer::{Cluster, raw::Event};
-//! use k8s_openapi::api::core::v1::Pod;
-//! use kube::core::ApiResource;
+//! use informer::{Cluster, ResourceKind, raw::Event};
 //!
 //! # async fn doc(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut pods = cluster.raw(&ApiResource::erase::<Pod>(&())).fields("spec.nodeName=node-1").start()?;
+//! let mut pods = cluster.raw(ResourceKind::new("v1", "Pod", "pods")).fields("spec.nodeName=node-1").start()?;
 //! while let Some(event) = pods.next().await {
 //!     match event {
 //!         Ok(Event::InitApply(pod) | Event::Apply(pod)) => println!("{} is {} bytes", pod.key(), pod.json().len()),
@@ -44,16 +42,16 @@ use informer_core::{
     session::{Evidence, Order, Sink},
     store::{Store, StoreConfig, StoreError},
 };
-use kube::core::ApiResource;
 use tokio::sync::watch;
 
 use crate::{
-    cluster::Cluster,
+    cluster::{ClusterOf, ClusterState},
     config::Config,
-    declaration::{Declaration, DeclaredType, declaration_setters},
+    declaration::{Declaration, declaration_setters},
     driver::{Driver, DriverSink},
     error::{ConfigError, Error},
     progress::Progress,
+    resource_kind::ResourceKind,
 };
 
 /// An event of a resource type, in the order the server sent it. Follows the vocabulary of kube's `watcher::Event`,
@@ -143,15 +141,15 @@ pub struct Builder {
 /// Returns an object of the reader's state.
 type Witnesses = Arc<dyn Fn(usize) -> Option<Bytes> + Send + Sync>;
 
-impl Cluster {
+impl<V> ClusterOf<V> {
     /// Declares a raw stream: changes as bytes, in order, without a store. See [`raw`](crate::raw).
-    pub fn raw(&self, resource: &ApiResource) -> Builder {
-        Builder::new(self.clone(), DeclaredType::from(resource))
+    pub fn raw(&self, resource: impl Into<ResourceKind>) -> Builder {
+        Builder::new(Arc::clone(self.state()), resource.into())
     }
 }
 
 impl Builder {
-    pub(crate) fn new(cluster: Cluster, of: DeclaredType) -> Self {
+    pub(crate) fn new(cluster: Arc<ClusterState>, of: ResourceKind) -> Self {
         let config = Config { drop_paths: Vec::new(), ..Config::default() };
         Self { declared: Declaration::new(cluster, of, config), from: None, witnesses: None }
     }

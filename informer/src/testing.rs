@@ -42,5 +42,18 @@
 //! # }
 //! ```
 
+use bytes::Bytes;
+use http_body_util::Empty;
 #[doc(inline)]
 pub use informer_testing::{Body, FakeApiServer, LoggedRequest, RequestKind};
+
+use crate::connection::ServerConnection;
+
+impl From<FakeApiServer> for ServerConnection {
+    fn from(server: FakeApiServer) -> Self {
+        Self::new(tower::service_fn(move |request: http::Request<()>| {
+            let server = server.clone();
+            async move { server.respond(request.map(|()| Empty::<Bytes>::new())).await }
+        }))
+    }
+}

@@ -1,26 +1,23 @@
-//! Sends requests through kube's client and returns responses as bytes.
+//! Sends requests through the cluster's connections and returns responses as bytes.
 //! INVARIANT: one `send` is one request; the layers below do not retry. No body is buffered whole.
 
 mod body;
-mod client;
-mod connections;
-mod connector;
-mod credentials;
+#[cfg(any(feature = "kube-3", feature = "kube-5"))]
+pub(crate) mod connections;
+#[cfg(any(feature = "kube-3", feature = "kube-5"))]
+pub(crate) mod connector;
 #[cfg(feature = "gzip")]
 mod gzip;
-#[cfg(test)]
+#[cfg(all(test, feature = "kube-5"))]
 mod pipe;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(all(test, feature = "kube-5", feature = "testing"))]
 mod piped;
 
-use std::{
-    convert::Infallible,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt as _;
 use informer_core::{
     Request, limits,
     wire::{
@@ -28,25 +25,21 @@ use informer_core::{
         status::Status,
     },
 };
-use kube::client::Body;
 
 use self::body::DecodedBody;
-pub use self::client::client_from;
-pub(crate) use self::credentials::with_authority_file;
 #[cfg(feature = "gzip")]
 pub use self::gzip::GzipError;
-#[cfg(all(test, feature = "testing"))]
-pub(crate) use self::piped::piped_client;
-use crate::error::{Error, Kind};
+#[cfg(all(test, feature = "kube-5", feature = "testing"))]
+pub(crate) use self::piped::piped_connection;
+use crate::{
+    connection::{ResponseBody, ServerConnection},
+    error::{Error, Kind},
+};
 
-/// Connection to one endpoint. Cheap to clone.
+/// ServerConnection to one endpoint. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transport {
-    client: kube::Client,
-    // kube's client retries 429, 503 and 504 by itself, fifteen times from 5 ms, and hides them from us. It can retry
-    // only requests whose body it can clone. The body of a response cannot be cloned, so this client supplies empty
-    // response bodies.
-    bodies: kube::Client,
+    connection: ServerConnection,
     headers_timeout: Duration,
     requested: RequestedParts,
 }
@@ -82,12 +75,12 @@ pub(crate) struct Answer {
 }
 
 impl Transport {
-    /// Must be called inside a tokio runtime.
-    pub(crate) fn new(client: kube::Client, headers_timeout: Duration, requested: RequestedParts) -> Self {
-        let empty = tower::service_fn(|_: http::Request<Body>| async {
-            Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
-        });
-        Self { client, bodies: kube::Client::new(empty, ""), headers_timeout, requested }
+    pub(crate) const fn new(
+        connection: ServerConnection,
+        headers_timeout: Duration,
+        requested: RequestedParts,
+    ) -> Self {
+        Self { connection, headers_timeout, requested }
     }
 
     /// Sends one GET and waits for its headers. Dropping the future cancels the request.
@@ -104,19 +97,18 @@ impl Transport {
     }
 
     async fn exchange(&self, request: &Request, form: ResponseForm) -> Result<(DecodedBody, Option<MarksReply>), Kind> {
-        let body = self.empty_body().await?;
         let accepts_gzip = self.accepts_gzip(form);
         let mut sent = http::Request::get(request.uri())
             .header(header::ACCEPT, self.accept(form))
-            // Explicit, because a kube client built with gzip would otherwise request it, hold a 32 KiB window for
+            // Explicit, because a client built with gzip would otherwise request it, hold a 32 KiB window for
             // every watch, and see events only when the server's compressor flushes.
             .header(header::ACCEPT_ENCODING, if accepts_gzip { "gzip" } else { "identity" })
-            .body(body)
-            .map_err(|error| Kind::Connect(kube::Error::HttpError(error)))?;
+            .body(())
+            .map_err(|error| Kind::Connect(error.into()))?;
         if let Some(marks) = request.marks().and_then(|marks| HeaderValue::from_str(marks).ok()) {
             sent.headers_mut().insert(MARKS, marks);
         }
-        let (parts, body) = self.client.send(sent).await.map_err(Kind::Connect)?.into_parts();
+        let (parts, body) = self.connection.send(sent).await.map_err(Kind::Connect)?.into_parts();
         if parts.status == http::StatusCode::OK {
             let marks = parts.headers.get(MARKS).and_then(|value| MarksReply::parse(value.as_bytes()));
             return Ok((DecodedBody::new(body, &parts.headers, accepts_gzip), marks));
@@ -164,11 +156,6 @@ impl Transport {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
             ),
         }
-    }
-
-    async fn empty_body(&self) -> Result<Body, Kind> {
-        let request = http::Request::new(Body::empty());
-        self.bodies.send(request).await.map(http::Response::into_body).map_err(Kind::Connect)
     }
 }
 
@@ -219,7 +206,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_millis(100);
 const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Reads the first `limit` bytes of an error's body. Returns what arrived if the body breaks off.
-async fn read_at_most(mut body: Body, limit: usize) -> Vec<u8> {
+async fn read_at_most(mut body: ResponseBody, limit: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
         let bytes = frame.into_data().unwrap_or_default();

@@ -118,11 +118,12 @@ impl ProgramWorld {
         let tap = RequestTap::default();
         let endpoint = |_| PipeEndpoint::new((0..2).map(|_| configured(first.replica())).collect());
         let endpoints: Vec<PipeEndpoint> = (0..rng.usize(1..3)).map(endpoint).collect();
-        let mut clients = endpoints.iter().enumerate().map(|(at, endpoint)| tap.client(at, endpoint.client()));
+        let mut connections =
+            endpoints.iter().enumerate().map(|(at, endpoint)| tap.connection(at, endpoint.connection()));
         let grace = Duration::from_secs([0, 5, 30][rng.usize(..3)]);
         let relists_at_once = rng.usize(1..4);
-        let builder = Cluster::builder(clients.next().expect("at least one"));
-        let builder = clients.fold(builder, crate::ClusterBuilder::fallback);
+        let builder = Cluster::builder(connections.next().expect("at least one"));
+        let builder = connections.fold(builder, crate::ClusterBuilder::fallback);
         let cluster = builder.shared_grace(grace).relists_at_once(relists_at_once).build();
         Self {
             truth: PodHistory::new(first),

@@ -64,7 +64,8 @@ fn foreign_types_in_signatures_are_justified() {
 fn exhaustive_enums_are_listed() {
     let listed = section("Enums");
     let mut unlisted = Vec::new();
-    for name in CRATES {
+    // A new value in `informer-core` may break its users, which are of the same version.
+    for name in CRATES.iter().filter(|name| **name != "informer-core") {
         let api = api(name);
         let enums = api.lines().filter_map(|line| line.strip_prefix("pub enum "));
         let paths = enums.filter_map(|path| path.split(['<', ' ']).next());

@@ -73,14 +73,15 @@ pub(crate) fn informer(client: kube::Client) -> Result<Copy, Failure> {
     let cluster = Cluster::new(client);
     let primary = cluster.informer::<Pod>().start()?;
     let (owned, watched) = (cluster.informer::<ConfigMap>().start()?, cluster.informer::<Node>().start()?);
-    let run = controller::Controller::new(&primary).owns(&owned).watches(&watched, |_| None::<ObjectRef<Pod>>).run(
-        move |pod: Arc<Pod>, reconciles: Arc<Reconciles>| async move {
-            reconciles.add(&pod, start);
-            Ok::<_, Infallible>(Requeue::await_change())
-        },
-        |failure| failure.backoff(),
-        Arc::clone(&reconciles),
-    );
+    let run =
+        controller::Controller::new(&primary).owns(&owned).watches(&watched, |_| None::<informer::ObjectRef<Pod>>).run(
+            move |pod: Arc<Pod>, reconciles: Arc<Reconciles>| async move {
+                reconciles.add(&pod, start);
+                Ok::<_, Infallible>(Requeue::await_change())
+            },
+            |failure| failure.backoff(),
+            Arc::clone(&reconciles),
+        );
     tokio::spawn(run);
     let (syncs, events, first) = (Arc::clone(&reconciles), Arc::clone(&reconciles), reconciles);
     let informer = primary.clone();

@@ -1,7 +1,8 @@
 //! Keeps a live copy of Kubernetes objects by the list/watch protocol, without doing I/O.
 //!
 //! INVARIANT: knows no socket, clock, task, metric or log. Time is an argument, randomness is a seed, and bytes are
-//! already received. `tests/tidy/main.rs` checks the dependency tree for this.
+//! already received. `tests/tidy/main.rs` checks the dependency tree for this. No promise of semver but for the items that
+//! `informer` exports.
 //!
 //! In reading order: the semantics of reads ([`semantics`]), objects ([`object`], [`objects`]), the wire format
 //! ([`wire`]), selectors ([`selector`]), the state machine ([`reflector`]), endpoints and proofs of their history

@@ -1,22 +1,23 @@
 //! Builder of a [`Cluster`], for settings beyond a single client.
 
-use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use informer_core::endpoints;
 use tokio::sync::Semaphore;
 
 use super::{
-    Cluster, ClusterIdentity, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts, verdicts::VERDICT_LASTS,
+    ClusterIdentity, ClusterOf, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts, verdicts::VERDICT_LASTS,
 };
 use crate::{
     config::Config,
+    connection::ServerConnection,
     shared::{SHARED_GRACE, SharedCopies},
 };
 
-/// Settings shared by the informers of a cluster.
+/// Settings shared by the informers of a cluster. `V` is that of [`ClusterOf`].
 #[must_use = "nothing is built before build"]
-pub struct ClusterBuilder {
-    clients: Vec<kube::Client>,
+pub struct ClusterBuilder<V> {
+    connections: Vec<ServerConnection>,
     relists_at_once: usize,
     endpoints: endpoints::Config,
     retry_streams_after: Duration,
@@ -24,13 +25,14 @@ pub struct ClusterBuilder {
     defaults: Config,
     identity: String,
     /// Digest of the certificate authority; empty if unknown.
-    pub(super) authority: String,
+    authority: String,
+    types: PhantomData<fn() -> V>,
 }
 
-impl ClusterBuilder {
-    pub(super) fn new(client: kube::Client) -> Self {
+impl<V> ClusterBuilder<V> {
+    pub(super) fn new(connection: ServerConnection) -> Self {
         Self {
-            clients: vec![client],
+            connections: vec![connection],
             relists_at_once: RELISTS_AT_ONCE,
             endpoints: endpoints::Config::default(),
             retry_streams_after: VERDICT_LASTS,
@@ -38,6 +40,7 @@ impl ClusterBuilder {
             defaults: Config::default(),
             identity: String::new(),
             authority: String::new(),
+            types: PhantomData,
         }
     }
 
@@ -51,8 +54,8 @@ impl ClusterBuilder {
     /// ([`return_within`](Self::return_within)). An endpoint that answers 429 counts as working: it is overloaded, and
     /// a fleet that failed over would take the load along. [`Informer::explain`](crate::Informer::explain) shows the
     /// endpoint in use.
-    pub fn fallback(mut self, client: kube::Client) -> Self {
-        self.clients.push(client);
+    pub fn fallback(mut self, connection: impl Into<ServerConnection>) -> Self {
+        self.connections.push(connection.into());
         self
     }
 
@@ -117,22 +120,29 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the text that distinguishes this cluster's checkpoints from the checkpoints of other clusters, for clients
-    /// whose URL is not known here. Default: URL and certificate authority of a [`kube::Config`], else empty; then only
-    /// the history proof protects against another cluster's state.
+    /// Sets the text that distinguishes this cluster's checkpoints from the checkpoints of other clusters, for
+    /// connections whose URL is not known here. Default: URL and certificate authority of a kube configuration, else
+    /// empty; then only the history proof protects against another cluster's state.
     pub fn identity(mut self, text: impl Into<String>) -> Self {
         self.identity = text.into();
         self
     }
 
+    /// Sets the digest of the certificate authority, for [`identity`](Self::identity).
+    #[cfg(any(feature = "kube-3", feature = "kube-5"))]
+    pub(crate) fn authority(mut self, digest: String) -> Self {
+        self.authority = digest;
+        self
+    }
+
     /// Builds the cluster. Sends no request.
     #[must_use]
-    pub fn build(self) -> Cluster {
+    pub fn build(self) -> ClusterOf<V> {
         let relists = Arc::new(Semaphore::new(self.relists_at_once.min(Semaphore::MAX_PERMITS)));
         let identity = ClusterIdentity { server: self.identity, authority: self.authority };
-        Cluster {
-            shared: Arc::new(ClusterState {
-                clients: self.clients,
+        ClusterOf {
+            state: Arc::new(ClusterState {
+                connections: self.connections,
                 identity,
                 relists,
                 endpoints: self.endpoints,
@@ -142,14 +152,15 @@ impl ClusterBuilder {
                 shared_grace: self.shared_grace,
                 defaults: self.defaults,
             }),
+            types: PhantomData,
         }
     }
 }
 
-impl fmt::Debug for ClusterBuilder {
+impl<V> fmt::Debug for ClusterBuilder<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterBuilder")
-            .field("endpoints", &self.clients.len())
+            .field("endpoints", &self.connections.len())
             .field("relists_at_once", &self.relists_at_once)
             .field("shared_grace", &self.shared_grace)
             .field("identity", &self.identity)

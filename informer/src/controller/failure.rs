@@ -2,8 +2,6 @@
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
-use kube::core::Status;
-
 use super::Requeue;
 use crate::{decode::DecodeError, ended::EndReason, readiness::InformersNotReady};
 
@@ -55,22 +53,40 @@ impl<E: StdError + 'static> ReconcileFailure<'_, E> {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let ReconcileError::Failed(error) = self.error else { return None };
-        let status = status_of(error)?;
-        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let (code, seconds) = answer_of(error)?;
         let requested = Duration::from_secs(seconds.into());
-        let least = if status.code == 429 { RETRY_AFTER_MIN } else { Duration::ZERO };
+        let least = if code == 429 { RETRY_AFTER_MIN } else { Duration::ZERO };
         Some(requested.max(least).min(RETRY_AFTER_MAX)).filter(|delay| !delay.is_zero())
     }
 }
 
-/// The `Status` that a server answered with, if this or one of its sources is an error of kube that has one.
-fn status_of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
-    if let Some(kube::Error::Api(status)) = error.downcast_ref() {
-        return Some(status);
+/// [`answer_of`] an error of one version of kube, without its sources.
+#[cfg(any(feature = "kube-3", feature = "kube-5"))]
+macro_rules! answer_of_kube {
+    ($kube:ident, $error:expr) => {{
+        let status: Option<&$kube::core::Status> = match $error.downcast_ref() {
+            Some($kube::Error::Api(status)) => Some(status),
+            // An error that is transparent to kube's has the status as its source.
+            _ => {
+                let boxed = || $error.downcast_ref::<Box<$kube::core::Status>>().map(|status| &**status);
+                $error.downcast_ref().or_else(boxed)
+            }
+        };
+        status.map(|status| (status.code, status.details.as_ref().map_or(0, |details| details.retry_after_seconds)))
+    }};
+}
+/// Code and `retryAfterSeconds` that a server answered with, if this or one of its sources is an error of kube that has
+/// its `Status`.
+fn answer_of(error: &(dyn StdError + 'static)) -> Option<(u16, u32)> {
+    #[cfg(feature = "kube-3")]
+    if let Some(answer) = answer_of_kube!(kube_3, error) {
+        return Some(answer);
     }
-    // An error that is transparent to kube's has the status as its source.
-    let status = error.downcast_ref().or_else(|| error.downcast_ref::<Box<Status>>().map(|status| &**status));
-    status.or_else(|| error.source().and_then(status_of))
+    #[cfg(feature = "kube-5")]
+    if let Some(answer) = answer_of_kube!(kube, error) {
+        return Some(answer);
+    }
+    answer_of(error.source()?)
 }
 
 impl<E: StdError> fmt::Display for ReconcileFailure<'_, E> {
@@ -119,13 +135,15 @@ pub enum ControllerError {
 }
 
 #[cfg(test)]
+#[cfg(feature = "kube-5")]
 mod tests {
+    use kube::core::Status;
     use serde_json::json;
 
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    enum Wrapped {
+    enum ProgramError {
         #[error(transparent)]
         Transparent(kube::Error),
         #[error("the write failed")]
@@ -141,7 +159,9 @@ mod tests {
             kube::Error::Api(serde_json::from_value::<Status>(status).expect("a Status").boxed())
         };
         for (code, requested, expected) in [(429, 7, 7), (503, 7, 7), (429, 0, 1), (503, 0, 0), (503, 9_000, 300)] {
-            for error in [Wrapped::Transparent(status(code, requested)), Wrapped::Source(status(code, requested))] {
+            for error in
+                [ProgramError::Transparent(status(code, requested)), ProgramError::Source(status(code, requested))]
+            {
                 let error = ReconcileError::Failed(error);
                 let failure = ReconcileFailure { key: "a/x", failures: 1, error: &error };
                 assert_eq!(
@@ -157,7 +177,7 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_longest_and_differ() {
-        let error = ReconcileError::Failed(Wrapped::Source(kube::Error::LinesCodecMaxLineLengthExceeded));
+        let error = ReconcileError::Failed(ProgramError::Source(kube::Error::LinesCodecMaxLineLengthExceeded));
         let delay = |failures| {
             let failure = ReconcileFailure { key: "a/x", failures, error: &error };
             failure.backoff().delay().expect("a delay")

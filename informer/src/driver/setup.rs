@@ -1,5 +1,7 @@
 //! Inputs of a driver, and the values its parts derive from them.
 
+use std::sync::Arc;
+
 use informer_core::{
     Read, Request, Resource, ResourceVersion,
     reflector::{self, Verdict},
@@ -7,11 +9,11 @@ use informer_core::{
     wire::framer::TypeMeta,
 };
 
-use crate::{checkpoint, cluster::Cluster, config::Config, delays::Delays};
+use crate::{checkpoint, cluster::ClusterState, config::Config, delays::Delays};
 
 /// Inputs of a driver. Immutable while it runs.
 pub(crate) struct Setup {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: Arc<ClusterState>,
     pub(crate) resource: Resource,
     pub(crate) type_meta: TypeMeta,
     // True if only metadata is requested. A server that does not support that sends whole objects.
@@ -27,7 +29,7 @@ impl Setup {
     /// Verdicts on streams, shared by the cluster's informers of this type.
     pub(super) fn verdicts(&self) -> TypeVerdicts {
         TypeVerdicts {
-            cluster: self.cluster.clone(),
+            cluster: Arc::clone(&self.cluster),
             path: format!("{}/{}", self.resource.group_version_path, self.resource.plural),
         }
     }
@@ -74,7 +76,7 @@ impl Setup {
 
 /// The cluster's verdicts on the streams of one resource type.
 pub(super) struct TypeVerdicts {
-    cluster: Cluster,
+    cluster: Arc<ClusterState>,
     // Path of the resource type without namespace and selectors.
     path: String,
 }

@@ -2,14 +2,13 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use kube::{Resource, core::ApiResource};
-
 use super::{Informer, keeping::Keep};
 use crate::{
-    cluster::Cluster,
+    cluster::{ClusterOf, ClusterState},
     config::MANAGED_FIELDS,
-    declaration::{Declaration, DeclaredType, declaration_setters},
+    declaration::{Declaration, declaration_setters},
     error::ConfigError,
+    resource_kind::{HasResourceKind, ResourceKind},
 };
 
 /// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start) or
@@ -24,26 +23,24 @@ pub struct InformerBuilder<K> {
     pub(super) from_wider: bool,
 }
 
-impl Cluster {
-    /// Declares an informer of a type known at compile time. Sends no request before [`start`](InformerBuilder::start)
-    /// or [`start_shared`](InformerBuilder::start_shared).
-    pub fn informer<K>(&self) -> InformerBuilder<K>
-    where
-        K: Resource<DynamicType = ()>,
-        K::Scope: 'static,
-    {
-        InformerBuilder::new(self.clone(), DeclaredType::of::<K>())
+impl<V> ClusterOf<V> {
+    /// Declares an informer of a type known at compile time, such as those of k8s-openapi and those that derive
+    /// `CustomResource`. Sends no request before [`start`](InformerBuilder::start) or
+    /// [`start_shared`](InformerBuilder::start_shared).
+    pub fn informer<K: HasResourceKind<V>>(&self) -> InformerBuilder<K> {
+        InformerBuilder::new(Arc::clone(self.state()), K::resource_kind())
     }
 
-    /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource. An `ApiResource`
-    /// lacks the type's scope; set it with [`scope`](InformerBuilder::scope) if you know it.
-    pub fn informer_for<K>(&self, resource: &ApiResource) -> InformerBuilder<K> {
-        InformerBuilder::new(self.clone(), DeclaredType::from(resource))
+    /// Declares an informer of a type known at run time, such as `DynamicObject` of a custom resource. `resource` may be
+    /// a reference to kube's `ApiResource`, which lacks the type's scope; set it with [`scope`](InformerBuilder::scope)
+    /// if you know it.
+    pub fn informer_for<K>(&self, resource: impl Into<ResourceKind>) -> InformerBuilder<K> {
+        InformerBuilder::new(Arc::clone(self.state()), resource.into())
     }
 }
 
 impl<K> InformerBuilder<K> {
-    fn new(cluster: Cluster, of: DeclaredType) -> Self {
+    fn new(cluster: Arc<ClusterState>, of: ResourceKind) -> Self {
         let config = cluster.defaults().clone();
         let declared = Declaration::new(cluster, of, config);
         Self { declared, keep: Keep::default(), from_wider: true }

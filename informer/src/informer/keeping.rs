@@ -13,7 +13,6 @@ use informer_core::{
     store::{IndexFn, Json, Represent, StoreConfig, TransformFn, TransformedObject},
     wire::json,
 };
-use kube::core::PartialObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::InformerBuilder;
@@ -120,10 +119,10 @@ impl<K> InformerBuilder<K> {
     }
 
     /// Reads only metadata: requests nothing else from the server, and drops the rest if the server sends whole
-    /// objects.
+    /// objects. `M` decodes from it, such as kube's `PartialObjectMeta<K>`.
     ///
     /// Discards transforms, indexes and the stored form declared before.
-    pub fn metadata_only(mut self) -> InformerBuilder<PartialObjectMeta<K>> {
+    pub fn metadata_only<M>(mut self) -> InformerBuilder<M> {
         let form = StoredForm { is_metadata: true, linger: self.keep.form.linger, ..StoredForm::default() };
         self.declared.metadata_only = true;
         self.declared.object_changes = ObjectChanges { is_metadata: true, ..ObjectChanges::default() };

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
+use informer_core::wire::framer::TypeMeta;
 use tokio::time::timeout;
 
 use super::Informer;
@@ -27,13 +28,13 @@ pub(crate) struct FeedingInformer<K> {
 
 impl<K> Informer<K> {
     /// Creates a handle that uses a shared copy. Must be called inside a tokio runtime.
-    pub(crate) fn using(used: CopyUse) -> Self
+    pub(crate) fn using(used: CopyUse, type_meta: TypeMeta) -> Self
     where
         K: Send + Sync + 'static,
     {
         let (source, progress, decoded) = used.parts();
         let objects = used.objects();
-        Self::with_keep_alive(source, decoded, KeepAlive::new(used, progress, objects))
+        Self::with_keep_alive(source, decoded, KeepAlive::new(used, progress, objects), type_meta)
     }
 
     /// Takes the handle apart.

@@ -115,7 +115,7 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
             self.open(question, false, &mut CopyTable::new())
         }?;
         if indexes.is_empty() {
-            return Ok(Informer::using(used));
+            return Ok(Informer::using(used, self.declared.of.type_meta()));
         }
         let (question, base) = (used.copy.question.clone(), Arc::clone(&used.copy));
         let (derived, source, progress) = DerivedCopy::new(vec![used], Box::new(|_| true), indexes);
@@ -124,7 +124,8 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
         let settings = base.settings.clone();
         let copy = SharedCopy::new(question, CopyOrigin::Indexed(base), source, progress, decoders, settings);
         let feed = CopyFeed::Derived(Box::new(derived));
-        Ok(Informer::using(self.add(copy, Duration::ZERO, feed, &mut CopyTable::new())))
+        let used = self.add(copy, Duration::ZERO, feed, &mut CopyTable::new());
+        Ok(Informer::using(used, self.declared.of.type_meta()))
     }
 
     /// All settings that decide what the copy holds.

@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
-use kube::client::Body;
 use tower::BoxError;
+
+use crate::connection::ResponseBody;
 
 #[cfg(feature = "gzip")]
 use super::gzip::GzipReader;
 
 /// A body of which no chunk is kept.
 pub(super) struct DecodedBody {
-    received: Body,
+    received: ResponseBody,
     #[cfg(feature = "gzip")]
     gzip: Option<Box<GzipReader>>,
 }
@@ -19,14 +20,14 @@ pub(super) struct DecodedBody {
 impl DecodedBody {
     /// `headers` are those of the response. They count only if the request accepted gzip.
     #[cfg(feature = "gzip")]
-    pub(super) fn new(received: Body, headers: &HeaderMap, accepts_gzip: bool) -> Self {
+    pub(super) fn new(received: ResponseBody, headers: &HeaderMap, accepts_gzip: bool) -> Self {
         let encoding = headers.get(http::header::CONTENT_ENCODING);
         let is_gzip = accepts_gzip && encoding.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"gzip"));
         Self { received, gzip: is_gzip.then(|| Box::new(GzipReader::new())) }
     }
 
     #[cfg(not(feature = "gzip"))]
-    pub(super) const fn new(received: Body, _: &HeaderMap, _: bool) -> Self {
+    pub(super) const fn new(received: ResponseBody, _: &HeaderMap, _: bool) -> Self {
         Self { received }
     }
 
@@ -57,7 +58,7 @@ impl DecodedBody {
 }
 
 /// The next chunk as it was sent. Cancel safe.
-async fn received_chunk(body: &mut Body) -> Result<Option<Bytes>, BoxError> {
+async fn received_chunk(body: &mut ResponseBody) -> Result<Option<Bytes>, BoxError> {
     while let Some(frame) = body.frame().await {
         if let Ok(bytes) = frame?.into_data() {
             return Ok(Some(bytes));

@@ -23,7 +23,6 @@ use hyper_util::{
     client::legacy::{self, connect::Connection as _},
     rt::{TokioExecutor, TokioTimer},
 };
-use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
@@ -67,17 +66,20 @@ const ATTEMPTS_MAX: usize = 8;
 /// Error of requests whose connections did not last until they were sent.
 const CLOSED_AT_ONCE: &str = "every new connection was closed at once";
 
+/// Body of a request.
+pub(crate) type PooledRequestBody = UnsyncBoxBody<Bytes, BoxError>;
+
 /// Body of a response. Its stream counts for the connection until the body is dropped.
-pub(super) type ResponseBody = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(crate) type PooledBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// The connections. Clones share them; when the last clone is dropped, the connections end after their last stream.
 #[derive(Clone)]
-pub(super) struct ConnectionPool(Arc<ConnectionPoolState>);
+pub(crate) struct ConnectionPool(Arc<ConnectionPoolState>);
 
 struct ConnectionPoolState {
     url: Uri,
     connector: Connector,
-    http1: legacy::Client<Connector, Body>,
+    http1: legacy::Client<Connector, PooledRequestBody>,
     connections: Mutex<Connections>,
 }
 
@@ -94,7 +96,7 @@ struct Connections {
 }
 
 struct SharedConnection {
-    sender: http2::SendRequest<Body>,
+    sender: http2::SendRequest<PooledRequestBody>,
     streams: StreamPermit,
     /// Streams that the server allows; zero before its first SETTINGS. Closed if it has allowed none for
     /// [`SETTINGS_TIME_MAX`], and at the end of the connection.
@@ -106,14 +108,14 @@ type StreamPermit = Arc<oneshot::Sender<()>>;
 
 /// Connection that one request takes.
 enum RequestRoute {
-    Http2(http2::SendRequest<Body>, StreamPermit),
+    Http2(http2::SendRequest<PooledRequestBody>, StreamPermit),
     Http1,
 }
 
 /// Failure to open a connection, for all requests that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no connection")]
-pub(super) struct ConnectError(#[source] Arc<dyn StdError + Send + Sync>);
+pub(crate) struct ConnectError(#[source] Arc<dyn StdError + Send + Sync>);
 
 /// Reason why a new connection takes no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +128,7 @@ enum SettingsError {
 
 impl ConnectionPool {
     /// Opens no connection.
-    pub(super) fn new(url: Uri, connector: Connector) -> Self {
+    pub(crate) fn new(url: Uri, connector: Connector) -> Self {
         let http1 =
             legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector.clone());
         let is_http1 = url.scheme() != Some(&Scheme::HTTPS);
@@ -140,7 +142,7 @@ impl ConnectionPool {
     /// # Errors
     /// No connection, or it ended before the headers. A request that reached no server is sent again, over another
     /// connection.
-    pub(super) async fn send(self, mut request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
+    pub(crate) async fn send(self, mut request: Request<PooledRequestBody>) -> Result<Response<PooledBody>, BoxError> {
         let mut failure = None;
         for _ in 0..ATTEMPTS_MAX {
             let (mut sender, stream) = match self.route().await? {
@@ -291,7 +293,7 @@ impl Drop for OpeningGuard {
 }
 
 /// Keeps the stream's permit with the body.
-fn counted(body: hyper::body::Incoming, stream: StreamPermit) -> ResponseBody {
+fn counted(body: hyper::body::Incoming, stream: StreamPermit) -> PooledBody {
     body.map_frame(move |frame| {
         let _permit = &stream;
         frame
@@ -337,7 +339,7 @@ impl SettingsChecks {
 /// Runs a connection to its end, and notes how many streams the server allows. A server that allows none for
 /// [`SETTINGS_TIME_MAX`] gets no request over it any more, and is not checked again.
 async fn drive(
-    connection: http2::Connection<BoxedSocket, Body, TokioExecutor>,
+    connection: http2::Connection<BoxedSocket, PooledRequestBody, TokioExecutor>,
     streams_max: watch::Sender<usize>,
     mut unused: oneshot::Receiver<()>,
 ) {
@@ -369,5 +371,5 @@ async fn drive(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "kube-5"))]
 mod tests;

@@ -1,16 +1,19 @@
-//! A client whose connections are in memory, for tests.
+//! A connection whose sockets are in memory, for tests.
 
 use std::io;
 
-use http::Uri;
-use kube::client::ConfigExt as _;
+use http::{Request, Uri};
 use tokio::io::DuplexStream;
-use tower::{BoxError, ServiceBuilder, util::BoxCloneSyncService};
+use tower::{BoxError, util::BoxCloneSyncService};
 
-use super::{connections::ConnectionPool, pipe::NegotiatedPipe};
+use super::{
+    connections::{ConnectionPool, PooledRequestBody},
+    pipe::NegotiatedPipe,
+};
+use crate::connection::ServerConnection;
 
-/// A client with the connections of [`client_from`](super::client_from). `open` opens one.
-pub(crate) fn piped_client<O, F>(open: O) -> kube::Client
+/// A connection with the pool of kube's adapters. `open` opens one socket.
+pub(crate) fn piped_connection<O, F>(open: O) -> ServerConnection
 where
     O: Fn() -> F + Clone + Send + Sync + 'static,
     F: Future<Output = io::Result<DuplexStream>> + Send + 'static,
@@ -19,10 +22,10 @@ where
         let opening = open();
         async move { Ok::<_, BoxError>(NegotiatedPipe::boxed(opening.await?)) }
     }));
-    let url = Uri::from_static("https://server");
-    let pool = ConnectionPool::new(url.clone(), connector);
-    let service = ServiceBuilder::new()
-        .layer(kube::Config::new(url).base_uri_layer())
-        .service(tower::service_fn(move |request| pool.clone().send(request)));
-    kube::Client::new(service, "default")
+    let pool = ConnectionPool::new(Uri::from_static("https://server"), connector);
+    ServerConnection::new(tower::service_fn(move |request: Request<()>| {
+        let (mut parts, ()) = request.into_parts();
+        parts.uri = format!("https://server{}", parts.uri).parse().expect("an absolute URI");
+        pool.clone().send(Request::from_parts(parts, PooledRequestBody::default()))
+    }))
 }

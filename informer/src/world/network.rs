@@ -15,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{testing::FakeApiServer, transport::piped_client};
+use crate::{ServerConnection, testing::FakeApiServer, transport::piped_connection};
 
 /// Bytes that a pipe holds.
 const PIPE_BYTES: usize = 64 << 10;
@@ -51,9 +51,9 @@ impl PipeEndpoint {
         Self { servers: servers.into(), state: Arc::default(), orders: watch::Sender::default() }
     }
 
-    pub(super) fn client(&self) -> kube::Client {
+    pub(super) fn connection(&self) -> ServerConnection {
         let endpoint = self.clone();
-        piped_client(move || endpoint.clone().open())
+        piped_connection(move || endpoint.clone().open())
     }
 
     /// Every server that the name led to or may lead to.

@@ -78,7 +78,7 @@ impl ProgramWorld {
             *watches.entry(read.subject()).or_default() += 1;
         }
         ensure(watches.values().all(|count| *count == 1), "Shared", || format!("watches: {watches:?}"))?;
-        let running = self.cluster.running().live().len();
+        let running = self.cluster.state().running().live().len();
         ensure(running == watches.len(), "Shared", || format!("{running} informers, watches: {watches:?}"))
     }
 
@@ -128,7 +128,7 @@ impl ProgramWorld {
 
     /// No copy was listed again where it could resume, and connections are shared.
     fn check_costs(&self) -> Result<(), BrokenGuarantee> {
-        for informer in self.cluster.running().live() {
+        for informer in self.cluster.state().running().live() {
             let stats = informer.stats().reflector;
             let relists: u64 = AVOIDABLE.iter().map(|cause| stats.relists(*cause)).sum();
             let most = self.expirations;
@@ -143,7 +143,7 @@ impl ProgramWorld {
     }
 
     pub(super) fn count(&self, counts: &mut WorldCounts) {
-        for informer in self.cluster.running().live() {
+        for informer in self.cluster.state().running().live() {
             let stats = informer.stats();
             counts.resumes += stats.reflector.resumes;
             counts.moves += stats.moves;
@@ -163,7 +163,7 @@ impl ProgramWorld {
         self.note("end");
         self.components.clear();
         sleep(self.grace + Duration::from_secs(1)).await;
-        let (running, open) = (self.cluster.running().live().len(), self.tap.open());
+        let (running, open) = (self.cluster.state().running().live().len(), self.tap.open());
         ensure(running == 0 && open.is_empty(), "Lifecycle", || format!("{running} informers, open: {open:?}"))?;
         let before = self.tap.begun();
         sleep(Duration::from_secs(3_600)).await;

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use kube::client::Body;
 use tokio::sync::watch;
 use tower::BoxError;
+
+use crate::connection::{ResponseBody, ServerConnection};
 
 /// The tap of all endpoints. Clones are the same tap.
 #[derive(Clone, Default)]
@@ -66,31 +67,31 @@ impl RequestTap {
         self.reads().begun
     }
 
-    pub(super) fn client(&self, endpoint: usize, client: kube::Client) -> kube::Client {
+    pub(super) fn connection(&self, endpoint: usize, connection: ServerConnection) -> ServerConnection {
         let tap = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (tap, client) = (tap.clone(), client.clone());
-            async move { tap.send(endpoint, client, request).await }
+        let service = tower::service_fn(move |request: Request<()>| {
+            let (tap, connection) = (tap.clone(), connection.clone());
+            async move { tap.send(endpoint, connection, request).await }
         });
-        kube::Client::new(service, "default")
+        ServerConnection::new(service)
     }
 
     async fn send(
         self,
         endpoint: usize,
-        client: kube::Client,
-        request: Request<Body>,
+        connection: ServerConnection,
+        request: Request<()>,
     ) -> Result<Response<TappedBody>, BoxError> {
         let uri = request.uri().to_string();
         let failure = self.failure(uri.clone());
         let open = self.begin(OpenRead { endpoint, request: format!("GET {uri}") });
         let is_failing = self.failing.borrow().iter().any(|namespace| is_within(&uri, namespace));
         if is_failing {
-            let mut response = Response::new(TappedBody { inner: Body::empty(), failure, _open: open });
+            let mut response = Response::new(TappedBody { inner: ResponseBody::default(), failure, _open: open });
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(response);
         }
-        Ok(client.send(request).await?.map(|inner| TappedBody { inner, failure, _open: open }))
+        Ok(connection.send(request).await?.map(|inner| TappedBody { inner, failure, _open: open }))
     }
 
     fn begin(&self, read: OpenRead) -> ReadGuard {
@@ -136,7 +137,7 @@ impl Drop for ReadGuard {
 
 /// A body that breaks when its namespace fails.
 struct TappedBody {
-    inner: Body,
+    inner: ResponseBody,
     failure: BoxFuture<'static, ()>,
     _open: ReadGuard,
 }
@@ -148,9 +149,9 @@ impl http_body::Body for TappedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.failure.poll_unpin(cx).is_ready() {
             self.failure = std::future::pending().boxed();
-            self.inner = Body::empty();
+            self.inner = ResponseBody::default();
             return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::ConnectionReset).into())));
         }
-        Pin::new(&mut self.inner).poll_frame(cx).map_err(Into::into)
+        Pin::new(&mut self.inner).poll_frame(cx)
     }
 }

@@ -15,7 +15,6 @@ use std::{
 
 use bytes::Bytes;
 use informer_core::object::{self, Meta};
-use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Map, Value};
 
 use super::types::{self, FakeType};
@@ -134,9 +133,7 @@ impl History {
         if let Some(collection) = served {
             return Arc::clone(&collection.ty);
         }
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let plural = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural;
-        self.serve(FakeType::new(api_version, &plural, kind, None))
+        self.serve(FakeType::new(api_version, &plural_of(kind), kind, None))
     }
 
     pub(super) fn get(&self, ty: &FakeType, key: &str) -> Option<&Arc<StoredObject>> {
@@ -319,6 +316,20 @@ fn metadata(object: &mut Value) -> &mut Map<String, Value> {
         *metadata = Map::new().into();
     }
     metadata.as_object_mut().expect("made one above")
+}
+
+/// Guesses the plural of a kind. Source: `to_plural` of kube-core.
+fn plural_of(kind: &str) -> String {
+    let word = kind.to_lowercase();
+    let ends = |endings: &[&str]| endings.iter().any(|ending| word.ends_with(ending));
+    match (&*word, word.strip_suffix('y')) {
+        ("endpoints" | "endpointslices", _) => word,
+        ("nodemetrics", _) => "nodes".to_owned(),
+        ("podmetrics", _) => "pods".to_owned(),
+        _ if ends(&["s", "x", "z", "ch", "sh"]) => word + "es",
+        (_, Some(stem)) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ => word + "s",
+    }
 }
 
 /// Returns namespace and name of an object to write. The default namespace is the one `kubectl` uses.

@@ -43,15 +43,23 @@ mod types;
 mod watch;
 mod write;
 
-use std::{any::TypeId, error::Error as StdError, fmt, hash::RandomState, io, sync::Arc, time::Duration};
+use std::{
+    error::Error as StdError,
+    fmt,
+    hash::RandomState,
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, header};
 use http_body_util::{BodyExt as _, Limited};
 use informer_serving::{
     marks,
     status::{Status, StatusExt as _},
 };
-use kube::core::{ApiResource, ClusterResourceScope};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::Value;
@@ -59,6 +67,7 @@ use tokio::{
     sync::watch as channel,
     time::{Instant, sleep_until},
 };
+use tower::Service;
 
 pub use self::{
     body::Body,
@@ -130,18 +139,16 @@ impl FakeApiServer {
         Self { world: Arc::clone(&self.world), own: Arc::new(ReplicaState::new()) }
     }
 
-    /// Creates a client of this server, for `informer::Cluster::new` and for `kube::Api`.
+    /// Creates a client of this server, for `informer::Cluster::new` and for `kube::Api` (feature `kube-5`).
+    ///
+    /// The server itself is a service: `kube::Client::new(server.clone(), "default")` is a client of any kube.
     ///
     /// # Panics
     /// Outside a tokio runtime, like every kube client.
+    #[cfg(feature = "kube-5")]
     #[must_use]
     pub fn client(&self) -> kube::Client {
-        let server = self.clone();
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let server = server.clone();
-            async move { server.respond(request).await }
-        });
-        kube::Client::new(service, "default")
+        kube::Client::new(self.clone(), "default")
     }
 
     /// Answers one request, for a test with its own listener.
@@ -189,19 +196,30 @@ impl FakeApiServer {
         self.history().position()
     }
 
-    /// Serves the type `K`, even without objects.
+    /// Serves the type `K`, even without objects (feature `kube-5`).
+    #[cfg(feature = "kube-5")]
     pub fn serve<K>(&self) -> Self
     where
         K: kube::Resource<DynamicType = ()>,
         K::Scope: 'static,
     {
-        let namespaced = TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>();
-        self.declare(&ApiResource::erase::<K>(&()), Some(namespaced))
+        use std::any::TypeId;
+
+        let is_cluster = TypeId::of::<K::Scope>() == TypeId::of::<kube::core::ClusterResourceScope>();
+        self.serve_type(&K::api_version(&()), &K::kind(&()), &K::plural(&()), Some(!is_cluster))
     }
 
     /// Like [`serve`](Self::serve), for a type known at run time. Also registers a plural that cannot be guessed.
-    pub fn serve_resource(&self, resource: &ApiResource) -> Self {
-        self.declare(resource, None)
+    #[cfg(feature = "kube-5")]
+    pub fn serve_resource(&self, resource: &kube::core::ApiResource) -> Self {
+        self.serve_type(&resource.api_version, &resource.kind, &resource.plural, None)
+    }
+
+    /// Serves a type, even without objects: `apps/v1`, `Deployment`, `deployments`. Serves both scopes if `namespaced` is
+    /// unknown.
+    pub fn serve_type(&self, api_version: &str, kind: &str, plural: &str, namespaced: Option<bool>) -> Self {
+        self.write(|history| drop(history.serve(FakeType::new(api_version, plural, kind, namespaced))));
+        self.clone()
     }
 
     /// Creates or replaces an object: a typed one, or JSON with `apiVersion`, `kind` and `metadata.name`.
@@ -388,12 +406,6 @@ impl FakeApiServer {
         self.count(RequestKind::List) + self.count(RequestKind::Stream)
     }
 
-    fn declare(&self, resource: &ApiResource, namespaced: Option<bool>) -> Self {
-        let ty = FakeType::new(&resource.api_version, &resource.plural, &resource.kind, namespaced);
-        self.write(|history| history.serve(ty));
-        self.clone()
-    }
-
     fn fault(&self, change: impl FnOnce(&mut Faults)) -> Self {
         change(&mut self.own.faults.lock());
         self.world.moved.send_replace(());
@@ -468,6 +480,25 @@ impl FakeApiServer {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
         }
         response
+    }
+}
+
+/// Answers requests as [`respond`](FakeApiServer::respond) does.
+impl<B> Service<http::Request<B>> for FakeApiServer
+where
+    B: http_body::Body<Data: Send, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<http::Response<Body>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let server = self.clone();
+        async move { server.respond(request).await }.boxed()
     }
 }
 

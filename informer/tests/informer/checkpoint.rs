@@ -12,6 +12,7 @@ use informer::{
     testing::{FakeApiServer, RequestKind},
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::core::PartialObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -237,7 +238,7 @@ async fn objects_come_back_in_the_form_in_which_they_were_kept() {
         let typed = started(declared(&server, &directory).namespace("a").store(Representation::Typed)).await;
         let spec = typed.store().snapshot().get("a/y").unwrap().decode().unwrap().spec.clone();
         assert_eq!(spec.and_then(|spec| spec.node_name).as_deref(), Some("n"));
-        let metadata = started(declared(&server, &directory).metadata_only()).await;
+        let metadata = started(declared(&server, &directory).metadata_only::<PartialObjectMeta<Pod>>()).await;
         assert_eq!(metadata.store().snapshot().get("a/y").unwrap().field("spec.nodeName"), None);
 
         assert_eq!(server.initial_reads(), 4, "start {start}");

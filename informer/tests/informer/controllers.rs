@@ -13,7 +13,7 @@ use std::{
 
 use futures::{StreamExt as _, stream};
 use informer::{
-    Cluster, EndReason, Informer,
+    Cluster, EndReason, Informer, ObjectRef,
     controller::{Controller, ControllerError, ReconcileError, ReconcileFailure, Requeue, changed},
     testing::FakeApiServer,
 };
@@ -21,7 +21,6 @@ use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::ConfigMap,
 };
-use kube::runtime::reflector::ObjectRef;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, Semaphore, oneshot},

@@ -9,15 +9,12 @@ use std::{
 
 use futures::StreamExt as _;
 use informer::{
-    Cluster,
+    Cluster, ObjectRef,
     controller::{Controller, ControllerError, ReconcileError, ReconcileOutcome, Requeue},
     testing::FakeApiServer,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{
-    core::{ApiResource, DynamicObject, GroupVersionKind},
-    runtime::reflector::ObjectRef,
-};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::time::{Instant, sleep};
 
 use crate::{

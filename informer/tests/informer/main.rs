@@ -25,6 +25,7 @@ mod metrics;
 mod odd;
 mod outages;
 mod overload;
+mod plain;
 mod probes;
 mod proofs;
 mod raw;

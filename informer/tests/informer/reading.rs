@@ -84,7 +84,8 @@ async fn a_reference_becomes_one_of_kube_and_comes_back() {
     assert_eq!((of_kube.name.as_str(), of_kube.namespace.as_deref()), ("x", Some("b")));
     assert_eq!(ObjectRef::from(&of_kube), reference);
     let node = ObjectRef::<DynamicObject>::new("node-1");
-    let of_kube = node.with_type(kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
+    let nodes = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
+    let of_kube = informer::kube5::to_kube(&node, nodes);
     assert_eq!((of_kube.to_string(), of_kube.namespace.as_deref()), ("Node.v1./node-1".to_owned(), None));
     assert_eq!(ObjectRef::from(&of_kube), node);
 }

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use informer::{
     Cluster, Informer,
     delays::{self, Delays},
+    kube5,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -66,7 +67,7 @@ async fn refused(start: impl FnOnce(&Cluster) -> Informer<Pod>) -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn a_policy_says_when_and_one_that_ends_keeps_its_last_delay() {
     let counting = || Counting { next: 0, last: 3 };
-    let of_kube = refused(|cluster| cluster.informer().delays(delays::from_kube(counting())).start().unwrap()).await;
+    let of_kube = refused(|cluster| cluster.informer().delays(kube5::delays(counting())).start().unwrap()).await;
     assert_eq!(of_kube[..6], [1, 2, 3, 3, 3, 3]);
     let other = refused(|cluster| cluster.informer().delays(delays::from_fn(counting)).start().unwrap()).await;
     assert_eq!(other[..6], [1, 2, 3, 3, 3, 3]);
@@ -89,7 +90,7 @@ async fn p3_no_policy_makes_a_loop_without_a_pause() {
 #[tokio::test(start_paused = true)]
 async fn policies_of_both_crates_grow() {
     let kubes = watcher::DefaultBackoff::default;
-    let of_kube = refused(|cluster| cluster.informer().delays(delays::from_kube(kubes())).start().unwrap()).await;
+    let of_kube = refused(|cluster| cluster.informer().delays(kube5::delays(kubes())).start().unwrap()).await;
     assert!((4..=10).contains(&of_kube.len()), "{of_kube:?}");
     let backoffs = || backoff::ExponentialBackoff { randomization_factor: 0.0, ..Default::default() };
     let other = refused(|cluster| cluster.informer().delays(from_backoff(backoffs)).start().unwrap()).await;
@@ -100,7 +101,7 @@ async fn policies_of_both_crates_grow() {
 #[tokio::test(start_paused = true)]
 async fn a_healthy_session_starts_the_policy_again() {
     let counting = || Counting { next: 0, last: 9 };
-    assert_eq!(gaps_around_a_healthy_minute(delays::from_kube(counting())).await, [1, 2, 0, 60, 1, 2]);
+    assert_eq!(gaps_around_a_healthy_minute(kube5::delays(counting())).await, [1, 2, 0, 60, 1, 2]);
     assert_eq!(gaps_around_a_healthy_minute(delays::from_fn(counting)).await, [1, 2, 0, 60, 1, 2]);
 }
 
@@ -127,7 +128,7 @@ async fn p2b_retry_after_is_a_lower_bound_with_jitter_for_policies_too() {
         client_in_memory(|_, _| refuse(429, status(429, "TooMany", "later")).header("retry-after", "5"));
     let api: Api<Pod> = Api::all(client.clone());
     let declared = Cluster::new(client).watcher(&api, watcher::Config::default());
-    let events = declared.delays(delays::from_kube(Counting { next: 0, last: 1 })).stream();
+    let events = declared.delays(kube5::delays(Counting { next: 0, last: 1 })).stream();
     let _ = events.take(8).collect::<Vec<_>>().await;
     let times = log.times();
     let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -12,7 +12,7 @@ use informer::{
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
-    core::{ApiResource, DynamicObject},
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
     discovery::Scope,
 };
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ async fn other_forms_and_selectors_do_not_share() {
     .into_iter()
     .map(|declared| declared.start_shared().unwrap())
     .collect();
-    let metadata = cluster.informer::<Pod>().metadata_only().start_shared().unwrap();
+    let metadata = cluster.informer::<Pod>().metadata_only::<PartialObjectMeta<Pod>>().start_shared().unwrap();
     let own = cluster.informer::<Pod>().start().unwrap();
     for pods in &separate {
         ready(pods).await;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use informer::delays;
+use informer::kube5;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, Client, ResourceExt,
@@ -124,7 +124,7 @@ async fn a_reflector_converges_over_random_writes_and_disconnects() {
         watcher::Config::default().streaming_lists(),
     ] {
         let (reader, writer) = reflector::store();
-        let events = cluster.watcher(&api, config).delays(delays::from_kube(Soon)).stream();
+        let events = cluster.watcher(&api, config).delays(kube5::delays(Soon)).stream();
         let inits = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&inits);
         tokio::spawn(reflector::reflector(writer, events).for_each(move |event| {

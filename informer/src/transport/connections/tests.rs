@@ -79,8 +79,8 @@ impl PipeServer {
     }
 }
 
-fn request() -> Request<Body> {
-    Request::get(format!("{URL}/api")).body(Body::empty()).expect("a request")
+fn request() -> Request<PooledRequestBody> {
+    Request::get(format!("{URL}/api")).body(PooledRequestBody::default()).expect("a request")
 }
 
 /// Goal: a peer that vanished without a word ends the streams within 45 s; one that answers pings keeps them. Method: a

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use informer::{Cluster, Event, delays};
+use informer::{Cluster, Event, kube5};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, runtime::watcher};
 use tests::genuine::token_of;
@@ -204,8 +204,7 @@ async fn keep_sdk_copy(url: String, printed: Printed) -> Result<(), String> {
         printed.lock().unwrap().push(Line { event, key, rv, ..Line::default() });
     };
     let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
-    let informer =
-        Cluster::new(client).informer::<ConfigMap>().labels(SELECTOR).delays(delays::from_kube(Soon)).start();
+    let informer = Cluster::new(client).informer::<ConfigMap>().labels(SELECTOR).delays(kube5::delays(Soon)).start();
     let informer = informer.map_err(|error| error.to_string())?;
     let mut events = informer.subscribe();
     while let Some(event) = events.next().await {

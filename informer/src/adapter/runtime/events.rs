@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use futures::{Stream, StreamExt, stream};
 use informer_core::object;
-use kube::runtime::watcher::{Error as Failure, Event, Result};
 use serde::de::DeserializeOwned;
 
-use super::failures;
+use super::{
+    super::kube::runtime::watcher::{Error as Failure, Event, Result},
+    failures,
+};
 use crate::{decode::DecodeError, raw};
 
 /// The stream of a declaration.

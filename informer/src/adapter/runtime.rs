@@ -10,17 +10,25 @@ use std::{
     any::Any,
     fmt::{self, Debug},
     marker::PhantomData,
+    sync::Arc,
+    time::Duration,
 };
 
 use futures::Stream;
 use informer_core::{InitialList, ListSemantic};
-use kube::{
-    Api, Resource,
-    runtime::watcher::{self, InitialListStrategy},
-};
 use serde::de::DeserializeOwned;
 
-use crate::{cluster::Cluster, config::Config, declaration::DeclaredType, delays::Delays, raw};
+use super::{
+    Cluster, differences,
+    kube::{
+        Api, Resource,
+        runtime::{
+            utils::Backoff,
+            watcher::{self, InitialListStrategy},
+        },
+    },
+};
+use crate::{cluster::ClusterState, config::Config, delays::Delays, raw, resource_kind::ResourceKind};
 
 /// Watches the objects of `api`, like `kube::runtime::watcher` and with its types, at a lower cost to the server.
 ///
@@ -102,13 +110,13 @@ where
 }
 
 impl Cluster {
-    /// Declares a [`watcher`](crate::watcher) that reads through this cluster: it shares the relist budget and the
+    /// Declares a [`watcher()`] that reads through this cluster: it shares the relist budget and the
     /// verdicts on streams. `api` defines the objects to read; its client is not used.
     ///
     /// A stream holds a permit of the budget while it reads from `Init` to `InitDone`, and releases it only while it is
     /// polled: a stream that is not polled in between keeps the others of the cluster waiting.
     pub fn watcher<K: Resource>(&self, api: &Api<K>, config: watcher::Config) -> Watcher<K> {
-        Watcher::new(self.clone(), api, config)
+        Watcher::new(Arc::clone(self.state()), api, config)
     }
 }
 
@@ -120,8 +128,8 @@ pub struct Watcher<K> {
 }
 
 impl<K: Resource> Watcher<K> {
-    fn new(cluster: Cluster, api: &Api<K>, requested: watcher::Config) -> Self {
-        let of = DeclaredType::at(api.resource_url(), api.namespace(), kind_of::<K>());
+    fn new(cluster: Arc<ClusterState>, api: &Api<K>, requested: watcher::Config) -> Self {
+        let of = ResourceKind::at(api.resource_url(), api.namespace(), kind_of::<K>());
         let mut raw = raw::Builder::new(cluster, of);
         let declared = &mut raw.declared;
         if let Some(namespace) = api.namespace() {
@@ -129,7 +137,7 @@ impl<K: Resource> Watcher<K> {
         }
         declared.labels(requested.label_selector.as_deref().unwrap_or_default());
         declared.fields(requested.field_selector.as_deref().unwrap_or_default());
-        declared.metadata_only = K::metadata_api();
+        declared.metadata_only = differences::is_metadata::<K>();
         declared.config.bookmarks = requested.bookmarks;
         declared.config.list_semantic = match requested.list_semantic {
             watcher::ListSemantic::MostRecent => ListSemantic::MostRecent,
@@ -160,7 +168,7 @@ impl<K> Watcher<K> {
         self
     }
 
-    /// Sets the delays after failures; [`delays::from_kube`](crate::delays::from_kube) adapts kube's policies.
+    /// Sets the delays after failures; [`delays`] adapts kube's policies.
     pub fn delays(mut self, delays: impl Delays + 'static) -> Self {
         self.raw = self.raw.delays(delays);
         self
@@ -192,4 +200,21 @@ impl<K> Debug for Watcher<K> {
 fn kind_of<K: Resource>() -> String {
     let known: &dyn Any = &();
     known.downcast_ref::<K::DynamicType>().map_or_else(String::new, |of| K::kind(of).into_owned())
+}
+
+/// Adapts a policy of `kube::runtime`, such as its `DefaultBackoff`, to [`Delays`].
+pub fn delays(policy: impl Backoff + 'static) -> impl Delays + 'static {
+    KubePolicy(policy)
+}
+
+struct KubePolicy<B>(B);
+
+impl<B: Backoff> Delays for KubePolicy<B> {
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next()
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
+    }
 }

@@ -1,9 +1,8 @@
 //! Converts errors to kube's types: a Status as `WatchError`, other errors as a service error.
 
-use informer_core::wire::status::Status;
-use kube::{core::Status as KubeStatus, runtime::watcher};
-
+use super::super::kube::{self, core::Status as KubeStatus, runtime::watcher};
 use crate::error::Error;
+use informer_core::wire::status::Status;
 
 /// Converts an error of the raw stream.
 pub(super) fn from_error(error: Error) -> watcher::Error {

@@ -5,8 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kube::config::Kubeconfig;
-
+use super::{
+    differences,
+    kube::{Config, config::Kubeconfig},
+};
 use crate::checkpoint::digest;
 
 /// Digest of the files of the client certificate and of the CA; `None` if there are none, or if one cannot be read.
@@ -15,11 +17,11 @@ pub(super) struct CredentialFiles(Option<u64>);
 
 impl CredentialFiles {
     /// Reads the files. Blocks.
-    pub(super) fn read(config: &kube::Config) -> Self {
+    pub(super) fn read(config: &Config) -> Self {
         let auth = &config.auth_info;
         let certificate = [&auth.client_certificate, &auth.client_key].into_iter().flatten().map(Path::new);
         let mut contents = Vec::new();
-        for path in certificate.chain(config.root_cert_file.as_deref()) {
+        for path in certificate.chain(differences::authority_file(config)) {
             let Ok(bytes) = fs::read(path) else { return Self(None) };
             contents.extend(bytes);
         }
@@ -32,15 +34,18 @@ impl CredentialFiles {
 }
 
 /// Lets the CA file of the current kubeconfig be read again. kube keeps its contents, and forgets its path.
-pub(crate) fn with_authority_file(mut config: kube::Config) -> kube::Config {
-    if config.root_cert_file.is_none() && config.root_cert.is_some() {
-        config.root_cert_file = authority_file(&config);
+pub(super) fn with_authority_file(mut config: Config) -> Config {
+    if differences::authority_file(&config).is_none()
+        && config.root_cert.is_some()
+        && let Some(file) = authority_file(&config)
+    {
+        differences::set_authority_file(&mut config, file);
     }
     config
 }
 
 /// The CA file of the current context, if its cluster is that of `config`.
-fn authority_file(config: &kube::Config) -> Option<PathBuf> {
+fn authority_file(config: &Config) -> Option<PathBuf> {
     let kubeconfig = Kubeconfig::read().ok()?;
     let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
     let cluster = &context?.context.as_ref()?.cluster;

@@ -1,9 +1,9 @@
-//! Clients of a [`kube::Config`]: kube's authentication over our connections, renewed when credentials change.
+//! Clients of a [`Config`]: kube's authentication over our connections, renewed when credentials change.
 
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
-use kube::client::{Body, ConfigExt as _};
+use http_body_util::BodyExt as _;
 use tokio::{
     sync::Mutex,
     task::{JoinHandle, spawn_blocking},
@@ -12,11 +12,17 @@ use tokio::{
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
 use super::{
-    connections::{ConnectionPool, ResponseBody},
     connector::connector,
     credentials::CredentialFiles,
+    kube::{
+        self, Client, Config,
+        client::{Body, ConfigExt as _},
+    },
 };
-use crate::error::{Chain, Error, Kind};
+use crate::{
+    error::{Chain, Error, Kind},
+    transport::connections::{ConnectionPool, PooledBody},
+};
 
 /// Least time between two reads of the files of the client certificate and the CA. A request that is sent reads them, so
 /// the cost is three small files in each round of watches.
@@ -25,7 +31,7 @@ const FILES_READ_EVERY: Duration = Duration::from_secs(1);
 /// Least time between two renewals after the server answered 401. A renewal reads token files and runs exec plugins.
 const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
-/// Creates a client for informers, with the transport that [`Cluster::try_from`](crate::Cluster) uses: for
+/// Creates a client for informers, with the transport that `Cluster::try_from` uses: for
 /// [`ClusterBuilder::fallback`](crate::ClusterBuilder::fallback) and for other requests over the same connections.
 /// Opens no connection. Cost: an exec plugin runs twice. Requests need a tokio runtime.
 ///
@@ -42,23 +48,23 @@ const RENEWED_EVERY: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// kube rejects the configuration, its URL has no scheme, or a feature for its TLS or proxy is not enabled.
-pub fn client_from(config: kube::Config) -> Result<kube::Client, Error> {
-    let invalid = |error| Error::new(Kind::Client(error), None);
+pub fn client_from(config: Config) -> Result<Client, Error> {
+    let invalid = |error: kube::Error| Error::new(Kind::Client(error.into()), None);
     // kube's client would panic on a URL without a scheme when it sends a request.
     let mut url = config.cluster_url.clone().into_parts();
     url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
     let url = http::Uri::from_parts(url).map_err(|error| invalid(kube::Error::HttpError(error.into())))?;
     let namespace = config.default_namespace.clone();
     let client = Arc::new(RenewingClient::new(config, url).map_err(invalid)?);
-    Ok(kube::Client::new(tower::service_fn(move |request| Arc::clone(&client).send(request)), namespace))
+    Ok(Client::new(tower::service_fn(move |request| Arc::clone(&client).send(request)), namespace))
 }
 
 /// Adds authentication and sends requests over one pool.
-type RequestService = BoxCloneSyncService<Request<Body>, Response<ResponseBody>, BoxError>;
+type RequestService = BoxCloneSyncService<Request<Body>, Response<PooledBody>, BoxError>;
 
 /// A client that is replaced when its credentials change.
 struct RenewingClient {
-    config: kube::Config,
+    config: Config,
     url: http::Uri,
     /// True if some credentials can change.
     is_renewable: bool,
@@ -85,7 +91,7 @@ struct CurrentClient {
 type Renewal = JoinHandle<Result<Option<(RequestService, CredentialFiles)>, kube::Error>>;
 
 impl RenewingClient {
-    fn new(config: kube::Config, url: http::Uri) -> Result<Self, kube::Error> {
+    fn new(config: Config, url: http::Uri) -> Result<Self, kube::Error> {
         let files = CredentialFiles::read(&config);
         let service = authenticated(&config, &url)?;
         let auth = &config.auth_info;
@@ -104,7 +110,7 @@ impl RenewingClient {
         Ok(Self { config, url, is_renewable, current: Mutex::new(current) })
     }
 
-    async fn send(self: Arc<Self>, request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
+    async fn send(self: Arc<Self>, request: Request<Body>) -> Result<Response<PooledBody>, BoxError> {
         let (service, generation) = Arc::clone(&self).current().await;
         let response = service.oneshot(request).await?;
         if response.status() == StatusCode::UNAUTHORIZED {
@@ -167,13 +173,15 @@ impl CurrentClient {
 }
 
 /// The layers of kube's own client that informers need, over a pool of its own.
-fn authenticated(config: &kube::Config, url: &http::Uri) -> Result<RequestService, kube::Error> {
+fn authenticated(config: &Config, url: &http::Uri) -> Result<RequestService, kube::Error> {
     let pool = ConnectionPool::new(url.clone(), connector(config)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .service(tower::service_fn(move |request| pool.clone().send(request)));
+        .service(tower::service_fn(move |request: Request<Body>| {
+            pool.clone().send(request.map(|body| body.map_err(Into::into).boxed_unsync()))
+        }));
     Ok(BoxCloneSyncService::new(service))
 }
 
@@ -181,10 +189,9 @@ fn authenticated(config: &kube::Config, url: &http::Uri) -> Result<RequestServic
 mod tests {
     use std::{fs, path::Path};
 
-    use kube::config::AuthInfo;
     use rcgen::{CertificateParams, KeyPair};
 
-    use super::*;
+    use super::{kube::config::AuthInfo, *};
 
     /// Goal: a client is renewed by a whole new pair of files, and neither by half of one nor by the same one.
     #[test]
@@ -199,7 +206,7 @@ mod tests {
         write(&path("tls.key"), key.serialize_pem());
 
         let url = http::Uri::from_static("https://server");
-        let mut config = kube::Config::new(url.clone());
+        let mut config = Config::new(url.clone());
         config.root_cert = Some(vec![certificate.der().to_vec()]);
         config.auth_info =
             AuthInfo { client_certificate: text("tls.crt"), client_key: text("tls.key"), ..AuthInfo::default() };
@@ -230,7 +237,7 @@ mod tests {
             "interactiveMode": "Never",
         });
         let url = http::Uri::from_static("http://server");
-        let mut config = kube::Config::new(url.clone());
+        let mut config = Config::new(url.clone());
         config.auth_info = serde_json::from_value(serde_json::json!({"exec": plugin})).expect("an exec plugin");
         let client = Arc::new(RenewingClient::new(config, url).expect("a client"));
         let runs = || fs::read_to_string(folder.path().join("runs")).expect("a file").lines().count();

@@ -1,0 +1,20 @@
+//! Parts that kube 3 lacks.
+
+use std::path::{Path, PathBuf};
+
+use super::kube::{self, Config};
+
+/// File of the certificate authority that the next request trusts as it is then.
+pub(super) fn authority_file(config: &Config) -> Option<&Path> {
+    config.root_cert_file.as_deref()
+}
+
+pub(super) fn set_authority_file(config: &mut Config, file: PathBuf) {
+    config.root_cert_file = Some(file);
+}
+
+/// True for types that are read by their metadata only.
+#[cfg(feature = "runtime")]
+pub(super) fn is_metadata<K: kube::Resource>() -> bool {
+    K::metadata_api()
+}

@@ -1,0 +1,35 @@
+//! The SDK with the types of kube 3 and k8s-openapi 0.27: feature `kube-3`.
+//!
+//! Of kube 3, [`watcher`] reads whole objects of `PartialObjectMeta`, and a changed file of the certificate authority is
+//! not read again.
+
+use ::kube_3 as kube;
+
+#[path = "adapter/mod.rs"]
+mod adapter;
+
+/// Parts that kube 3 lacks.
+mod differences {
+    use std::path::{Path, PathBuf};
+
+    use super::kube::{self, Config};
+
+    pub(super) const fn authority_file(_: &Config) -> Option<&Path> {
+        None
+    }
+
+    pub(super) fn set_authority_file(_: &mut Config, _: PathBuf) {}
+
+    #[cfg(feature = "runtime")]
+    pub(super) const fn is_metadata<K: kube::Resource>() -> bool {
+        false
+    }
+}
+
+use self::Kube3 as Types;
+pub use self::adapter::*;
+
+/// The types of kube 3: those that implement its `Resource`.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Kube3 {}
