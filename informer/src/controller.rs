@@ -73,7 +73,7 @@ mod trigger;
 
 use std::{collections::HashSet, error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -86,6 +86,7 @@ use self::{
     queue::WorkQueue,
     results::{PendingResults, Results},
     runner::{ControllerLife, DELAY_MAX, OnDeleted, Runner},
+    signal::Shutdown,
     trigger::{DeletedObjects, PendingTriggers, Trigger, UpdatePredicate},
 };
 pub use self::{
@@ -123,7 +124,7 @@ pub struct Controller<K> {
     informers: Vec<Readiness>,
     settings: Settings,
     on_deleted: Option<OnDeleted<K>>,
-    shutdown: BoxFuture<'static, ()>,
+    shutdown: Shutdown,
     #[cfg(feature = "metrics")]
     metrics: Option<ControllerMetrics>,
 }
@@ -273,8 +274,8 @@ where
         self
     }
 
-    /// Reconciles every object each time `times` yields, for example after a change of the settings. The end of the
-    /// stream ends nothing.
+    /// Reconciles every object each time `times` yields, for example after a change of the settings. Those that failed
+    /// keep their delay. The end of the stream ends nothing.
     pub fn reconcile_all_on(mut self, times: impl Stream<Item = ()> + Send + 'static) -> Self {
         self.related.push(trigger::of_stream(times.map(|()| Trigger::All)));
         self
@@ -315,7 +316,11 @@ where
     /// Every reconcile of an object whose last one failed takes a token of the budget, and returns it if it succeeds.
     /// Once as many reconciles as a burst has have failed without a success between them, all others wait for a token
     /// too, until one succeeds. So a webhook that is down, or a missing right, costs this many writes a second, however
-    /// many objects exist. Other objects do not wait for failing ones.
+    /// many objects exist. Other objects do not wait for failing ones, and those that changed do not wait for the rest.
+    ///
+    /// An attempt is one reconcile, whose requests kube's own client repeats: up to 16 times at a 429, 503 or 504, after
+    /// a `Retry-After` of any length, during which it fills one of the [slots](Self::concurrency). The client of
+    /// `Cluster::try_default` repeats none.
     pub fn retry_budget(mut self, per_second: f64, burst: u32) -> Self {
         self.settings.budget = RetryBudget::new(per_second, burst);
         self
@@ -329,17 +334,18 @@ where
     }
 
     /// Stops the controller once `trigger` resolves: no reconcile starts, and those that run may end within
-    /// [`shutdown_grace`](Self::shutdown_grace). Default: never. To stop at once, drop the future of [`run`](Self::run),
-    /// which aborts the reconciles that run.
+    /// [`shutdown_grace`](Self::shutdown_grace). Of several triggers, the first one counts. Default: never. To stop at
+    /// once, drop the future of [`run`](Self::run), which aborts the reconciles that run.
     pub fn graceful_shutdown_on(mut self, trigger: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.shutdown = trigger.boxed();
+        self.shutdown = signal::either(self.shutdown, trigger.map(|()| std::future::pending().boxed()).boxed());
         self
     }
 
     /// Like [`graceful_shutdown_on`](Self::graceful_shutdown_on), at the [signals](shutdown_signal) that end programs:
-    /// SIGTERM and SIGINT.
-    pub fn shutdown_on_signal(self) -> Self {
-        self.graceful_shutdown_on(shutdown_signal())
+    /// SIGTERM and SIGINT. A second signal aborts the reconciles that run.
+    pub fn shutdown_on_signal(mut self) -> Self {
+        self.shutdown = signal::either(self.shutdown, signal::shutdown_on_signals().boxed());
+        self
     }
 
     /// Sets how long reconciles may run after a shutdown began, before they are aborted. Default [`SHUTDOWN_GRACE`].

@@ -1,6 +1,11 @@
 //! Error types, with one level of text per error. INVARIANT: no error carries bytes of an object.
 
-use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+use std::{
+    error::Error as StdError,
+    fmt::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use informer_core::{
     Request,
@@ -279,7 +284,7 @@ impl fmt::Debug for Error {
 }
 
 /// Prints an error and its sources in one line, for logs. Skips a source whose text its parent already ends with, as
-/// many foreign errors do.
+/// many foreign errors do. Escapes control characters: texts of a server must not forge lines.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
@@ -294,7 +299,8 @@ impl fmt::Display for Chain<'_> {
             }
             next = error.source();
         }
-        f.write_str(&line)
+        line.chars()
+            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { f.write_char(c) })
     }
 }
 
@@ -445,6 +451,12 @@ mod tests {
         let error = Error::new(Kind::Connect(Repeating(std::io::Error::other("reset")).into()), None);
         let text = "the server gave no answer: Error reading events stream: reset";
         assert_eq!(format!("{error:?}"), text);
+    }
+
+    #[test]
+    fn a_chain_is_one_line() {
+        let error = std::io::Error::other("é\nERROR forged\x1b[0m");
+        assert_eq!(Chain(&error).to_string(), "é\\nERROR forged\\u{1b}[0m");
     }
 
     #[test]

@@ -9,10 +9,10 @@ use crate::{decode::DecodeError, ended::EndReason, readiness::InformersNotReady}
 /// `ItemExponentialFailureRateLimiter` does.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 
-/// Longest default delay after a failure.
+/// Longest default delay after a failure, before up to a half of it is added at random.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1000);
 
-/// Longest time that a server can delay a reconcile by `Retry-After`.
+/// Longest time that a server can delay a reconcile by `Retry-After`, before up to a tenth is added at random.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// Delay after a 429 whose `Retry-After` kube's client did not read: the least that kube-apiserver sends.
@@ -32,8 +32,8 @@ pub struct ReconcileFailure<'a, E> {
 
 impl<E: StdError + 'static> ReconcileFailure<'_, E> {
     /// A delay that doubles with each failure in a row, from [`BACKOFF_FIRST`] to [`BACKOFF_MAX`], plus up to a half of
-    /// it at random, and not less than [`retry_after`](Self::retry_after). An object that does not decode waits for its
-    /// next change.
+    /// it at random, and not less than [`retry_after`](Self::retry_after) plus up to a tenth. An object that does not
+    /// decode waits for its next change.
     ///
     /// The delay may be longer: all failing objects of a controller share one
     /// [budget](super::Controller::retry_budget) of attempts.
@@ -45,7 +45,8 @@ impl<E: StdError + 'static> ReconcileFailure<'_, E> {
         let factor = 2_u32.checked_pow(self.failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let delay = BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX);
         let delay = delay.mul_f64(1.0 + fastrand::f64() / 2.0);
-        Requeue::after(delay.max(self.retry_after().unwrap_or_default()))
+        let requested = self.retry_after().unwrap_or_default().mul_f64(1.0 + fastrand::f64() / 10.0);
+        Requeue::after(delay.max(requested))
     }
 
     /// Time that the server requested this client to wait, if the error or one of its sources is an error of kube with a
@@ -126,7 +127,7 @@ pub enum ControllerError {
         #[source]
         reason: EndReason,
     },
-    /// Reconciles still ran at the end of the grace period, and were aborted.
+    /// Reconciles still ran at the end of the grace period, or at a second signal, and were aborted.
     #[error("{reconciles} reconciles were aborted: they ran for longer than the grace period")]
     Aborted {
         /// Number of reconciles.

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::{
     select,
     task::{JoinSet, coop::consume_budget},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::Instrument as _;
 
@@ -23,6 +23,7 @@ use super::{
     meter::{Measurement, Meter, ReconcileResult},
     queue::{Lane, ReadyKey, WorkQueue},
     results::ReconcileOutcome,
+    signal::Shutdown,
     trigger::{DeletedObjects, PendingTriggers, Trigger},
 };
 use crate::{
@@ -81,7 +82,7 @@ pub(super) struct ControllerLife {
     pub(super) sources: Vec<PendingTriggers>,
     pub(super) informers: Vec<Readiness>,
     pub(super) sync_deadline: Duration,
-    pub(super) shutdown: BoxFuture<'static, ()>,
+    pub(super) shutdown: Shutdown,
     pub(super) grace: Duration,
 }
 
@@ -101,27 +102,27 @@ where
             Ok(join_all(sources).await)
         };
         let sources = select! {
-            () = &mut shutdown => return Ok(()),
+            _ = &mut shutdown => return Ok(()),
             sources = start => sources.map_err(ControllerError::NotReady)?,
         };
         let mut triggers = stream::select_all(sources);
-        let ended = loop {
+        let (ended, abort) = loop {
             // The triggers of a large initial state are all ready at once.
             consume_budget().await;
             self.start_ready();
             let (is_full, next_at) = (self.running.len() >= self.concurrency, self.queue.next_at());
             select! {
-                () = &mut shutdown => break Ok(()),
+                abort = &mut shutdown => break (Ok(()), abort),
                 Some(end) = self.running.join_next() => self.on_end(end.ok()),
                 () = until(next_at), if !is_full => {}
                 Some(trigger) = triggers.next() => {
                     if let Err(ended) = self.on_trigger(trigger) {
-                        break Err(ended);
+                        break (Err(ended), shutdown.flatten().boxed());
                     }
                 }
             }
         };
-        let finished = self.finish(grace).await;
+        let finished = self.finish(grace, abort).await;
         ended.and(finished)
     }
 
@@ -262,21 +263,30 @@ where
         tracing::warn!(controller, key = &**key, attempt = failures, %error, ?delay, "reconcile failed");
     }
 
-    /// Waits for the running reconciles, and aborts those that run for longer than `grace`.
-    async fn finish(mut self, grace: Duration) -> Result<(), ControllerError> {
+    /// Waits for the running reconciles, and aborts those that run for longer than `grace`, or when `abort` resolves.
+    async fn finish(mut self, grace: Duration, abort: BoxFuture<'static, ()>) -> Result<(), ControllerError> {
         let all_end = async {
             while let Some(end) = self.running.join_next().await {
                 self.on_end(end.ok());
             }
         };
-        if timeout(grace, all_end).await.is_ok() {
-            return Ok(());
+        select! {
+            biased;
+            () = all_end => return Ok(()),
+            () = sleep(grace) => {}
+            () = abort => {}
         }
         let reconciles = self.running.len();
-        self.running.shutdown().await;
+        self.running.abort_all();
+        let all_end = async { while self.running.join_next().await.is_some() {} };
+        // A reconcile that blocks its thread cannot be aborted.
+        _ = timeout(ABORT_TIME, all_end).await;
         Err(ControllerError::Aborted { reconciles })
     }
 }
+
+/// Time in which aborted reconciles are dropped, unless they block.
+const ABORT_TIME: Duration = Duration::from_secs(1);
 
 /// Longest delay before a reconcile is repeated: a year, which no timer overflows.
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     process::Command,
     sync::{Arc, Mutex},
     time::Duration,
@@ -20,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     controllers::{Refusal, World, deployment},
     fixture::until,
+    logs::RecordedLog,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -150,25 +152,42 @@ async fn results_come_as_a_stream_that_ends_with_the_controller() {
     assert!(results.next().await.is_none());
 }
 
-/// Goal: the kubelet's signal ends a controller in order. Method: SIGTERM to this process while a reconcile runs.
+/// Goal: the kubelet's signal ends a controller in order, and a second one at once. Method: SIGTERM to this process while
+/// a reconcile runs, then twice while one hangs. One test, because every controller of a process hears its signals.
 #[cfg(unix)]
 #[tokio::test]
 async fn sigterm_lets_running_reconciles_end() {
+    let recorded = RecordedLog::default();
+    let _guard = tracing::subscriber::set_default(recorded.clone());
+    // With a single dispatcher, tracing caches the interest of whichever thread reaches a line first.
+    let _second = tracing::Dispatch::new(recorded.clone());
+    let received = |count: usize| {
+        let recorded = recorded.clone();
+        until("the signal", move || recorded.lines("shutdown signal received").len() == count)
+    };
+    let terminate = || {
+        let pid = std::process::id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    };
     let world = World::new(&["x"]).await;
     let order = Arc::<Order>::default();
     let reconcile = |_: Arc<Deployment>, order: Arc<Order>| async move {
         order.lock().unwrap().push("started".to_owned());
-        // Ends once this process has received its signal, which the controller hears first.
-        until("the signal", || order.lock().unwrap().len() > 1).await;
-        order.lock().unwrap().push("ended".to_owned());
+        until("the end", || order.lock().unwrap().len() == 2).await;
         Ok::<_, Infallible>(Requeue::await_change())
     };
-    let controller = Controller::new(&world.deployments).shutdown_on_signal();
-    let running = tokio::spawn(controller.run(reconcile, |failure| failure.backoff(), Arc::clone(&order)));
-    until("the reconcile", || order.lock().unwrap().len() == 1).await;
-    let pid = std::process::id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    order.lock().unwrap().push("SIGTERM".to_owned());
-    running.await.unwrap().unwrap();
-    assert_eq!(*order.lock().unwrap(), ["started", "SIGTERM", "ended"]);
+    for (signals, end) in [(1, Some("SIGTERM")), (2, None)] {
+        order.lock().unwrap().clear();
+        let controller = Controller::new(&world.deployments).shutdown_on_signal().graceful_shutdown_on(pending());
+        let running = tokio::spawn(controller.run(reconcile, |failure| failure.backoff(), Arc::clone(&order)));
+        until("the reconcile", || order.lock().unwrap().len() == 1).await;
+        for _ in 0..signals {
+            let before = recorded.lines("shutdown signal received").len();
+            terminate();
+            received(before + 1).await;
+        }
+        order.lock().unwrap().extend(end.map(str::to_owned));
+        let is_aborted = matches!(running.await.unwrap(), Err(ControllerError::Aborted { reconciles: 1 }));
+        assert_eq!(is_aborted, signals == 2);
+    }
 }
