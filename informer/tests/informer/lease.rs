@@ -113,7 +113,8 @@ async fn a_leader_that_cannot_renew_stops_before_another_leads() {
     assert!(!first.is_held() && (8..=10).contains(&broken.elapsed().as_secs()), "{:?}", broken.elapsed());
     assert!(!second.is_finished());
     assert_eq!(second.await.unwrap().term(), 1);
-    assert!((15..=18).contains(&broken.elapsed().as_secs()), "{:?}", broken.elapsed());
+    // The time runs from the last renewal, up to a retry before the outage.
+    assert!((13..=18).contains(&broken.elapsed().as_secs()), "{:?}", broken.elapsed());
 }
 
 /// Goal: reconciles of a leader that lost its Lease end before they write. Method: another holder takes the Lease while
