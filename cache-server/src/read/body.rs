@@ -1,7 +1,7 @@
 //! Response bodies: slices over shared bytes, pulled when the socket drains.
 //!
 //! INVARIANT: no data is queued for a client. A body makes its next batch when polled, and a batch is at most `BATCH`
-//! plus one event.
+//! plus one event, or one group of objects of a compressed response.
 
 use std::{
     fmt,

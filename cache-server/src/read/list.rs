@@ -505,6 +505,8 @@ impl ListBody {
                 break;
             }
         }
+        // Short forms of many bytes: nobody knows yet how long the list is.
+        is_long |= more && !entries.is_empty();
         self.begun = is_long || !entries.is_empty();
         if is_long {
             gzip.precede(entries);

@@ -422,9 +422,6 @@ impl Watch {
 
     /// Reads up to a batch of events from the cursor.
     fn read(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
-        if self.gzip.as_mut().is_some_and(|gzip| gzip.poll_ready(cx).is_pending()) {
-            return Turn::Waiting;
-        }
         let Some(mut cursor) = self.cursor.take() else { return Turn::Over };
         if cursor.tells_time() {
             cursor.set_now(clock::unix_seconds());
@@ -432,6 +429,11 @@ impl Watch {
         let mut turn = Turn::More;
         let mut bookmarks = self.marks.as_mut().map_or(0, |marks| marks.open(out));
         for _ in 0..STEPS_MAX {
+            // Before each step: the one before may have given its objects to another thread, which must wake this task.
+            if self.gzip.as_mut().is_some_and(|gzip| gzip.poll_ready(cx).is_pending()) {
+                turn = Turn::Waiting;
+                break;
+            }
             let (before, initial) = (out.bytes(), cursor.is_initial());
             let step = match &mut self.gzip {
                 Some(gzip) if gzip.is_initial() => gzip.step(&mut cursor),

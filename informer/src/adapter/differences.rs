@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::kube::{self, Config};
+use super::kube::Config;
 
 /// File of the certificate authority that the next request trusts as it is then.
 pub(super) fn authority_file(config: &Config) -> Option<&Path> {
@@ -15,6 +15,6 @@ pub(super) fn set_authority_file(config: &mut Config, file: PathBuf) {
 
 /// True for types that are read by their metadata only.
 #[cfg(feature = "runtime")]
-pub(super) fn is_metadata<K: kube::Resource>() -> bool {
+pub(super) fn is_metadata<K: super::kube::Resource>() -> bool {
     K::metadata_api()
 }

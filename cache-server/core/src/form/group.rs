@@ -154,10 +154,10 @@ impl ObjectGroup {
         }
     }
 
-    /// Returns true if it takes long to compress: it has a long object and is not cached.
+    /// Returns true if it takes long to write: it has a long object to compress or to encode.
     #[must_use]
     pub fn is_slow(&self) -> bool {
-        self.has_long && PIECES.get(self).is_none()
+        self.has_long && PIECES.get(self).is_none() && (self.form.is_protobuf() || PIECES.has_room(self))
     }
 
     /// Returns the compressed text. `compress` is called if it is not cached. Returns `None` if there is no room for
@@ -196,8 +196,13 @@ impl ObjectGroup {
     /// Hashes format and ends. Objects keep their uid through changes.
     fn place(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let Form { content, without_managed_fields, .. } = &self.form;
-        (mem::discriminant(content), without_managed_fields, self.form.is_protobuf(), self.text).hash(&mut hasher);
+        let Form { content, without_managed_fields, version, message } = &self.form;
+        (mem::discriminant(content), without_managed_fields, self.text).hash(&mut hasher);
+        if let Content::Metadata(version) = content {
+            mem::discriminant(version).hash(&mut hasher);
+        }
+        version.as_ref().map(|version| &version.head).hash(&mut hasher);
+        message.as_ref().map(|message| &message.envelope).hash(&mut hasher);
         for entry in [self.objects.first(), self.objects.last()].into_iter().flatten() {
             if entry.uid().is_empty() { entry.key() } else { entry.uid() }.hash(&mut hasher);
         }
@@ -255,20 +260,24 @@ impl CachedPieces {
         None
     }
 
-    /// Returns true if there is room for half of the group's bytes, a generous estimate.
+    /// Returns true if there is room for the piece, however badly it compresses: no work is done for one that has none.
     fn has_room(&self, group: &ObjectGroup) -> bool {
-        self.room.has_room(group.bytes / 2)
+        self.room.has_room(cost(group, group.bytes))
     }
 
     /// Caches `piece`, if the budget allows it.
     fn keep(&'static self, group: &ObjectGroup, piece: &Piece) {
-        let bytes = size_of::<CachedPiece>() + piece.deflated.len() + group.objects.len() * OBJECT_BYTES;
-        let Some(share) = self.room.share(bytes) else { return };
+        let Some(share) = self.room.share(cost(group, piece.deflated.len())) else { return };
         let objects = group.objects.iter().map(Arc::downgrade).collect();
         let (form, text, piece) = (group.form.clone(), group.text, piece.clone());
         let cached = CachedPiece { form, text, objects, piece, _share: share };
         self.places.lock()[0].insert(group.place(), cached);
     }
+}
+
+/// Memory of the group's piece, if it has `bytes`.
+const fn cost(group: &ObjectGroup, bytes: usize) -> usize {
+    size_of::<CachedPiece>() + bytes + group.objects.len() * OBJECT_BYTES
 }
 
 /// Memory of a piece for each of its objects: a reference, which keeps the allocation of a replaced object, but not its
@@ -277,7 +286,7 @@ const OBJECT_BYTES: usize = size_of::<Weak<Entry>>() + size_of::<Entry>() + 2 * 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::MetaVersion, *};
     use crate::entry::{Draft, Schema};
 
     fn pods(count: u64, bytes: usize) -> Vec<Arc<Entry>> {
@@ -350,6 +359,10 @@ mod tests {
         assert!(!made(&group_of(&whole, &objects)), "cached");
         assert!(made(&group_of(&without, &objects)), "another format");
         assert!(made(&ObjectGroup { text: GroupText::Added, ..group_of(&whole, &objects) }), "events");
+        let metadata = [MetaVersion::V1, MetaVersion::V1Beta1]
+            .map(|version| Form { content: Content::Metadata(version), ..Form::whole() });
+        assert!(metadata.iter().all(|form| made(&group_of(form, &objects))), "versions of metadata");
+        assert!(!metadata.iter().any(|form| made(&group_of(form, &objects))), "each at its own place");
         assert!(!made(&group_of(&whole, &objects)), "still cached");
         drop_idle_pieces();
         assert!(!made(&group_of(&whole, &objects)), "used since");

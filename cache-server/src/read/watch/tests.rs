@@ -118,6 +118,34 @@ async fn a_compressed_watch_ends_as_one_member() {
     assert_eq!(kinds, [&["ADDED"; 40][..], &["BOOKMARK", "DELETED"]].concat());
 }
 
+/// Goal: objects that are compressed on another thread are all sent, and the watch goes on behind them. Method: long objects,
+/// whose initial state several clients read, and a change behind it.
+#[tokio::test(start_paused = true)]
+async fn a_compressed_watch_of_long_objects_goes_on() {
+    let server = Server::new();
+    for index in 0..4 {
+        server.create("ns", &format!("a{index}"), "").await;
+        let text: String = (0..20_000).map(|number| format!("{:05x}", number * 7_919 % 1_048_576)).collect();
+        server.patch("ns", &format!("a{index}"), &format!(r#"{{"data":{{"k":"{text}"}}}}"#)).await;
+    }
+    for round in 0..2 {
+        let mut request = get(&format!("/api/v1/configmaps?watch=1&{WATCH_LIST}&timeoutSeconds=30"));
+        request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+        let response = server.open(request).await;
+        assert_eq!(response.headers()["content-encoding"], "gzip");
+        let changed = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            server.patch("ns", "a3", &format!(r#"{{"data":{{"k":"{round}"}}}}"#)).await;
+        };
+        let (whole, ()) = tokio::join!(response.into_body().collect(), changed);
+        let mut text = String::new();
+        let whole = whole.expect("a clean end").to_bytes();
+        flate2::read::GzDecoder::new(&*whole).read_to_string(&mut text).expect("one member");
+        let kinds: Vec<_> = text.lines().map(|line| line.split('"').nth(3).unwrap()).collect();
+        assert_eq!(kinds[..6], [&["ADDED"; 4][..], &["BOOKMARK", "MODIFIED"]].concat());
+    }
+}
+
 /// Goal: a watch of a shard has the events of its objects alone, each once among all shards.
 #[tokio::test(start_paused = true)]
 async fn shards_divide_events() {
