@@ -11,7 +11,7 @@ use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};
 /// Body of a response.
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// ServerConnection to one endpoint of a cluster, for [`Cluster::new`](crate::Cluster::new) and
+/// Connection to one endpoint of a cluster, for [`Cluster::new`](crate::Cluster::new) and
 /// [`ClusterBuilder::fallback`](crate::ClusterBuilder::fallback). Cheap to clone.
 ///
 /// Clients of kube convert into it (`kube3`, `kube5`), and so does the fake API server of the feature `testing`.

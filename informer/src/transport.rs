@@ -36,7 +36,7 @@ use crate::{
     error::{Error, Kind},
 };
 
-/// ServerConnection to one endpoint. Cheap to clone.
+/// Connection to one endpoint. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transport {
     connection: ServerConnection,
