@@ -505,7 +505,7 @@ impl ListBody {
                 break;
             }
         }
-        // Short forms of many bytes: nobody knows yet how long the list is.
+        // Its length is still unknown: the form of long objects is short.
         is_long |= more && !entries.is_empty();
         self.begun = is_long || !entries.is_empty();
         if is_long {
