@@ -12,6 +12,9 @@
 //!
 //! A status counts only if its controller has seen the current spec: if `observedGeneration`, of the condition or of
 //! the status, is absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
+//!
+//! Current is what the copy holds: after a write, [`wait_for`](crate::Informer::wait_for) its resourceVersion first, or
+//! the condition may hold of the object before it.
 
 use informer_core::{object, wire::json};
 
@@ -23,10 +26,11 @@ pub fn exists<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send
     move |now| now.get(&key).is_some()
 }
 
-/// True once the object with this uid was deleted, whether or not another one has its key.
+/// True once the object with this uid was deleted or left the informer's selection, whether or not another one has its
+/// key. False before the first sync.
 pub fn deleted<K>(key: impl Into<String>, uid: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
     let (key, uid) = (key.into(), uid.into());
-    move |now| now.get(&key).is_none_or(|object| object.uid() != uid)
+    move |now| now.is_synced() && now.get(&key).is_none_or(|object| object.uid() != uid)
 }
 
 /// True while the scalar at a dotted path has this value: `field_is("a/web-0", "status.phase", "Running")`.
@@ -64,7 +68,9 @@ pub fn rolled_out<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + 
         let replicas =
             ["status.updatedReplicas", "status.replicas", "status.availableReplicas"].map(|path| count(path, 0));
         let expected = count("spec.replicas", 1);
-        expected.is_some() && replicas.iter().all(|found| *found == expected) && is_current(&object, None)
+        // Its controller has not seen a Deployment without it.
+        let is_observed = object.field("status.observedGeneration").is_some() && is_current(&object, None);
+        expected.is_some() && replicas.iter().all(|found| *found == expected) && is_observed
     }
 }
 

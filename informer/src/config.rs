@@ -174,7 +174,7 @@ impl Config {
             (changed!(backoff), "backoff"),
             (changed!(poll_interval), "poll_interval"),
             (changed!(checkpoint), "checkpoint"),
-            (self.gzip() && !first.gzip(), "gzip_lists"),
+            (self.gzip() != defaults.gzip() && self.gzip() != first.gzip(), "gzip_lists"),
         ];
         settings.into_iter().find_map(|(is_refused, name)| is_refused.then_some(name))
     }

@@ -3,7 +3,8 @@
 //!
 //! INVARIANT: every write of the Lease is conditional on the version read, so that one of two candidates wins.
 //! INVARIANT: a Lease expires by this machine's clocks, counted from when its version was first seen here. Clocks of
-//! different machines are never compared.
+//! different machines are never compared. A follower counts on the monotonic clock, which does not jump.
+//! INVARIANT: only a renewal whose response arrived extends a leadership.
 //!
 //! ```no_run
 //! # async fn control() {}
@@ -43,7 +44,7 @@ use tokio::{
     select,
     sync::watch,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{error::Chain, progress::ConfirmedTime};
@@ -95,7 +96,7 @@ pub struct Leadership {
 /// State of a leadership, written by the task that renews.
 #[derive(Clone, Copy, Debug)]
 struct LeaseState {
-    /// When the last successful renewal was sent.
+    /// When the last renewal was sent whose response confirmed it.
     renewed: ConfirmedTime,
     is_lost: bool,
 }
@@ -110,13 +111,18 @@ pub struct LeadershipLost {
 }
 
 /// Version of a Lease that a follower saw last, and when it first saw it.
-type SeenVersion = Option<(Option<String>, ConfirmedTime)>;
+type SeenVersion = Option<(Option<String>, Instant)>;
 
 impl Election {
     /// Declares a candidate for the Lease `name`, which the first candidate creates. `identity` is unique among the
     /// replicas, such as the name of the pod. The program needs the rights to get, create and update Leases there.
+    ///
+    /// # Panics
+    /// If the namespace, the name or the identity is empty: a Lease without a holder is free.
     #[must_use]
     pub fn new(client: kube::Client, namespace: &str, name: &str, identity: &str) -> Self {
+        let is_complete = ![namespace, name, identity].contains(&"");
+        assert!(is_complete, "a Lease needs a namespace, a name and an identity");
         let leases = Api::namespaced(client, namespace);
         let (namespace, name, identity) = (namespace.to_owned(), name.to_owned(), identity.to_owned());
         Self { leases, namespace, name, identity, timing: LeaseTiming::default() }
@@ -125,12 +131,16 @@ impl Election {
     /// Changes the times: `.timing(|timing| timing.retry = Duration::from_secs(1))`.
     ///
     /// # Panics
-    /// Unless the lease is at least a second and longer than the renew deadline, and that longer than the pause.
+    /// Unless the lease is whole seconds, at most `i32::MAX`, and longer than the renew deadline, and that longer than
+    /// the pause, which is not zero.
     #[must_use]
     pub fn timing(mut self, change: impl FnOnce(&mut LeaseTiming)) -> Self {
         change(&mut self.timing);
         let LeaseTiming { lease, renew_deadline, retry } = self.timing;
-        assert!(lease.as_secs() > 0 && lease > renew_deadline && renew_deadline > retry, "{:?}", self.timing);
+        // Other replicas wait for the seconds written into the Lease.
+        let is_writable = lease.subsec_nanos() == 0 && i32::try_from(lease.as_secs()).is_ok();
+        let is_ordered = lease > renew_deadline && renew_deadline > retry && !retry.is_zero();
+        assert!(is_writable && is_ordered, "{:?}", self.timing);
         self
     }
 
@@ -171,11 +181,11 @@ impl Election {
         let version = found.resource_version();
         let since = match seen {
             Some((known, since)) if *known == version => *since,
-            Some(_) | None => ConfirmedTime::now(),
+            Some(_) | None => Instant::now(),
         };
         *seen = Some((version, since));
         let spec = found.spec.clone().unwrap_or_default();
-        if holder(&spec).is_some() && since.age() < self.lasts(&spec) {
+        if holder(&spec).is_some() && since.elapsed() < self.lasts(&spec) {
             return Ok(None);
         }
         // The term grows with every leader, also with a replica that restarted with its old name.
@@ -201,19 +211,25 @@ impl Election {
         seconds.map_or(self.timing.lease, Duration::from_secs)
     }
 
-    /// Renews `lease`. Returns the renewed one; `None` if another candidate has it.
-    async fn renew(&self, lease: &Lease) -> Result<Option<Lease>, kube::Error> {
-        let mut renewed = lease.clone();
-        renewed.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
-        match won(self.leases.replace(&self.name, &PostParams::default(), &renewed).await) {
-            // Deleted: any candidate can create it now.
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
-            Ok(None) => {}
-            written => return written,
+    /// Renews `lease`. Returns the renewed one and when it was sent; `None` if another candidate has it.
+    async fn renew(&self, lease: &Lease) -> Result<Option<(Lease, ConfirmedTime)>, kube::Error> {
+        let mut lease = lease.clone();
+        loop {
+            lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
+            let sent = ConfirmedTime::now();
+            match won(self.leases.replace(&self.name, &PostParams::default(), &lease).await) {
+                // Deleted: any candidate can create it now.
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
+                Ok(None) => {}
+                written => return Ok(written?.map(|renewed| (renewed, sent))),
+            }
+            // A renewal may have been stored though its response was lost. Other replicas count from when they saw it,
+            // so finding it here proves nothing: it is the base of another renewal.
+            match self.leases.get_opt(&self.name).await?.filter(|found| self.is_own(found, &lease)) {
+                Some(found) => lease = found,
+                None => return Ok(None),
+            }
         }
-        // A renewal may have been stored though its response was lost. The next attempt continues from its version.
-        let found = self.leases.get_opt(&self.name).await?;
-        Ok(found.filter(|found| self.is_own(found, lease)))
     }
 
     /// True if `found` is a later version of the leadership in `lease`.
@@ -230,14 +246,20 @@ impl Election {
         let left = |held: &watch::Sender<LeaseState>| renew_deadline.saturating_sub(held.borrow().renewed.age());
         loop {
             sleep(retry.min(left(&held))).await;
-            let sent = ConfirmedTime::now();
-            match timeout(left(&held), self.renew(&lease)).await {
-                Ok(Ok(Some(renewed))) => {
+            // Timers stand still while the machine is suspended, so one of the whole deadline would be late.
+            let expired = async {
+                while !left(&held).is_zero() {
+                    sleep(left(&held).min(retry)).await;
+                }
+            };
+            let written = select! { biased; written = self.renew(&lease) => written, () = expired => break };
+            match written {
+                Ok(Some((renewed, sent))) => {
                     lease = renewed;
                     held.send_modify(|held| held.renewed = sent);
                 }
-                Ok(Err(error)) => self.log_failure(&error),
-                Ok(Ok(None)) | Err(_) => break,
+                Err(error) => self.log_failure(&error),
+                Ok(None) => break,
             }
         }
         held.send_modify(|held| held.is_lost = true);
@@ -256,12 +278,14 @@ impl Leadership {
     }
 
     /// Number of this leadership, a fence token: each new leader has a larger one than all leaders before it.
+    /// A Lease that is deleted or restored breaks this: terms begin at 0, or at the restored one, again.
     #[must_use]
     pub const fn term(&self) -> i32 {
         self.term
     }
 
-    /// True while no other replica can have the Lease. For a look right before a write.
+    /// True while this replica's Lease cannot have expired. For a look right before a write. A deleted or edited Lease
+    /// is noticed by the next renewal.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let held = *self.held.borrow();
@@ -292,13 +316,13 @@ impl Leadership {
 
     /// Gives the Lease up, so that the next leader need not wait until it expires. Call it after the last write.
     ///
-    /// Tries it once, for at most the time of [`retry`](LeaseTiming::retry); a failure is logged, and the Lease
-    /// expires.
+    /// Tries it for at most the time of [`retry`](LeaseTiming::retry); a failure is logged, and the Lease expires.
     pub async fn release(self) {
         let Self { election, term, _renewal: mut renewal, .. } = self;
         renewal.shutdown().await;
         match timeout(election.timing.retry, election.give_up(term)).await {
-            Ok(Ok(())) => tracing::info!(lease = election.key(), term, "leadership released"),
+            Ok(Ok(true)) => tracing::info!(lease = election.key(), term, "leadership released"),
+            Ok(Ok(false)) => {}
             Ok(Err(error)) => election.log_failure(&error),
             Err(_) => tracing::warn!(lease = election.key(), "lease request timed out"),
         }
@@ -306,16 +330,21 @@ impl Leadership {
 }
 
 impl Election {
-    /// Makes the Lease free, if it is this replica's of that term.
-    async fn give_up(&self, term: i32) -> Result<(), kube::Error> {
-        // Read again: a renewal may have been aborted before its response.
-        let Some(mut lease) = self.leases.get_opt(&self.name).await? else { return Ok(()) };
-        let spec = lease.spec.get_or_insert_default();
-        if holder(spec) != Some(&self.identity) || spec.lease_transitions != Some(term) {
-            return Ok(());
+    /// Makes the Lease free, if it is this replica's of that term. Returns true if it did.
+    async fn give_up(&self, term: i32) -> Result<bool, kube::Error> {
+        // A renewal may have been aborted before its response: its version is read, and it may still arrive after that.
+        for _ in 0..2 {
+            let Some(mut lease) = self.leases.get_opt(&self.name).await? else { return Ok(false) };
+            let spec = lease.spec.get_or_insert_default();
+            if holder(spec) != Some(&self.identity) || spec.lease_transitions != Some(term) {
+                return Ok(false);
+            }
+            spec.holder_identity = None;
+            if won(self.leases.replace(&self.name, &PostParams::default(), &lease).await)?.is_some() {
+                return Ok(true);
+            }
         }
-        spec.holder_identity = None;
-        won(self.leases.replace(&self.name, &PostParams::default(), &lease).await).map(drop)
+        Ok(false)
     }
 }
 

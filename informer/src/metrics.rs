@@ -44,7 +44,7 @@
 //! | `informer_running` | | running informers |
 //! | `informer_ready` | | running informers that have completed an initial state |
 //! | `informer_polling` | | running informers that poll because watches are forbidden |
-//! | `informer_disconnected` | | running informers whose last request failed after they were ready |
+//! | `informer_disconnected` | | running informers whose request failed once ready, and nothing was confirmed since |
 //! | `informer_on_fallback` | | running informers that use another endpoint than the preferred one |
 //! | `informer_strategy` | `strategy` | running informers by their last request for initial state |
 //! | `informer_age_seconds` | | time since the server last confirmed the stored state; a minute or two on a quiet type |

@@ -262,6 +262,11 @@ impl<K> Snapshot<K> {
         self.state.resource_version.as_ref()
     }
 
+    /// True once initial state has been complete.
+    pub(crate) const fn is_synced(&self) -> bool {
+        self.state.synced
+    }
+
     const fn view<'a>(&'a self, entry: &'a Arc<store::Entry>) -> ObjectView<'a, K> {
         ObjectView::new(entry, &self.decoded)
     }

@@ -179,15 +179,11 @@ impl Reporter {
         }
     }
 
-    /// Records why initial state is not complete, for callers of `ready`.
+    /// Records a failure without an error of the transport. The end of a watch is none.
     fn note<S: DriverSink>(&self, kind: Kind, session: &mut Session<S, TypeVerdicts>) {
-        if session.is_incomplete() {
+        if session.is_incomplete() || !matches!(kind, Kind::Ended) {
             let error = Error::new(kind, self.progress.borrow().request.as_ref());
-            session.sink_mut().failed(&error);
-            self.progress.send_modify(|progress| {
-                progress.failed(&error);
-                progress.failure = Some(error);
-            });
+            self.record(error, session);
         }
     }
 
@@ -195,6 +191,11 @@ impl Reporter {
     pub(super) fn failed<S: DriverSink>(&self, error: Error, session: &mut Session<S, TypeVerdicts>) {
         let class = error.class().as_str();
         tracing::warn!(resource = self.resource, class, error = %Chain(&error), "request failed");
+        self.record(error, session);
+    }
+
+    /// Publishes a failure, and keeps it for callers of `ready` while state is incomplete.
+    fn record<S: DriverSink>(&self, error: Error, session: &mut Session<S, TypeVerdicts>) {
         session.sink_mut().failed(&error);
         let is_incomplete = session.is_incomplete();
         self.progress.send_modify(|progress| {
@@ -263,8 +264,8 @@ impl Reporter {
             if has_synced || progress.is_synced && (is_confirmed || begins_polling) {
                 progress.enter_confirmed();
             }
-            // Copies derived from this one show its age.
-            has_synced || is_confirmed
+            // Copies derived from this one show its age and its phase.
+            has_synced || is_confirmed || begins_polling
         });
     }
 }

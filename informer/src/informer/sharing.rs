@@ -151,8 +151,9 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
     /// Returns a use of a copy that answers `question`, running or new.
     fn find(&self, question: CopyQuestion, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
         let equal = table.get(&question).filter(|copy| copy.is_running());
-        // A watch of its own takes the place of a filtered copy, which its users keep.
-        if let Some(equal) = equal.filter(|copy| self.from_wider || !copy.is_filtered()) {
+        // A watch of its own, or with other settings, takes the place of a filtered copy, which its users keep.
+        let may_use = |copy: &SharedCopy| !copy.is_filtered() || self.from_wider && self.refused_by(copy).is_none();
+        if let Some(equal) = equal.filter(|copy| may_use(copy)) {
             let refused = self.refused_by(equal);
             return refused.map_or_else(|| Ok(CopyUse::new(equal)), |name| Err(ConfigError::SharedSetting(name)));
         }

@@ -28,6 +28,8 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
     let server = FakeApiServer::new().serve::<Pod>().serve::<Deployment>();
     let cluster = Cluster::new(server.client());
     let pods = cluster.informer::<Pod>().start().unwrap();
+    let is_gone = conditions::deleted("a/x", "uid");
+    assert!(!is_gone(&pods.store().snapshot()), "nothing is known before the first sync");
     let deployments = cluster.informer::<Deployment>().start().unwrap();
     cluster.ready_all(SOON).await.unwrap();
     let metadata = |generation: u64| json!({"name": "x", "namespace": "a", "generation": generation});
@@ -50,7 +52,10 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
         json!({"observedGeneration": observed, "updatedReplicas": updated, "replicas": all,
             "availableReplicas": available, "conditions": conditions})
     };
+    let mut empty = deployment(1, json!({}));
+    empty["spec"]["replicas"] = json!(0);
     let steps = [
+        empty,
         deployment(2, json!({})),
         deployment(2, status(1, 3, 3, 3)),
         deployment(2, status(2, 2, 3, 3)),

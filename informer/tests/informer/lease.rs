@@ -155,15 +155,29 @@ async fn a_lease_lost_during_a_reconcile_ends_it() {
     }
 }
 
-/// A client that loses the response of every third PUT.
-fn forgetful(server: &FakeApiServer) -> Client {
+/// Treatment of a request by a faulty connection.
+enum Fault {
+    None,
+    /// The server answers, and the response is lost.
+    ResponseLost,
+    /// The request does not arrive.
+    RequestLost,
+}
+
+/// A client whose requests are treated by the number of PUTs until then.
+fn faulty(server: &FakeApiServer, fault: impl Fn(&http::Method, usize) -> Fault + Copy + Send + 'static) -> Client {
     let (client, puts) = (server.client(), Arc::new(AtomicUsize::new(0)));
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let (client, puts) = (client.clone(), Arc::clone(&puts));
         async move {
-            let is_lost = request.method() == http::Method::PUT && puts.fetch_add(1, Ordering::SeqCst) % 3 == 2;
-            let response = client.send(request).await;
-            if is_lost { Err(kube::Error::LinesCodecMaxLineLengthExceeded) } else { response }
+            let is_put = request.method() == http::Method::PUT;
+            let number = puts.fetch_add(usize::from(is_put), Ordering::SeqCst) + usize::from(is_put);
+            let lost = Err(kube::Error::LinesCodecMaxLineLengthExceeded);
+            match fault(request.method(), number) {
+                Fault::None => client.send(request).await,
+                Fault::ResponseLost => client.send(request).await.and(lost),
+                Fault::RequestLost => lost,
+            }
         }
     });
     Client::new(service, "default")
@@ -172,10 +186,41 @@ fn forgetful(server: &FakeApiServer) -> Client {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_response_was_lost_ends_no_leadership() {
     let server = server();
-    let leader = Election::new(forgetful(&server), "a", "controller", "one").lead().await;
+    let is_lost = |method: &http::Method, puts: usize| method == http::Method::PUT && puts.is_multiple_of(3);
+    let every_third = move |method: &http::Method, puts: usize| match is_lost(method, puts) {
+        true => Fault::ResponseLost,
+        false => Fault::None,
+    };
+    let leader = Election::new(faulty(&server, every_third), "a", "controller", "one").lead().await;
     sleep(600 * SECOND).await;
     assert!(leader.is_held() && timeout(SECOND, leader.lost()).await.is_err());
     assert_eq!(leases(&server).get("controller").await.unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+/// Goal: a renewal that was stored without a response does not keep a leader beyond the time that others wait. Method:
+/// the renewal of second 62 loses its response, the one of second 68 finds that version, and then nothing arrives.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_found_later_does_not_extend_the_leadership() {
+    let (server, start) = (server(), Instant::now());
+    let faults = |_: &http::Method, puts: usize| match puts {
+        ..=30 | 34 => Fault::None,
+        31 => Fault::ResponseLost,
+        _ => Fault::RequestLost,
+    };
+    let first = Election::new(faulty(&server, faults), "a", "controller", "one").lead().await;
+    let eager = election(&server, "two").timing(|timing| timing.retry = SECOND / 10);
+    let second = tokio::spawn(async move { (eager.lead().await, Instant::now()) });
+    first.lost().await;
+    let lost = Instant::now();
+    let (second, taken) = second.await.unwrap();
+    assert_eq!((lost - start).as_secs(), 70, "ten seconds after the last renewal with a response");
+    assert!((taken - start).as_secs() == 77 && second.term() == 1, "{:?}", taken - start);
+}
+
+#[tokio::test]
+#[should_panic(expected = "a Lease needs a namespace, a name and an identity")]
+async fn an_election_without_an_identity_is_refused() {
+    drop(election(&server(), ""));
 }
 
 /// The leadership of a replica; `None` while it is a candidate.

@@ -181,6 +181,9 @@ async fn settings_of_a_later_user_are_refused_or_in_force() {
     assert!(!narrower.explain().contains("filtered here"), "{}", narrower.explain());
     let like_it = cluster.informer::<Pod>().namespace("b").start_shared().unwrap();
     assert!(like_it.explain().contains("filtered here"), "{}", like_it.explain());
+    let other = cluster.informer::<Pod>().namespace("b").config(|config| config.idle_timeout = DAY);
+    let other = other.start_shared().expect("a filtered copy of other settings does not stand in the way");
+    assert!(!other.explain().contains("filtered here"), "{}", other.explain());
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,4 +197,9 @@ async fn settings_of_a_cluster_are_those_of_its_informers() {
     assert_eq!(first.store().snapshot().get("a/x").unwrap().label("app"), None);
     // No user changed what is the cluster's.
     drop(cluster.informer::<Pod>().start_shared().expect("an equal declaration"));
+
+    let cluster = Cluster::builder(server.client()).defaults(|config| config.gzip_lists = true).build();
+    let plain = cluster.informer::<Pod>().config(|config| config.gzip_lists = false).start_shared().unwrap();
+    drop(cluster.informer::<Pod>().start_shared().expect("its user set nothing"));
+    drop(plain);
 }

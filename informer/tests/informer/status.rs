@@ -1,10 +1,18 @@
 //! Status of informers: what they do, since when, and what failed last.
 
-use std::time::Duration;
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::StreamExt as _;
 use informer::{Cluster, EndReason, InformerPhase, Ready, testing::FakeApiServer};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -59,6 +67,38 @@ async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
     maps.stop().await;
     merged.clone().stop().await;
     assert_eq!(merged.status().phase, InformerPhase::Ended(EndReason::ShutDown));
+}
+
+/// Goal: a copy whose server accepts connections and answers nothing is not taken for a current one.
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_requests_are_not_answered_is_disconnected() {
+    let (server, hangs) = (server(), Arc::new(AtomicBool::new(false)));
+    let service = tower::service_fn({
+        let (client, hangs) = (server.client(), Arc::clone(&hangs));
+        move |request: http::Request<Body>| {
+            let (client, hangs) = (client.clone(), Arc::clone(&hangs));
+            async move {
+                if hangs.load(Ordering::SeqCst) {
+                    pending::<()>().await;
+                }
+                client.send(request).await
+            }
+        }
+    });
+    let maps = Cluster::new(Client::new(service, "default")).informer::<ConfigMap>().start().unwrap();
+    maps.ready(SOON).await.unwrap();
+    sleep(DAY).await;
+    assert_eq!(maps.status().phase, InformerPhase::Watching, "a watch that ends is no failure");
+    hangs.store(true, Ordering::SeqCst);
+    server.close_watches();
+    sleep(DAY / 24).await;
+    let status = maps.status();
+    assert!(status.phase == InformerPhase::Disconnected && status.last_error.is_some(), "{status}");
+    hangs.store(false, Ordering::SeqCst);
+    let changed = json!({"name": "y", "namespace": "a"});
+    server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": changed}));
+    maps.wait_for(server.resource_version(), DAY / 24).await.unwrap();
+    until("the confirmation", || maps.status().phase == InformerPhase::Watching).await;
 }
 
 /// Goal: a program can react to each failure, as with client-go's `WatchErrorHandler`. Method: three refusals, and the
