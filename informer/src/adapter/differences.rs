@@ -15,6 +15,6 @@ pub(super) fn set_authority_file(config: &mut Config, file: PathBuf) {
 
 /// True for types that are read by their metadata only.
 #[cfg(feature = "runtime")]
-pub(super) fn is_metadata<K: super::kube::Resource>() -> bool {
+pub(super) fn is_metadata<K: kube::Resource>() -> bool {
     K::metadata_api()
 }
