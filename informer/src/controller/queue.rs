@@ -18,9 +18,8 @@ use super::budget::RetryBudget;
 #[derive(Debug)]
 pub(super) struct WorkQueue {
     keys: HashMap<Arc<str>, KeyState>,
-    /// Ready keys, with the time since which they are, by lane and then oldest first. Exactly the keys in
-    /// `KeyPhase::Ready`.
-    ready: BTreeMap<(Lane, u64), (Arc<str>, Instant)>,
+    /// Ready keys, with the time since which they are, by [`Lane::place`]. Exactly the keys in `KeyPhase::Ready`.
+    ready: BTreeMap<u64, (Arc<str>, Instant)>,
     /// Number of the next key that becomes ready.
     next_number: u64,
     /// Keys that became ready since `take_added`.
@@ -54,6 +53,9 @@ pub(super) enum Lane {
 /// for another to become empty.
 const FAIR_SHARE: u64 = 8;
 
+/// Largest number of a ready key: centuries of them.
+const PLACES_MAX: u64 = (1 << 62) - 1;
+
 /// A key whose run begins.
 #[derive(Debug)]
 pub(super) struct ReadyKey {
@@ -65,20 +67,21 @@ pub(super) struct ReadyKey {
 #[derive(Debug)]
 struct KeyState {
     phase: KeyPhase,
+    /// The lane in which it is ready, or which it joins after its delay or its run.
+    lane: Lane,
     /// Failed reconciles since the last success.
     failures: u32,
+    /// True while it runs, if the run spent a token of the budget.
+    has_spent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum KeyPhase {
-    Ready(Lane, u64),
-    Delayed(Lane, Instant),
-    Running {
-        /// The lane that the key joins at the end of the run, and the earliest time, once something triggered it.
-        again: Option<(Lane, Instant)>,
-        /// True if the run spent a token of the budget.
-        has_spent: bool,
-    },
+    /// With the number of its place.
+    Ready(u64),
+    Delayed(Instant),
+    /// With the earliest time of the next run, once something triggered it.
+    Running(Option<Instant>),
 }
 
 impl WorkQueue {
@@ -104,28 +107,28 @@ impl WorkQueue {
     pub(super) fn add(&mut self, key: &str, lane: Lane, now: Instant) {
         let at = if lane == Lane::Changed { now + self.debounce } else { now };
         let Some((key, state)) = self.keys.get_key_value(key) else {
-            let (key, phase) = (Arc::from(key), KeyPhase::Running { again: None, has_spent: false });
-            self.keys.insert(Arc::clone(&key), KeyState { phase, failures: 0 });
+            let (key, phase) = (Arc::from(key), KeyPhase::Running(None));
+            self.keys.insert(Arc::clone(&key), KeyState { phase, lane, failures: 0, has_spent: false });
             return self.place(&key, lane, at, now);
         };
-        let (key, phase, has_failed) = (Arc::clone(key), state.phase, state.failures > 0);
+        let (key, phase, old, has_failed) = (Arc::clone(key), state.phase, state.lane, state.failures > 0);
         match phase {
-            KeyPhase::Ready(old, number) => {
+            KeyPhase::Ready(number) => {
                 let lane = lane.of_key(has_failed);
                 if lane < old
-                    && let Some((_, since)) = self.ready.remove(&(old, number))
+                    && let Some((_, since)) = self.ready.remove(&old.place(number))
                 {
                     self.insert_ready(&key, lane, since);
                 }
             }
-            KeyPhase::Delayed(..) if has_failed && lane == Lane::Present => {}
-            KeyPhase::Delayed(old, due) => {
+            KeyPhase::Delayed(_) if has_failed && lane == Lane::Present => {}
+            KeyPhase::Delayed(due) => {
                 self.delayed.remove(&(due, Arc::clone(&key)));
                 self.place(&key, lane.min(old), at.min(due), now);
             }
-            KeyPhase::Running { again, has_spent } => {
-                let joined = again.map_or((lane, at), |(other, due)| (lane.min(other), due.min(at)));
-                self.set(&key, KeyPhase::Running { again: Some(joined), has_spent });
+            KeyPhase::Running(again) => {
+                let (lane, at) = again.map_or((lane, at), |due| (lane.min(old), due.min(at)));
+                self.set(&key, lane, KeyPhase::Running(Some(at)));
             }
         }
     }
@@ -133,11 +136,11 @@ impl WorkQueue {
     /// Forgets a waiting key and its failures: its object was deleted. A key that runs ends its run.
     pub(super) fn forget(&mut self, key: &str) {
         let Some((key, state)) = self.keys.get_key_value(key) else { return };
-        let (key, phase) = (Arc::clone(key), state.phase);
+        let (key, phase, lane) = (Arc::clone(key), state.phase, state.lane);
         match phase {
-            KeyPhase::Ready(lane, number) => drop(self.ready.remove(&(lane, number))),
-            KeyPhase::Delayed(_, at) => _ = self.delayed.remove(&(at, Arc::clone(&key))),
-            KeyPhase::Running { .. } => return,
+            KeyPhase::Ready(number) => drop(self.ready.remove(&lane.place(number))),
+            KeyPhase::Delayed(at) => _ = self.delayed.remove(&(at, Arc::clone(&key))),
+            KeyPhase::Running(_) => return,
         }
         self.keys.remove(&key);
     }
@@ -148,22 +151,27 @@ impl WorkQueue {
         while self.delayed.first().is_some_and(|(at, _)| *at <= now)
             && let Some((at, key)) = self.delayed.pop_first()
         {
-            let Some(KeyState { phase: KeyPhase::Delayed(lane, _), .. }) = self.keys.get(&key) else { continue };
+            let Some(KeyState { phase: KeyPhase::Delayed(_), lane, .. }) = self.keys.get(&key) else { continue };
             self.make_ready(&key, *lane, at);
         }
         let has_token = self.budget.has_token(now);
         let mut lanes = self.order().into_iter().filter(|lane| has_token || !self.needs_token(*lane));
-        let place = lanes.find_map(|lane| self.ready.range((lane, 0)..=(lane, u64::MAX)).next().map(|(at, _)| *at))?;
+        let (lane, place) = lanes.find_map(|lane| {
+            let places = lane.place(0)..=lane.place(PLACES_MAX);
+            self.ready.range(places).next().map(|(place, _)| (lane, *place))
+        })?;
         let (key, since) = self.ready.remove(&place)?;
-        let has_spent = self.needs_token(place.0);
+        let has_spent = self.needs_token(lane);
         if has_spent {
             self.budget.spend(now);
         }
-        if place.0.is_failing() {
+        if lane.is_failing() {
             self.is_retry_changed_next = !self.is_retry_changed_next;
         }
         self.takes = self.takes.wrapping_add(1);
-        self.set(&key, KeyPhase::Running { again: None, has_spent });
+        if let Some(state) = self.keys.get_mut(&key) {
+            (state.phase, state.has_spent) = (KeyPhase::Running(None), has_spent);
+        }
         Some(ReadyKey { key, waited: now.saturating_duration_since(since) })
     }
 
@@ -189,8 +197,8 @@ impl WorkQueue {
 
     /// Returns the token of a running key, which writes nothing: its object was deleted.
     pub(super) fn return_token(&mut self, key: &str) {
-        if let Some(KeyState { phase: KeyPhase::Running { has_spent, .. }, .. }) = self.keys.get_mut(key)
-            && std::mem::take(has_spent)
+        if let Some(state) = self.keys.get_mut(key)
+            && std::mem::take(&mut state.has_spent)
         {
             self.budget.return_token();
         }
@@ -230,10 +238,10 @@ impl WorkQueue {
     pub(super) fn done(&mut self, key: &Arc<str>, again_at: Option<Instant>, now: Instant) {
         let Some(state) = self.keys.get(key) else { return };
         match (state.phase, again_at) {
-            (KeyPhase::Ready(..) | KeyPhase::Delayed(..), _) => {}
-            (KeyPhase::Running { again: Some((lane, at)), .. }, _) => self.place(key, lane, at, now),
-            (KeyPhase::Running { again: None, .. }, Some(at)) => self.delay(key, Lane::Present, at),
-            (KeyPhase::Running { again: None, .. }, None) => drop(self.keys.remove(key)),
+            (KeyPhase::Ready(_) | KeyPhase::Delayed(_), _) => {}
+            (KeyPhase::Running(Some(at)), _) => self.place(key, state.lane, at, now),
+            (KeyPhase::Running(None), Some(at)) => self.delay(key, Lane::Present, at),
+            (KeyPhase::Running(None), None) => drop(self.keys.remove(key)),
         }
         if self.keys.is_empty() {
             // The first state of a large type makes every key ready once; later only a few are.
@@ -253,24 +261,30 @@ impl WorkQueue {
     }
 
     fn insert_ready(&mut self, key: &Arc<str>, lane: Lane, since: Instant) {
-        self.ready.insert((lane, self.next_number), (Arc::clone(key), since));
-        self.set(key, KeyPhase::Ready(lane, self.next_number));
+        self.ready.insert(lane.place(self.next_number), (Arc::clone(key), since));
+        self.set(key, lane, KeyPhase::Ready(self.next_number));
         self.next_number += 1;
     }
 
     fn delay(&mut self, key: &Arc<str>, lane: Lane, at: Instant) {
-        self.set(key, KeyPhase::Delayed(lane, at));
+        self.set(key, lane, KeyPhase::Delayed(at));
         self.delayed.insert((at, Arc::clone(key)));
     }
 
-    fn set(&mut self, key: &str, phase: KeyPhase) {
+    fn set(&mut self, key: &str, lane: Lane, phase: KeyPhase) {
         if let Some(state) = self.keys.get_mut(key) {
-            state.phase = phase;
+            (state.lane, state.phase) = (lane, phase);
         }
     }
 }
 
 impl Lane {
+    /// Place in the order of ready keys: by lane, then by number. One integer, because a large type has as many of them as
+    /// objects at the start.
+    const fn place(self, number: u64) -> u64 {
+        (self as u64) << PLACES_MAX.count_ones() | number
+    }
+
     /// The lane that a trigger of this lane makes a key join.
     const fn of_key(self, has_failed: bool) -> Self {
         match (has_failed, self) {
