@@ -244,7 +244,7 @@ impl Cursor {
     }
 
     /// Sets the time used for the AGE column, in Unix seconds.
-    pub const fn set_now(&mut self, now: i64) {
+    pub fn set_now(&mut self, now: i64) {
         self.formatter.set_now(now);
     }
 

@@ -369,19 +369,29 @@ impl SentEvent<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct EventFormatter {
     form: Form,
-    /// Current time for ages, in Unix seconds.
-    now: i64,
+    /// Current time for ages, in Unix seconds. Small, because each idle watch has one.
+    now: u32,
     /// True once this stream has sent the columns of a table.
     columns_sent: bool,
     /// True while an initial state is sent, whose objects other clients need less than those of events.
     is_initial: bool,
     /// Key of the object of an event that was not pushed because it cannot be encoded.
-    failed: Option<Box<str>>,
+    failed: Option<Box<FailedObject>>,
 }
+
+/// Key of an object that cannot be encoded. Boxed as a whole, because few streams ever have one.
+#[derive(Debug)]
+struct FailedObject(Box<str>);
 
 impl EventFormatter {
     pub(crate) fn new(form: Form) -> Self {
         Self { form, ..Self::default() }
+    }
+
+    fn at(form: &Form, now: i64, columns_sent: bool) -> Self {
+        let mut formatter = Self { columns_sent, ..Self::new(form.clone()) };
+        formatter.set_now(now);
+        formatter
     }
 
     pub(crate) const fn set_initial(&mut self, is_initial: bool) {
@@ -397,7 +407,7 @@ impl EventFormatter {
     }
 
     pub(crate) fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+        self.failed.as_ref().map(|object| &*object.0)
     }
 
     pub(crate) fn item_bytes(&self, entry: &Entry) -> u64 {
@@ -412,12 +422,16 @@ impl EventFormatter {
         matches!(self.form.content, Content::Row(_))
     }
 
-    pub(crate) const fn set_now(&mut self, now: i64) {
-        self.now = now;
+    pub(crate) fn set_now(&mut self, now: i64) {
+        self.now = u32::try_from(now).unwrap_or(0);
+    }
+
+    fn now(&self) -> i64 {
+        self.now.into()
     }
 
     pub(crate) fn item(&self, entry: &Entry, first: bool, out: &mut Slices) {
-        entry.item_as(&self.form, first, self.now, out);
+        entry.item_as(&self.form, first, self.now(), out);
     }
 
     /// Returns the cost of formatting `entry`, in bytes of the [`READ_PER_STEP`](crate::limits::READ_PER_STEP) budget.
@@ -427,7 +441,7 @@ impl EventFormatter {
 
     /// Returns the item as a deferred one if it takes long to format.
     pub(crate) fn slow_item(&self, entry: &Arc<Entry>, first: bool) -> Option<SlowItem> {
-        let item = || SlowItem { entry: Arc::clone(entry), form: self.form.clone(), first, now: self.now };
+        let item = || SlowItem { entry: Arc::clone(entry), form: self.form.clone(), first, now: self.now() };
         self.form.is_slow(entry).then(item)
     }
 
@@ -441,7 +455,7 @@ impl EventFormatter {
             if self.failed.is_none() {
                 entry.push_message(form, *without, context, out);
                 if out.bytes() == before {
-                    self.failed = Some(entry.key().into());
+                    self.failed = Some(Box::new(FailedObject(entry.key().into())));
                 }
             }
             return;
@@ -462,7 +476,7 @@ impl EventFormatter {
                 let mut text = event.head().to_vec();
                 let position = event.digits().map_or_else(|| entry.digits(), Bytes::clone);
                 row.table_head(&position, self.columns_sent, &mut text);
-                entry.push_row(&self.form, row, event.digits(), self.now, text, RowEnd::Line, out);
+                entry.push_row(&self.form, row, event.digits(), self.now(), text, RowEnd::Line, out);
                 // Only the first line of a stream carries the columns, as in kube-apiserver.
                 self.columns_sent = true;
             }
@@ -490,7 +504,7 @@ impl EventFormatter {
         let mut text = br#"{"type":"BOOKMARK","object":"#.to_vec();
         row.table_head(itoa::Buffer::new().format(at).as_bytes(), self.columns_sent, &mut text);
         text.extend_from_slice(br#"{"cells":"#);
-        row.rows.cells(b"{}").write(self.now, &mut text);
+        row.rows.cells(b"{}").write(self.now(), &mut text);
         text.extend_from_slice(br#","object":"#);
         text.extend_from_slice(&object);
         text.extend_from_slice(RowEnd::Line.text(false));
@@ -563,25 +577,17 @@ impl Entry {
 
     /// Pushes the ADDED line in this format; a table includes its columns.
     pub fn added_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, ..EventFormatter::default() }.line(self, &SentEvent::Added, out);
+        EventFormatter::at(form, now, false).line(self, &SentEvent::Added, out);
     }
 
     /// Pushes the MODIFIED line in this format; a table omits its columns.
     pub fn modified_as(&self, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, columns_sent: true, ..EventFormatter::default() }.line(
-            self,
-            &SentEvent::Modified,
-            out,
-        );
+        EventFormatter::at(form, now, true).line(self, &SentEvent::Modified, out);
     }
 
     /// Pushes the DELETED line in this format, with `digits` as its resourceVersion; a table omits its columns.
     pub fn deleted_as(&self, digits: &Bytes, form: &Form, now: i64, out: &mut Slices) {
-        EventFormatter { form: form.clone(), now, columns_sent: true, ..EventFormatter::default() }.line(
-            self,
-            &SentEvent::Deleted(digits),
-            out,
-        );
+        EventFormatter::at(form, now, true).line(self, &SentEvent::Deleted(digits), out);
     }
 
     /// Pushes the object with all its members.
