@@ -19,6 +19,8 @@ const RESOURCES: &str = "configmaps";
 const MAPS: &str = "/api/v1/namespaces/gets/configmaps";
 /// Connections that read.
 const READERS: usize = 16;
+/// GETs at once.
+const GETS: u64 = 2_000;
 /// Rounds of a write and a read. The stock server takes some milliseconds for each.
 const ROUNDS: usize = 1_000;
 
@@ -31,6 +33,17 @@ async fn answered(genuine: &Genuine) -> (u64, u64) {
     let counters = genuine.counters().await;
     let of = |labels: &[(&str, &str)]| counters.sum("apiserver_request_total", labels);
     (of(&[("resource", "configmaps")]), of(&[("resource", "configmaps"), ("verb", "GET")]))
+}
+
+/// Reads twenty objects, [`GETS`] times in all, through a few connections. Returns how many requests the API server has answered
+/// meanwhile.
+async fn requests_for_gets(genuine: &Genuine, cached: &Client) -> u64 {
+    let before = answered(genuine).await;
+    let paths = (0..GETS).map(|number| format!("{MAPS}/m{}", number % 20));
+    let reads = stream::iter(paths).map(|path| async move { cached.get(&path).await }).buffer_unordered(READERS);
+    let answers: Vec<Answer> = reads.collect().await;
+    assert!(answers.iter().all(|answer| answer.code == 200 && answer.json()["kind"] == "ConfigMap"));
+    answered(genuine).await.0 - before.0
 }
 
 /// Reads an object again and again through a few connections until `is_over`, and returns the number of answers.
@@ -48,7 +61,8 @@ async fn crowd(client: Client, path: &str, is_over: &AtomicBool) -> usize {
 
 /// Goal: many GETs cost the API server fewer requests than they are; a deleted object, unknown names, tables, metadata
 /// and YAML are answered as by the API server; types that are not cached and callers without the right to all objects are
-/// passed on. Method: two thousand GETs of twenty objects over sixteen connections, and the API server's counters.
+/// passed on. Method: two thousand GETs of twenty objects over sixteen connections, again until the stream of the type has a
+/// proof, and the API server's counters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_gets_cost_the_api_server_few_requests() {
     let identities = vec![Identity::new("one-map", &[])];
@@ -62,13 +76,7 @@ async fn many_gets_cost_the_api_server_few_requests() {
     admin.create(&secret("s").namespace("gets").data("dg==")).await;
     let server = cache_of(&genuine, RESOURCES).await;
     let cached = client_of(&server, ADMIN);
-    let before = answered(&genuine).await;
-    let paths = (0..2_000).map(|number| format!("{MAPS}/m{}", number % 20));
-    let reads = stream::iter(paths).map(|path| async move { cached.get(&path).await }).buffer_unordered(READERS);
-    let answers: Vec<Answer> = reads.collect().await;
-    let after = answered(&genuine).await;
-    assert!(answers.iter().all(|answer| answer.code == 200 && answer.json()["kind"] == "ConfigMap"));
-    assert!(after.0 - before.0 < 2_000, "{} requests for 2,000 GETs", after.0 - before.0);
+    until("few of many GETs reach the API server", async || requests_for_gets(&genuine, &cached).await < GETS / 2).await;
 
     // Beside a crowd, so that single reads are answered from the cache.
     let (is_over, crowded) = (AtomicBool::new(false), format!("{MAPS}/m0"));
