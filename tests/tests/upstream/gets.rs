@@ -76,7 +76,8 @@ async fn many_gets_cost_the_api_server_few_requests() {
     admin.create(&secret("s").namespace("gets").data("dg==")).await;
     let server = cache_of(&genuine, RESOURCES).await;
     let cached = client_of(&server, ADMIN);
-    until("few of many GETs reach the API server", async || requests_for_gets(&genuine, &cached).await < GETS / 2).await;
+    until("few of many GETs reach the API server", async || requests_for_gets(&genuine, &cached).await < GETS / 2)
+        .await;
 
     // Beside a crowd, so that single reads are answered from the cache.
     let (is_over, crowded) = (AtomicBool::new(false), format!("{MAPS}/m0"));
