@@ -9,11 +9,11 @@ use super::metrics::ControllerSeries;
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics read the values"))]
 pub(super) enum Measurement {
-    /// So many objects began to wait for their turn.
+    /// Number of objects that began to wait for their turn.
     Added(u64),
     /// A failed reconcile is to be repeated.
     Retried,
-    /// A reconcile started, of an object that had waited so long for its turn.
+    /// A run started after this wait.
     Started { waited: Duration },
     /// A reconcile ended after this time.
     Ended { result: ReconcileResult, took: Duration },

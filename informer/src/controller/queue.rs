@@ -49,12 +49,18 @@ pub(super) enum Lane {
     Retry,
 }
 
-/// Of so many keys taken, one comes from `Lane::Present` first, and one from the lanes of failing keys. So no lane waits
-/// for another to become empty.
+/// One of every `FAIR_SHARE` takes serves `Lane::Present` first, another the lanes of failing keys. So no lane waits for
+/// another to become empty.
 const FAIR_SHARE: u64 = 8;
+const PRESENT_TURN: u64 = FAIR_SHARE / 2 - 1;
+const FAILING_TURN: u64 = FAIR_SHARE - 1;
 
-/// Largest number of a ready key: centuries of them.
+/// Largest number of a ready key: centuries of them. 2 bits remain for the lane.
 const PLACES_MAX: u64 = (1 << 62) - 1;
+const _: () = assert!(Lane::Retry as u64 <= u64::MAX >> PLACES_MAX.count_ones());
+
+/// Capacity of the table of keys that is never freed: an idle controller allocates no table at each reconcile.
+const KEYS_CAPACITY: usize = 56;
 
 /// A key whose run begins.
 #[derive(Debug)]
@@ -142,7 +148,7 @@ impl WorkQueue {
             KeyPhase::Delayed(at) => _ = self.delayed.remove(&(at, Arc::clone(&key))),
             KeyPhase::Running(_) => return,
         }
-        self.keys.remove(&key);
+        self.remove(&key);
     }
 
     /// Takes the key that has been ready for longest in the first lane that may run. Its run lasts until
@@ -185,8 +191,8 @@ impl WorkQueue {
             (Lane::Retry, Lane::RetryChanged)
         };
         match self.takes % FAIR_SHARE {
-            3 => [Lane::Present, Lane::Changed, first, second],
-            7 => [first, second, Lane::Present, Lane::Changed],
+            PRESENT_TURN => [Lane::Present, Lane::Changed, first, second],
+            FAILING_TURN => [first, second, Lane::Present, Lane::Changed],
             _ => [Lane::Changed, Lane::Present, first, second],
         }
     }
@@ -241,11 +247,16 @@ impl WorkQueue {
             (KeyPhase::Ready(_) | KeyPhase::Delayed(_), _) => {}
             (KeyPhase::Running(Some(at)), _) => self.place(key, state.lane, at, now),
             (KeyPhase::Running(None), Some(at)) => self.delay(key, Lane::Present, at),
-            (KeyPhase::Running(None), None) => drop(self.keys.remove(key)),
+            (KeyPhase::Running(None), None) => self.remove(key),
         }
-        if self.keys.is_empty() {
-            // The first state of a large type makes every key ready once; later only a few are.
-            self.keys.shrink_to_fit();
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.keys.remove(key);
+        // The first state of a large type makes every key ready once; later only a few are.
+        let (len, capacity) = (self.keys.len(), self.keys.capacity());
+        if capacity > KEYS_CAPACITY && len < capacity / 8 {
+            self.keys.shrink_to(KEYS_CAPACITY.max(len * 2));
         }
     }
 
@@ -341,6 +352,42 @@ mod tests {
         queue.add("c", Lane::Changed, now);
         queue.add("c", Lane::Present, now);
         assert_eq!(taken(&mut queue, now), ["new", "c", "a", "b"]);
+    }
+
+    #[test]
+    fn a_trigger_during_a_run_counts_by_its_own_lane() {
+        let (mut queue, now) = queue();
+        queue.add("a", Lane::Changed, now);
+        let key = queue.take(now).expect("it is ready").key;
+        queue.add("a", Lane::Present, now);
+        queue.done(&key, None, now);
+        queue.add("b", Lane::Changed, now);
+        assert_eq!(taken(&mut queue, now), ["b", "a"]);
+    }
+
+    #[test]
+    fn a_change_of_a_waiting_key_does_not_restart_its_wait() {
+        let (mut queue, now) = queue();
+        queue.add("c", Lane::Present, now);
+        queue.add("c", Lane::Changed, now + SECOND);
+        assert_eq!(queue.take(now + SECOND).map(|taken| taken.waited), Some(SECOND));
+    }
+
+    /// Goal: the memory of a first state is freed, though keys still wait. Method: of 10,000 keys, one waits for a delay
+    /// after the others have ended; then 10,000 that wait for a delay are deleted.
+    #[test]
+    fn the_table_of_a_first_state_is_freed_while_a_key_waits() {
+        let (mut queue, now) = queue();
+        let keys: Vec<String> = (0..10_000).map(|number| number.to_string()).collect();
+        for is_delayed in [false, true] {
+            keys.iter().for_each(|key| queue.add(key, Lane::Present, now));
+            while let Some(ReadyKey { key, .. }) = queue.take(now) {
+                queue.done(&key, (is_delayed || &*key == "0").then_some(now + SECOND), now);
+            }
+            keys[1..].iter().for_each(|key| queue.forget(key));
+            assert_eq!(queue.keys.len(), 1);
+            assert!(queue.keys.capacity() < 100, "{}", queue.keys.capacity());
+        }
     }
 
     #[test]

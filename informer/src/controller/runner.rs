@@ -77,7 +77,7 @@ enum RunKind {
     Deletion,
 }
 
-/// How a controller starts and ends.
+/// Sources, start deadline and shutdown of a controller.
 pub(super) struct ControllerLife {
     pub(super) sources: Vec<PendingTriggers>,
     pub(super) informers: Vec<Readiness>,
