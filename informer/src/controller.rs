@@ -282,7 +282,8 @@ where
     }
 
     /// Calls `handler` with the last known version of each deleted object, when it is the object's turn: after its
-    /// reconcile has ended, and before an object that was created with its name is reconciled.
+    /// reconcile has ended, and before an object that was created with its name is reconciled. An object created and
+    /// deleted again before that turn is skipped.
     ///
     /// For state outside the cluster, such as a map or a metric of this program. Deletions while the controller does not
     /// run are not seen, so clean-up that must not be missed needs a finalizer. A panic of the handler is a failure of

@@ -46,7 +46,8 @@ pub(super) type Triggers = BoxStream<'static, Trigger>;
 /// Triggers of an informer that is ready. Resolves once the objects that need no trigger are skipped.
 pub(super) type PendingTriggers = BoxFuture<'static, Triggers>;
 
-/// Last versions of deleted objects by key, for a controller that reconciles deletions.
+/// Last versions of deleted objects by key, for a controller that reconciles deletions. Of several objects of a key, the
+/// first: only it can have been reconciled.
 ///
 /// Memory: the deleted objects whose turn has not come.
 pub(super) type DeletedObjects<K> = Arc<Mutex<HashMap<String, Object<K>>>>;
@@ -65,7 +66,7 @@ pub(super) fn of_primary<K: Send + Sync + 'static>(
     let deletion = move |last_known: Object<K>| {
         let key = last_known.key().to_owned();
         if let Some(deleted) = &deleted {
-            deleted.lock().insert(key.clone(), last_known);
+            deleted.lock().entry(key.clone()).or_insert(last_known);
         }
         Trigger::Deleted(key)
     };

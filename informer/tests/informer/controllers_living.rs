@@ -124,6 +124,34 @@ async fn deletions_have_their_turn_if_that_is_requested() {
     assert_eq!(order.lock().unwrap()[3..], ["x deleted", "x"]);
 }
 
+/// Goal: state of a reconciled object is cleaned up, though its name is used again. Method: while it is reconciled, it is
+/// deleted, and so is a new object of its name.
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_the_reconciled_object_is_not_replaced_by_a_later_one() {
+    let world = World::new(&["x"]).await;
+    let first = world.deployments.store().snapshot().get("a/x").unwrap().uid().to_owned();
+    let (order, deleted) = (Arc::<Order>::default(), Arc::<Order>::default());
+    let uids = Arc::clone(&deleted);
+    let controller = Controller::new(&world.deployments).on_deleted(move |last_known| {
+        uids.lock().unwrap().push(last_known.uid().to_owned());
+        async {}
+    });
+    let _running = tokio::spawn(controller.run(after_a_second, |failure| failure.backoff(), Arc::clone(&order)));
+    sleep(SECOND / 4).await;
+    for is_present in [false, true, false] {
+        if is_present {
+            world.server.put(deployment("x", 1, 0));
+        } else {
+            world.server.delete(deployment("x", 1, 0));
+        }
+        let seen = world.deployments.clone();
+        until("the change", move || seen.store().snapshot().get("a/x").is_some() == is_present).await;
+        sleep(SECOND / 10).await;
+    }
+    sleep(10 * SECOND).await;
+    assert_eq!((&*order.lock().unwrap(), &*deleted.lock().unwrap()), (&vec!["x".to_owned()], &vec![first]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn results_come_as_a_stream_that_ends_with_the_controller() {
     let world = World::new(&["fails", "works"]).await;
