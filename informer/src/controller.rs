@@ -38,10 +38,10 @@
 //! - A relist triggers only what differs. Related objects that exist at the start trigger nothing, because every object
 //!   is reconciled then.
 //! - Reconciles run in tasks of their own: one that blocks or panics does not stop the others.
-//! - At most [`RECONCILES_AT_ONCE`] run by default, in the order of their triggers. Changed objects come before those
-//!   that have only existed since the start.
+//! - At most [`RECONCILES_AT_ONCE`] run by default, in the order of their triggers. Changed objects come first, except
+//!   at two of eight turns, so that no others starve.
 //! - All failing objects share one [budget](Controller::retry_budget) of attempts, as in client-go: a webhook that is
-//!   down costs ten writes a second, however many objects fail.
+//!   down costs ten attempts a second, however many objects fail.
 //! - Each failure is logged as a warning, with key, attempt, error and delay. Lines of a reconcile are in the span
 //!   `reconcile`, with the key. [Metrics](Controller::metrics) are named as in controller-runtime.
 //! - A type that is missing or forbidden ends the controller after [two minutes](SYNC_DEADLINE), with its name.
@@ -316,8 +316,9 @@ where
     ///
     /// Every reconcile of an object whose last one failed takes a token of the budget, and returns it if it succeeds.
     /// Once as many reconciles as a burst has have failed without a success between them, all others wait for a token
-    /// too, until one succeeds. So a webhook that is down, or a missing right, costs this many writes a second, however
-    /// many objects exist. Other objects do not wait for failing ones, and those that changed do not wait for the rest.
+    /// too, until one succeeds. So a webhook that is down, or a missing right, costs this many attempts a second,
+    /// however many objects exist. Objects that changed come before the rest, and failing ones come last, except at two
+    /// of eight turns, so that none starves.
     ///
     /// An attempt is one reconcile, whose requests kube's own client repeats: up to 16 times at a 429, 503 or 504, after
     /// a `Retry-After` of any length, during which it fills one of the [slots](Self::concurrency). The client of
@@ -356,7 +357,7 @@ where
     }
 
     /// Waits until all informers are ready, then calls `reconcile` for every object, and again as it is triggered.
-    /// Objects that changed come before those that have only existed since the start.
+    /// Objects that changed come first, except at two of eight turns, so that no others starve.
     ///
     /// `error_policy` receives each failure and decides when the object is reconciled again; the default to return is
     /// [`ReconcileFailure::backoff`]. A change of the object cancels the delay. Each failure is logged as a warning.

@@ -128,7 +128,7 @@ pub enum ControllerError {
         reason: EndReason,
     },
     /// Reconciles still ran at the end of the grace period, or at a second signal, and were aborted.
-    #[error("{reconciles} reconciles were aborted: they ran for longer than the grace period")]
+    #[error("{reconciles} reconciles were aborted before they ended")]
     Aborted {
         /// Number of reconciles.
         reconciles: usize,

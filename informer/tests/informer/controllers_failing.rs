@@ -83,45 +83,61 @@ async fn each_failure_is_logged_with_its_key_attempt_error_and_delay() {
 }
 
 /// Goal: controllers can be seen in dashboards made for controller-runtime. Method: a scrape after a success, a delayed
-/// one, two failures and a panic, while one reconcile runs and two objects wait.
+/// one, a failure and a panic, while one reconcile runs and two objects wait; then one after the controller has ended.
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_of_controller_runtime() {
-    let world = World::new(&["a", "delayed", "fails", "hangs", "panics", "waits-1", "waits-2"]).await;
+    let world = World::new(&["a", "delayed", "explodes", "fails", "hangs", "waits-1", "waits-2"]).await;
     let mut registry = Registry::default();
     let metrics = ControllerMetrics::register(&mut registry);
-    let fails = Arc::new(AtomicUsize::new(0));
-    let reconcile = |deployment: Arc<Deployment>, fails: Arc<AtomicUsize>| async move {
+    let reconcile = |deployment: Arc<Deployment>, _: Arc<()>| async move {
         sleep(SECOND / 5).await;
         match &**deployment.metadata.name.as_ref().unwrap() {
             "delayed" => Ok(Requeue::after(Duration::from_secs(3600))),
-            "fails" if fails.fetch_add(1, Ordering::SeqCst) < 2 => Err(Refusal),
-            "panics" if fails.fetch_add(1, Ordering::SeqCst) < 1 => panic!("a reconciler with a defect"),
+            "explodes" => panic!("a reconciler with a defect"),
+            "fails" => Err(Refusal),
             "hangs" => std::future::pending().await,
             _ => Ok(Requeue::await_change()),
         }
     };
     let controller = Controller::new(&world.deployments).concurrency(1).metrics(&metrics);
-    let _running = tokio::spawn(controller.run(reconcile, |_| Requeue::after(60 * SECOND), fails));
+    let running = tokio::spawn(controller.run(reconcile, |_| Requeue::after(60 * SECOND), Arc::new(())));
     sleep(10 * SECOND).await;
+    assert_scraped(
+        &registry,
+        &[
+            r#"controller_runtime_reconcile_total{controller="deployment",result="success"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="deployment",result="requeue_after"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="deployment",result="error"} 2"#,
+            r#"controller_runtime_reconcile_errors_total{controller="deployment"} 2"#,
+            r#"controller_runtime_reconcile_panics_total{controller="deployment"} 1"#,
+            r#"controller_runtime_active_workers{controller="deployment"} 1"#,
+            r#"controller_runtime_max_concurrent_reconciles{controller="deployment"} 1"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{le="0.15",controller="deployment"} 0"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{le="0.25",controller="deployment"} 4"#,
+            r#"workqueue_depth{name="deployment",controller="deployment"} 2"#,
+            r#"workqueue_adds_total{name="deployment",controller="deployment"} 7"#,
+            r#"workqueue_queue_duration_seconds_count{name="deployment",controller="deployment"} 5"#,
+            r#"workqueue_work_duration_seconds_count{name="deployment",controller="deployment"} 4"#,
+            r#"workqueue_retries_total{name="deployment",controller="deployment"} 2"#,
+        ],
+    );
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    assert_scraped(
+        &registry,
+        &[
+            r#"controller_runtime_active_workers{controller="deployment"} 0"#,
+            r#"workqueue_depth{name="deployment",controller="deployment"} 0"#,
+        ],
+    );
+}
+
+/// Asserts that a scrape has these lines.
+fn assert_scraped(registry: &Registry, lines: &[&str]) {
     let mut scraped = String::new();
-    text::encode(&mut scraped, &registry).unwrap();
-    for line in [
-        r#"controller_runtime_reconcile_total{controller="deployment",result="success"} 1"#,
-        r#"controller_runtime_reconcile_total{controller="deployment",result="requeue_after"} 1"#,
-        r#"controller_runtime_reconcile_total{controller="deployment",result="error"} 1"#,
-        r#"controller_runtime_reconcile_errors_total{controller="deployment"} 1"#,
-        r#"controller_runtime_reconcile_panics_total{controller="deployment"} 0"#,
-        r#"controller_runtime_active_workers{controller="deployment"} 1"#,
-        r#"controller_runtime_max_concurrent_reconciles{controller="deployment"} 1"#,
-        r#"controller_runtime_reconcile_time_seconds_bucket{le="0.15",controller="deployment"} 0"#,
-        r#"controller_runtime_reconcile_time_seconds_bucket{le="0.25",controller="deployment"} 3"#,
-        r#"workqueue_depth{name="deployment",controller="deployment"} 3"#,
-        r#"workqueue_adds_total{name="deployment",controller="deployment"} 7"#,
-        r#"workqueue_queue_duration_seconds_count{name="deployment",controller="deployment"} 4"#,
-        r#"workqueue_work_duration_seconds_count{name="deployment",controller="deployment"} 3"#,
-        r#"workqueue_retries_total{name="deployment",controller="deployment"} 1"#,
-    ] {
-        assert!(scraped.lines().any(|found| found == line), "{line} in\n{scraped}");
+    text::encode(&mut scraped, registry).unwrap();
+    for line in lines {
+        assert!(scraped.lines().any(|found| found == *line), "{line} in\n{scraped}");
     }
 }
 
