@@ -140,7 +140,8 @@ impl Election {
         // Other replicas wait for the seconds written into the Lease.
         let is_writable = lease.subsec_nanos() == 0 && i32::try_from(lease.as_secs()).is_ok();
         let is_ordered = lease > renew_deadline && renew_deadline > retry && !retry.is_zero();
-        assert!(is_writable && is_ordered, "{:?}", self.timing);
+        let is_valid = is_writable && is_ordered;
+        assert!(is_valid, "a lease needs whole seconds, and lease > renew_deadline > retry > 0: {:?}", self.timing);
         self
     }
 
@@ -156,7 +157,7 @@ impl Election {
                 Ok(Ok(Some(lease))) => return Leadership::new(self.clone(), lease, sent),
                 Ok(Ok(None)) => {}
                 Ok(Err(error)) => self.log_failure(&error),
-                Err(_) => tracing::warn!(lease = self.key(), "lease request timed out"),
+                Err(_) => self.log_timeout(),
             }
             sleep(self.timing.retry.mul_f64(1.0 + fastrand::f64() / 5.0)).await;
         }
@@ -169,6 +170,10 @@ impl Election {
 
     fn log_failure(&self, error: &kube::Error) {
         tracing::warn!(lease = self.key(), identity = self.identity, error = %Chain(error), "lease request failed");
+    }
+
+    fn log_timeout(&self) {
+        tracing::warn!(lease = self.key(), identity = self.identity, "lease request timed out");
     }
 
     /// Takes the Lease if it is free or has expired.
@@ -211,23 +216,33 @@ impl Election {
         seconds.map_or(self.timing.lease, Duration::from_secs)
     }
 
-    /// Renews `lease`. Returns the renewed one and when it was sent; `None` if another candidate has it.
-    async fn renew(&self, lease: &Lease) -> Result<Option<(Lease, ConfirmedTime)>, kube::Error> {
-        let mut lease = lease.clone();
+    /// Renews `lease`. Returns when the renewal was sent; `None` if another candidate has it. Fails at the second
+    /// conflict, like client-go, so that a busy writer costs two attempts each pause.
+    ///
+    /// Cancel safe: `lease` is the last version read or written, whose next renewal may then meet a conflict.
+    async fn renew(&self, lease: &mut Lease) -> Result<Option<ConfirmedTime>, kube::Error> {
+        let mut is_repeated = false;
         loop {
             lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
             let sent = ConfirmedTime::now();
-            match won(self.leases.replace(&self.name, &PostParams::default(), &lease).await) {
+            let conflict = match self.leases.replace(&self.name, &PostParams::default(), lease).await {
+                Ok(renewed) => {
+                    *lease = renewed;
+                    return Ok(Some(sent));
+                }
                 // Deleted: any candidate can create it now.
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
-                Ok(None) => {}
-                written => return Ok(written?.map(|renewed| (renewed, sent))),
-            }
+                Err(error) if is_conflict(&error) => error,
+                Err(error) => return Err(error),
+            };
             // A renewal may have been stored though its response was lost. Other replicas count from when they saw it,
             // so finding it here proves nothing: it is the base of another renewal.
-            match self.leases.get_opt(&self.name).await?.filter(|found| self.is_own(found, &lease)) {
-                Some(found) => lease = found,
+            match self.leases.get_opt(&self.name).await?.filter(|found| self.is_own(found, lease)) {
+                Some(found) => *lease = found,
                 None => return Ok(None),
+            }
+            if std::mem::replace(&mut is_repeated, true) {
+                return Err(conflict);
             }
         }
     }
@@ -246,20 +261,23 @@ impl Election {
         let left = |held: &watch::Sender<LeaseState>| renew_deadline.saturating_sub(held.borrow().renewed.age());
         loop {
             sleep(retry.min(left(&held))).await;
+            if left(&held).is_zero() {
+                // Others would see a renewal sent now, and wait for it.
+                break;
+            }
             // Timers stand still while the machine is suspended, so one of the whole deadline would be late.
             let expired = async {
                 while !left(&held).is_zero() {
                     sleep(left(&held).min(retry)).await;
                 }
             };
-            let written = select! { biased; written = self.renew(&lease) => written, () = expired => break };
-            match written {
-                Ok(Some((renewed, sent))) => {
-                    lease = renewed;
-                    held.send_modify(|held| held.renewed = sent);
-                }
-                Err(error) => self.log_failure(&error),
-                Ok(None) => break,
+            // A response that never comes leaves time for another attempt.
+            let renewal = timeout(renew_deadline / 2, self.renew(&mut lease));
+            match select! { biased; renewal = renewal => renewal, () = expired => break } {
+                Ok(Ok(Some(sent))) => held.send_modify(|held| held.renewed = sent),
+                Ok(Ok(None)) => break,
+                Ok(Err(error)) => self.log_failure(&error),
+                Err(_) => self.log_timeout(),
             }
         }
         held.send_modify(|held| held.is_lost = true);
@@ -324,7 +342,7 @@ impl Leadership {
             Ok(Ok(true)) => tracing::info!(lease = election.key(), term, "leadership released"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => election.log_failure(&error),
-            Err(_) => tracing::warn!(lease = election.key(), "lease request timed out"),
+            Err(_) => election.log_timeout(),
         }
     }
 }
@@ -333,18 +351,19 @@ impl Election {
     /// Makes the Lease free, if it is this replica's of that term. Returns true if it did.
     async fn give_up(&self, term: i32) -> Result<bool, kube::Error> {
         // A renewal may have been aborted before its response: its version is read, and it may still arrive after that.
-        for _ in 0..2 {
+        let mut is_repeated = false;
+        loop {
             let Some(mut lease) = self.leases.get_opt(&self.name).await? else { return Ok(false) };
             let spec = lease.spec.get_or_insert_default();
             if holder(spec) != Some(&self.identity) || spec.lease_transitions != Some(term) {
                 return Ok(false);
             }
             spec.holder_identity = None;
-            if won(self.leases.replace(&self.name, &PostParams::default(), &lease).await)?.is_some() {
-                return Ok(true);
+            match self.leases.replace(&self.name, &PostParams::default(), &lease).await {
+                Err(error) if is_conflict(&error) && !is_repeated => is_repeated = true,
+                written => return written.map(|_| true),
             }
         }
-        Ok(false)
     }
 }
 
@@ -357,7 +376,12 @@ fn holder(spec: &LeaseSpec) -> Option<&String> {
 fn won(written: Result<Lease, kube::Error>) -> Result<Option<Lease>, kube::Error> {
     match written {
         Ok(lease) => Ok(Some(lease)),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(None),
+        Err(error) if is_conflict(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// True if the Lease has another version, or exists already.
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists())
 }

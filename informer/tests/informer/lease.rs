@@ -26,8 +26,9 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
+use tracing::Dispatch;
 
-use crate::{controllers::deployment, fixture::until};
+use crate::{controllers::deployment, fixture::until, logs::RecordedLog};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,6 +42,23 @@ fn election(server: &FakeApiServer, identity: &str) -> Election {
 
 fn leases(server: &FakeApiServer) -> Api<Lease> {
     Api::namespaced(server.client(), "a")
+}
+
+async fn merge(leases: &Api<Lease>, patch: serde_json::Value) {
+    leases.patch("controller", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Gives the Lease another version.
+async fn annotate(leases: &Api<Lease>, number: usize) {
+    merge(leases, json!({"metadata": {"annotations": {"number": number.to_string()}}})).await;
+}
+
+/// Creates a Lease of another holder, which began to lead at that time.
+async fn held_by_another(leases: &Api<Lease>, seconds: u32, time: &str) {
+    let spec = json!({"holderIdentity": "skewed", "leaseDurationSeconds": seconds, "leaseTransitions": 7,
+        "acquireTime": time, "renewTime": time});
+    let lease = serde_json::from_value(json!({"metadata": {"name": "controller"}, "spec": spec})).unwrap();
+    leases.create(&PostParams::default(), &lease).await.unwrap();
 }
 
 /// Goal: a leader that ends in order hands over at once, a crashed one after its Lease, and terms grow. Method: three
@@ -79,23 +97,41 @@ async fn clocks_of_other_machines_do_not_matter() {
     for time in ["2001-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"] {
         let server = server();
         let leases = leases(&server);
-        let spec = json!({"holderIdentity": "skewed", "leaseDurationSeconds": 15, "leaseTransitions": 7,
-            "acquireTime": time, "renewTime": time});
-        let lease = serde_json::from_value(json!({"metadata": {"name": "controller"}, "spec": spec})).unwrap();
-        leases.create(&PostParams::default(), &lease).await.unwrap();
+        held_by_another(&leases, 15, time).await;
         let other = tokio::spawn({
             let server = server.clone();
             async move { election(&server, "other").lead().await }
         });
         for renewal in 0..30 {
             sleep(10 * SECOND).await;
-            let patch = json!({"metadata": {"annotations": {"renewal": renewal.to_string()}}});
-            leases.patch("controller", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+            annotate(&leases, renewal).await;
         }
         assert!(!other.is_finished(), "{time}");
         let stopped = Instant::now();
         assert_eq!(other.await.unwrap().term(), 8);
         assert!((15..=18).contains(&stopped.elapsed().as_secs()), "{:?}", stopped.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_lasts_as_long_as_its_holder_wrote() {
+    let (server, start) = (server(), Instant::now());
+    held_by_another(&leases(&server), 30, "2026-01-01T00:00:00.000000Z").await;
+    assert_eq!(election(&server, "one").lead().await.term(), 8);
+    assert!((30..=33).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+}
+
+/// Goal: a release frees only the leadership that ends. Method: before it, the Lease gets another holder, or another
+/// term of the holder, as after a restart with its name.
+#[tokio::test(start_paused = true)]
+async fn a_release_frees_no_lease_of_another_leadership() {
+    for (holder, term) in [("other", 0), ("one", 1)] {
+        let server = server();
+        let leadership = election(&server, "one").lead().await;
+        merge(&leases(&server), json!({"spec": {"holderIdentity": holder, "leaseTransitions": term}})).await;
+        leadership.release().await;
+        let spec = leases(&server).get("controller").await.unwrap().spec.unwrap();
+        assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some(holder), Some(term)));
     }
 }
 
@@ -144,8 +180,7 @@ async fn a_lease_lost_during_a_reconcile_ends_it() {
         if is_deleted {
             leases(&server).delete("controller", &DeleteParams::default()).await.unwrap();
         } else {
-            let patch = Patch::Merge(&takes_over);
-            leases(&server).patch("controller", &PatchParams::default(), &patch).await.unwrap();
+            merge(&leases(&server), takes_over.clone()).await;
         }
         let lost = Instant::now();
         assert_eq!(running.await.unwrap().unwrap_err().term, term);
@@ -162,13 +197,26 @@ enum Fault {
     ResponseLost,
     /// The request does not arrive.
     RequestLost,
+    /// The response never comes.
+    NoResponse,
+    /// Another client writes the Lease first.
+    Outrun,
 }
 
 /// A client whose requests are treated by the number of PUTs until then.
 fn faulty(server: &FakeApiServer, fault: impl Fn(&http::Method, usize) -> Fault + Copy + Send + 'static) -> Client {
-    let (client, puts) = (server.client(), Arc::new(AtomicUsize::new(0)));
+    counted(server, fault, Arc::default())
+}
+
+/// Like [`faulty`], and counts the PUTs.
+fn counted(
+    server: &FakeApiServer,
+    fault: impl Fn(&http::Method, usize) -> Fault + Copy + Send + 'static,
+    puts: Arc<AtomicUsize>,
+) -> Client {
+    let (client, writer) = (server.client(), leases(server));
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (client, puts) = (client.clone(), Arc::clone(&puts));
+        let (client, writer, puts) = (client.clone(), writer.clone(), Arc::clone(&puts));
         async move {
             let is_put = request.method() == http::Method::PUT;
             let number = puts.fetch_add(usize::from(is_put), Ordering::SeqCst) + usize::from(is_put);
@@ -177,12 +225,19 @@ fn faulty(server: &FakeApiServer, fault: impl Fn(&http::Method, usize) -> Fault 
                 Fault::None => client.send(request).await,
                 Fault::ResponseLost => client.send(request).await.and(lost),
                 Fault::RequestLost => lost,
+                Fault::NoResponse => std::future::pending().await,
+                Fault::Outrun => {
+                    annotate(&writer, number).await;
+                    client.send(request).await
+                }
             }
         }
     });
     Client::new(service, "default")
 }
 
+/// Goal: a lost response costs no leadership and no term. Method: every third renewal is stored without a response, for
+/// ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_response_was_lost_ends_no_leadership() {
     let server = server();
@@ -215,6 +270,48 @@ async fn a_renewal_found_later_does_not_extend_the_leadership() {
     let (second, taken) = second.await.unwrap();
     assert_eq!((lost - start).as_secs(), 70, "ten seconds after the last renewal with a response");
     assert!((taken - start).as_secs() == 77 && second.term() == 1, "{:?}", taken - start);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_a_response_leaves_time_for_another() {
+    let server = server();
+    let first_hangs = |_: &http::Method, puts: usize| if puts == 1 { Fault::NoResponse } else { Fault::None };
+    let leader = Election::new(faulty(&server, first_hangs), "a", "controller", "one").lead().await;
+    sleep(60 * SECOND).await;
+    assert!(leader.is_held());
+}
+
+/// Goal: a client that writes the Lease all the time causes few requests, and its conflicts can be seen. Method: it
+/// writes before each renewal, then before each attempt at a release.
+#[tokio::test(start_paused = true)]
+async fn conflicts_are_logged_and_cost_two_attempts_a_pause() {
+    let recorded = RecordedLog::default();
+    let guard = tracing::subscriber::set_default(recorded.clone());
+    // With a single dispatcher, tracing caches the interest of whichever thread reaches a line first.
+    let second = Dispatch::new(recorded.clone());
+    for (is_release, puts_expected, lines) in [(false, 8, 4), (true, 2, 1)] {
+        let (server, puts, start) = (server(), Arc::<AtomicUsize>::default(), Instant::now());
+        let outrun =
+            |method: &http::Method, _: usize| if method == http::Method::PUT { Fault::Outrun } else { Fault::None };
+        let client = counted(&server, outrun, Arc::clone(&puts));
+        let leader = Election::new(client, "a", "controller", "one").lead().await;
+        let before = recorded.lines("lease request failed").len();
+        if is_release {
+            leader.release().await;
+        } else {
+            leader.lost().await;
+            assert_eq!(start.elapsed().as_secs(), 10);
+        }
+        assert_eq!(puts.load(Ordering::SeqCst), puts_expected);
+        assert_eq!(recorded.lines("lease request failed").len() - before, lines);
+    }
+    drop((guard, second));
+}
+
+#[tokio::test]
+#[should_panic(expected = "a lease needs whole seconds, and lease > renew_deadline > retry > 0")]
+async fn times_that_contradict_each_other_are_refused() {
+    drop(election(&server(), "one").timing(|timing| timing.lease = timing.renew_deadline));
 }
 
 #[tokio::test]
