@@ -71,7 +71,8 @@ impl<S: Source> CoalescedSource<S> {
     fn join(&self, kind: QuestionKind, ty: &Arc<ResourceType>, max_age: Duration) -> CoalescedAnswer {
         let questions = &mut *self.questions.lock();
         let of_type = questions.entry((kind, ty.id().to_owned())).or_default();
-        if let Some(last) = of_type.last.as_ref().filter(|last| last.serves(max_age)) {
+        let serves = |last: &&SentQuestion| last.serves(max_age) && !self.inner.is_doubted_since(ty, last.sent);
+        if let Some(last) = of_type.last.as_ref().filter(serves) {
             return last.answer.clone();
         }
         if let Some(next) = &of_type.next {
@@ -154,6 +155,10 @@ impl<S: Source> Source for CoalescedSource<S> {
         max_age: Duration,
     ) -> BoxFuture<'_, Result<Confirmation, SourceError>> {
         self.join(QuestionKind::Confirmed, ty, max_age).boxed()
+    }
+
+    fn is_doubted_since(&self, ty: &ResourceType, time: Instant) -> bool {
+        self.inner.is_doubted_since(ty, time)
     }
 
     fn read_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> BoxFuture<'_, Result<StoredState, SourceError>> {

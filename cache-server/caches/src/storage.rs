@@ -69,6 +69,13 @@ pub trait Source: Send + Sync + 'static {
         confirmed.map(move |revision| revision.map(|revision| Confirmation { revision, sent })).boxed()
     }
 
+    /// Returns true if the type's history may be another one now, or was found to be since `time`: a confirmation whose
+    /// question was sent then proves nothing. Cost: a few locks.
+    fn is_doubted_since(&self, ty: &ResourceType, time: Instant) -> bool {
+        let _ = (ty, time);
+        false
+    }
+
     /// Time that a read without a position waits for [`confirmed`](Self::confirmed), and for the cache to get there.
     fn confirmed_within(&self) -> Duration {
         FRESH_WAIT

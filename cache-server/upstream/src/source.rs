@@ -23,7 +23,7 @@ use informer::{Cluster, raw::Events};
 use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use watch_cache::Reader;
 
@@ -320,6 +320,10 @@ impl Source for UpstreamSource {
     fn confirmed(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         let reads = self.reads(ty);
         async move { self.confirm(&reads).await }.boxed()
+    }
+
+    fn is_doubted_since(&self, ty: &ResourceType, time: Instant) -> bool {
+        self.followed(ty).is_doubted_since(time)
     }
 
     /// Controllers only read what the API server stores.

@@ -101,7 +101,7 @@ async fn a_quiet_type_is_read_though_its_position_is_not_told() {
         let other =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("s{round}"), "namespace": "n"}});
         api.put(other);
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let reader = caches.fresh(&maps()).await.expect("a consistent read");
         assert_eq!(cached(&reader), listed(&api).await);
         // The first one finds out.

@@ -351,6 +351,12 @@ impl FollowedType {
         is_lost
     }
 
+    /// True if the history is lost or in doubt, or was lost since `time`.
+    pub(in super::super) fn is_doubted_since(&self, time: Instant) -> bool {
+        let stream = self.state();
+        stream.is_lost() || stream.is_doubtful() || self.lost_at.lock().is_some_and(|lost| time <= lost)
+    }
+
     pub(super) fn set_fitness(&self, fitness: Fitness) {
         *self.unfit_since.lock() = matches!(fitness, Fitness::Unfit(_)).then(Instant::now);
         self.fitness.send_if_modified(|known| {

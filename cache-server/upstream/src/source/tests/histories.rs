@@ -146,6 +146,31 @@ async fn changes_of_one_cluster_are_not_shown_to_watches_of_the_next() {
     assert!(reader.cursor(CursorStart::After(before), Filter::all()).is_err(), "a position of the first cluster");
 }
 
+/// Goal: a read that accepts an age is not answered by a confirmation of a history that was lost. Method: a restore whose state
+/// does not come for a while; a read meanwhile, and one only afterwards.
+#[tokio::test(start_paused = true)]
+async fn no_accepted_age_reaches_into_a_lost_history() {
+    for is_read_meanwhile in [true, false] {
+        let api = FakeApiServer::new().at(100).put(map("a", 0));
+        let before = api.resource_version();
+        api.put(map("lost", 0));
+        let source = source(&api);
+        let caches = Caches::new(CoalescedSource::new(Arc::clone(&source)), Limits::default());
+        let caches = caches.at_most_stale(Duration::from_secs(60));
+        let at_once = async || timeout(Duration::from_secs(1), caches.recent(&maps())).await.ok()?.ok();
+        becomes_equal(&caches, &api).await;
+        assert!(at_once().await.expect("a read").1.is_none());
+        sleep(Duration::from_secs(1)).await;
+        assert!(at_once().await.expect("a read of that age").1.is_some());
+        api.stall_streams().restore(before);
+        source.lose_histories();
+        assert!(!is_read_meanwhile || at_once().await.is_none());
+        api.recover();
+        becomes_equal(&caches, &api).await;
+        assert!(at_once().await.expect("a read of the new history").1.is_none(), "{is_read_meanwhile}");
+    }
+}
+
 /// Goal: objects that a restore has lost do not stay, and those that it brought back do not stay away, though the API server
 /// has passed the position and the newest objects are its own. Method: a restore during an outage, then writes; the cases are
 /// a lost object, a lost deletion and a lost change; no reader. Afterwards an outage without a restore costs one list of
