@@ -32,7 +32,7 @@ use self::{
     websocket::Handshake,
 };
 use crate::{
-    access::{AUDIT_ID, RequestContext, authenticate::Caller, flow::FlowHeaders},
+    access::{AUDIT_ID, RequestContext, flow::FlowHeaders},
     app::{App, LocalApp},
     clock, discovery, openapi,
     read::{
@@ -156,7 +156,6 @@ async fn answerer<'a>(
 ) -> Result<Respondent<'a>, Result<Response, Status>> {
     let Some(upstream) = app.upstream() else { return Ok(Respondent::Here(None)) };
     let checks_rights = app.access.authorizer.decides_by_credentials();
-    let is_local = context.caller.as_deref().is_some_and(Caller::is_local);
     let named = if let Route::Resource(target) = route { target.name.as_ref().map(|_| target) } else { None };
     let is_acceptable = named
         .is_some_and(|target| AnswerFormat::read(head.headers, &head.query, &target.ty, AnswerSubject::Object).is_ok());
@@ -167,7 +166,7 @@ async fn answerer<'a>(
         info,
         checks_rights,
         is_acceptable,
-        is_passable: !is_local || upstream.impersonator.is_some(),
+        local: context.caller.as_deref().filter(|caller| caller.is_local()).map(|caller| &caller.user),
     };
     let forwarder = match upstream_answerer(app, upstream, read, route).await.map_err(Err)? {
         Answerer::Here => return Ok(Respondent::Here(None)),
@@ -203,12 +202,12 @@ fn acting_passage<'a: 'b, 'b>(
 
 /// Asks who answers. Boxed, as [`passed_on`] is, so that other requests do not move its state: the future of every request
 /// has room for what it awaits.
-fn upstream_answerer<'a>(
+fn upstream_answerer<'a: 'b, 'b>(
     app: &'a App,
     upstream: &'a Upstream,
-    read: ReadHead<'a>,
-    route: &'a Route,
-) -> BoxFuture<'a, Result<Answerer<'a>, Status>> {
+    read: ReadHead<'b>,
+    route: &'b Route,
+) -> BoxFuture<'b, Result<Answerer<'a>, Status>> {
     Box::pin(async move { upstream.answerer(&app.caches, &app.registry.now(), read, route).await })
 }
 

@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use access_rules::request_info::RequestInfo;
+use access_rules::{request_info::RequestInfo, user::User};
 use bytes::Bytes;
 use futures::future::{BoxFuture, try_join_all};
 use http::{HeaderMap, Method, StatusCode, header};
@@ -101,8 +101,8 @@ pub struct ReadHead<'a> {
     pub checks_rights: bool,
     /// True if this server has a form that the client accepts.
     pub is_acceptable: bool,
-    /// True if the API server knows the caller, or this server may act as it.
-    pub is_passable: bool,
+    /// The caller, if only this server knows it.
+    pub local: Option<&'a User>,
 }
 
 impl ReadHead<'_> {
@@ -194,7 +194,8 @@ impl Upstream {
     #[cfg(any(test, feature = "testing"))]
     pub fn is_idle(&self) -> bool {
         let has_late = self.late_reviews.available_permits() < LATE_REVIEWS_MAX;
-        self.forwarder.is_idle() && self.rights.is_idle() && self.own_rights.is_idle() && !has_late
+        let is_acting = self.impersonator.as_ref().is_some_and(|impersonator| !impersonator.is_idle());
+        self.forwarder.is_idle() && self.rights.is_idle() && self.own_rights.is_idle() && !has_late && !is_acting
     }
 
     /// Decides which server answers.
@@ -246,7 +247,9 @@ impl Upstream {
         if is_newest_object(read, target) {
             match Box::pin(self.proved_cache(caches, read, target)).await {
                 Some(proved) => return Ok(Answerer::Proved(proved)),
-                None if read.is_passable || self.source.scope(&target.ty).is_some() => return Ok(self.by_upstream()),
+                None if self.is_passable(read) || self.source.scope(&target.ty).is_some() => {
+                    return Ok(self.by_upstream());
+                }
                 // The cache answers as soon as it is known to be up to date.
                 None => {}
             }
@@ -279,18 +282,27 @@ impl Upstream {
             return Ok(self.by_upstream());
         }
         // Watches get 503 meanwhile: passed on, they would stay at the API server long after the doubt.
-        if read.is_passable && is_newest_list(read) && !Box::pin(self.source.may_list_newest(&target.ty)).await {
-            return self.list_in_doubt(read, target);
+        if self.is_passable(read) && is_newest_list(read) && self.is_in_doubt(read, &target.ty).await {
+            return Box::pin(self.list_in_doubt(read, target)).await;
         }
         Ok(Answerer::Here)
     }
 
+    /// True if the API server must answer a list of the newest state.
+    async fn is_in_doubt(&self, read: ReadHead<'_>, ty: &ResourceType) -> bool {
+        // The API server continues what it began: the cache may have another state at the same revision.
+        is_later_page(read) && self.source.is_suspect(ty) || !Box::pin(self.source.may_list_newest(ty)).await
+    }
+
     /// Decides about a list of a type whose history is in doubt. All agents list after an outage: the API server must not
     /// get all of these lists at once.
-    fn list_in_doubt(&self, read: ReadHead<'_>, target: &Target) -> Result<Answerer<'_>, Status> {
-        // The API server continues what it began: the cache may have another state at the same revision.
-        let is_later_page = read.query.get("continue").is_some_and(|token| !token.is_empty());
-        if is_later_page || self.source.may_pass_list(&target.ty, is_page(read)) {
+    async fn list_in_doubt(&self, read: ReadHead<'_>, target: &Target) -> Result<Answerer<'_>, Status> {
+        // A caller as which this server may not act takes no turn from others.
+        let may_pass = match (read.local, &self.impersonator) {
+            (Some(user), Some(impersonator)) => impersonator.act_as(user).await?.is_some(),
+            (local, _) => local.is_none(),
+        };
+        if may_pass && (is_later_page(read) || self.source.may_pass_list(&target.ty, is_page(read))) {
             return Ok(self.by_upstream());
         }
         let text = "it is not known yet whether this state is the API server's: it is being compared";
@@ -333,6 +345,11 @@ impl Upstream {
         held: Option<&HeldAllow>,
     ) -> Result<HeldAllow, Status> {
         self.rights.check_again(credentials, info, is_forwarded, held).await
+    }
+
+    /// True if the API server knows the caller, or this server may ask it to act as the caller.
+    const fn is_passable(&self, read: ReadHead<'_>) -> bool {
+        read.local.is_none() || self.impersonator.is_some()
     }
 
     fn by_upstream(&self) -> Answerer<'_> {
@@ -517,6 +534,11 @@ fn is_newest_object(read: ReadHead<'_>, target: &Target) -> bool {
 /// True for a list of the newest state, and for its later pages.
 fn is_newest_list(read: ReadHead<'_>) -> bool {
     read.info.verb == "list" && read.query.get("resourceVersion").unwrap_or_default().is_empty()
+}
+
+/// True for a page of a list behind its first one.
+fn is_later_page(read: ReadHead<'_>) -> bool {
+    read.query.get("continue").is_some_and(|token| !token.is_empty())
 }
 
 /// Most objects of a list that counts as a page: those of kubectl and of kube.

@@ -41,6 +41,12 @@ impl Impersonator {
         Self { forwarder: forwarder.to(addresses), identity, rights }
     }
 
+    /// True if no question about the account is on its way.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_idle(&self) -> bool {
+        self.rights.is_idle()
+    }
+
     /// Returns the headers of a request in which the account acts as `user`; `None` if it may not. Cost: one question for
     /// each attribute in [`RIGHT_AGE`](crate::limits::RIGHT_AGE), which users with equal groups share.
     ///

@@ -131,9 +131,17 @@ impl UpstreamSource {
         timeout(DOUBT_WAIT, followed.wait_for(|stream| !stream.is_doubtful())).await.is_ok()
     }
 
-    /// True while the whole type is being compared with the API server's state.
+    /// True if the cached state may be of another history than the API server's: lost, in doubt, or in doubt once the
+    /// API server accepts a watch again.
     pub fn is_in_doubt(&self, ty: &ResourceType) -> bool {
-        self.followed(ty).state().is_doubtful()
+        let stream = self.followed(ty).state();
+        stream.is_lost() || stream.needs_comparison()
+    }
+
+    /// Like [`is_in_doubt`](Self::is_in_doubt), but false in an outage, however long, if nothing else speaks against
+    /// the history.
+    pub fn is_suspect(&self, ty: &ResourceType) -> bool {
+        self.followed(ty).state().is_suspect()
     }
 
     /// Returns true if a list of a type in doubt may go to the API server: one whole list a second for each type, and 20 of

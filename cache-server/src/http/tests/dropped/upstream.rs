@@ -87,8 +87,8 @@ async fn answer(request: Request<Incoming>, answered: u8) -> http::Response<ApiB
 }
 
 /// A server in front of it.
-async fn front(behind: &Behind, authentication: AuthenticationConfig) -> Server {
-    let settings = UpstreamConfig { url: Some(behind.api.url()), ..UpstreamConfig::default() };
+async fn front(behind: &Behind, authentication: AuthenticationConfig, settings: UpstreamConfig) -> Server {
+    let settings = UpstreamConfig { url: Some(behind.api.url()), ..settings };
     let addresses = addresses_of(&settings).await.expect("a configuration");
     let flow = FlowSettings { seats: 1 + OTHER_SEATS, ..FlowSettings::default() };
     let config = Config { flow, authentication, upstream: Some(settings.clone()), ..Config::default() };
@@ -105,9 +105,9 @@ async fn front(behind: &Behind, authentication: AuthenticationConfig) -> Server 
 }
 
 /// Drops requests in front of an API server that answers, that answers no review, and that is silent.
-async fn drop_in_front(authentication: AuthenticationConfig) {
+async fn drop_in_front(authentication: AuthenticationConfig, settings: UpstreamConfig) {
     let behind = Behind::start(Answered::All).await;
-    let server = Arc::new(front(&behind, authentication).await);
+    let server = Arc::new(front(&behind, authentication, settings).await);
     let free = server.free("alice");
     let is_answered = async |token| server.send_as(token, "/api/v1/configmaps").await == 200;
     assert!(is_answered("t-bob").await, "before all");
@@ -138,20 +138,33 @@ async fn drop_in_front(authentication: AuthenticationConfig) {
 /// others. Method: as `a_dropped_request_gives_everything_back`; the callers' own credentials decide.
 #[tokio::test]
 async fn dropped_requests_leave_no_review_of_credentials() {
-    drop_in_front(AuthenticationConfig::default()).await;
+    drop_in_front(AuthenticationConfig::default(), UpstreamConfig::default()).await;
 }
 
 /// Like `dropped_requests_leave_no_review_of_credentials`, with reviews of tokens and of users.
 #[tokio::test]
 async fn dropped_requests_leave_no_review_of_tokens_and_users() {
-    drop_in_front(AuthenticationConfig { token_review: true, ..AuthenticationConfig::default() }).await;
+    let authentication = AuthenticationConfig { token_review: true, ..AuthenticationConfig::default() };
+    drop_in_front(authentication, UpstreamConfig::default()).await;
+}
+
+/// Like `dropped_requests_leave_no_review_of_credentials`, of users that only this server knows, as which it acts.
+#[tokio::test]
+async fn dropped_requests_leave_no_review_of_an_impersonation() {
+    let folder = tempfile::tempdir().unwrap();
+    let [tokens, own] = ["tokens.csv", "own"].map(|name| folder.path().join(name));
+    fs::write(&tokens, "t-alice,alice,1\nt-bob,bob,2\nt-carol,carol,3\nt-erin,erin,4\n").unwrap();
+    fs::write(&own, "own").unwrap();
+    let authentication = AuthenticationConfig { token_auth_file: Some(tokens), ..AuthenticationConfig::default() };
+    let settings = UpstreamConfig { token_file: Some(own), impersonates: true, ..UpstreamConfig::default() };
+    drop_in_front(authentication, settings).await;
 }
 
 /// Goal: a panic ends no task of a server in front of an API server, and `/readyz` names the tasks. Method: all of them panic.
 #[tokio::test]
-async fn tasks_behind_which_an_api_server_is_go_on_after_a_panic() {
+async fn tasks_in_front_of_an_api_server_go_on_after_a_panic() {
     let behind = Behind::start(Answered::NoRight).await;
-    let server = front(&behind, AuthenticationConfig::default()).await;
+    let server = front(&behind, AuthenticationConfig::default(), UpstreamConfig::default()).await;
     let expected =
         ["definitions", "idle-caches", "roles-allowed", "upstream-cluster", "upstream-identity", "watch-rights"];
     // Nothing comes over sockets from now on.

@@ -87,8 +87,17 @@ impl StreamState {
         self.history == seen.history && (self.is_sound() || despite_break && is_broken)
     }
 
+    /// True if there is a reason to doubt the history, other than the length of a break.
+    pub(in super::super) fn is_suspect(&self) -> bool {
+        match self.trust {
+            HistoryTrust::Sound => false,
+            HistoryTrust::Doubtful | HistoryTrust::Lost => true,
+            HistoryTrust::Broken { is_suspect, .. } => is_suspect,
+        }
+    }
+
     /// True if the whole state must be compared with the API server's.
-    pub(super) fn needs_comparison(&self) -> bool {
+    pub(in super::super) fn needs_comparison(&self) -> bool {
         match self.trust {
             HistoryTrust::Sound | HistoryTrust::Lost => false,
             HistoryTrust::Doubtful => true,
