@@ -6,6 +6,7 @@
 
 use ::kube_3 as kube;
 
+#[allow(clippy::useless_conversion, reason = "kube 5 boxes the URLs of its errors")]
 #[path = "adapter/mod.rs"]
 mod adapter;
 
@@ -21,6 +22,7 @@ mod differences {
 
     pub(super) fn set_authority_file(_: &mut Config, _: PathBuf) {}
 
+    #[allow(clippy::extra_unused_type_parameters, reason = "later kubes ask the type")]
     #[cfg(feature = "runtime")]
     pub(super) const fn is_metadata<K: kube::Resource>() -> bool {
         false

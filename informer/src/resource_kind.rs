@@ -34,7 +34,7 @@ pub enum ResourceScope {
 /// its `Resource`. Without kube, implement it for [`Plain`](crate::plain::Plain).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no resource type that clusters of `{V}` know",
-    note = "the types of kube 3 need `informer::kube3::Cluster`, those of kube 5 `informer::kube5::Cluster`",
+    note = "the types of kube 3 need `informer::kube3::Cluster`, those of kube 4 `kube4`, of kube 5 `kube5`",
     note = "`informer_for` takes any type that decodes"
 )]
 pub trait HasResourceKind<V> {

@@ -139,6 +139,7 @@ const SDK_LAYERS: &[&str] = &[
     "metrics",
     "adapter",
     "kube3",
+    "kube4",
     "kube5",
     "testing",
     "world",

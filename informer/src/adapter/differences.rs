@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::kube::Config;
+#[cfg(feature = "runtime")]
+use super::kube::Resource;
 
 /// File of the certificate authority that the next request trusts as it is then.
 pub(super) fn authority_file(config: &Config) -> Option<&Path> {
@@ -15,6 +17,6 @@ pub(super) fn set_authority_file(config: &mut Config, file: PathBuf) {
 
 /// True for types that are read by their metadata only.
 #[cfg(feature = "runtime")]
-pub(super) fn is_metadata<K: kube::Resource>() -> bool {
+pub(super) fn is_metadata<K: Resource>() -> bool {
     K::metadata_api()
 }

@@ -62,7 +62,7 @@ impl<E: StdError + 'static> ReconcileFailure<'_, E> {
 }
 
 /// [`answer_of`] an error of one version of kube, without its sources.
-#[cfg(any(feature = "kube-3", feature = "kube-5"))]
+#[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
 macro_rules! answer_of_kube {
     ($kube:ident, $error:expr) => {{
         let status: Option<&$kube::core::Status> = match $error.downcast_ref() {
@@ -81,6 +81,10 @@ macro_rules! answer_of_kube {
 fn answer_of(error: &(dyn StdError + 'static)) -> Option<(u16, u32)> {
     #[cfg(feature = "kube-3")]
     if let Some(answer) = answer_of_kube!(kube_3, error) {
+        return Some(answer);
+    }
+    #[cfg(feature = "kube-4")]
+    if let Some(answer) = answer_of_kube!(kube_4, error) {
         return Some(answer);
     }
     #[cfg(feature = "kube-5")]
