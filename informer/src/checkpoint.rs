@@ -20,7 +20,7 @@ use std::{io, path::Path, time::SystemTime};
 use informer_core::{ResourceVersion, store::Store};
 use informer_log::{COMMIT, DiskLog, FileLock, FoundLog, LogFiles, UnusableLog, create_folder};
 
-#[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
+#[cfg(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
 pub(crate) use self::identity::digest;
 use self::record::{DELETE, PUT, PUT_SKIPPED, RecordedObject, read_commit};
 pub(crate) use self::{

@@ -28,7 +28,7 @@ pub const RELISTS_AT_ONCE: usize = 2;
 /// `V` are the types that [`informer`](Self::informer) knows: those of one kube version
 /// ([`Kube5`](crate::kube5::Kube5)), or those of your own ([`Plain`](crate::plain::Plain)). Programs name its
 /// aliases: [`kube5::Cluster`](crate::kube5::Cluster), which is also [`Cluster`](crate::Cluster),
-/// [`plain::Cluster`](crate::plain::Cluster), `kube3::Cluster` and `kube4::Cluster`.
+/// [`plain::Cluster`](crate::plain::Cluster), `kube1::Cluster`, `kube3::Cluster` and `kube4::Cluster`.
 pub struct ClusterOf<V> {
     state: Arc<ClusterState>,
     types: PhantomData<fn() -> V>,

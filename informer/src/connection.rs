@@ -14,7 +14,7 @@ pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 /// Connection to one endpoint of a cluster, for [`Cluster::new`](crate::Cluster::new) and
 /// [`ClusterBuilder::fallback`](crate::ClusterBuilder::fallback). Cheap to clone.
 ///
-/// Clients of kube convert into it (`kube3`, `kube4`, `kube5`), and so does the fake API server (feature `testing`).
+/// Clients of kube convert into it (in `kube5` and its siblings), and so does the fake API server (feature `testing`).
 #[derive(Clone)]
 pub struct ServerConnection {
     service: BoxCloneSyncService<Request<()>, Response<ResponseBody>, BoxError>,
@@ -51,13 +51,13 @@ impl ServerConnection {
     }
 
     /// Remembers the client that the connection was made of.
-    #[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
+    #[cfg(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
     pub(crate) fn with_client(self, client: impl Any + Send + Sync) -> Self {
         Self { client: Some(Arc::new(client)), ..self }
     }
 
     /// The client that the connection was made of, if it is a `C`.
-    #[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
+    #[cfg(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
     pub(crate) fn client<C: Clone + 'static>(&self) -> Option<C> {
         self.client.as_ref()?.downcast_ref().cloned()
     }

@@ -39,7 +39,7 @@ struct ErrorState {
 pub(crate) enum Kind {
     /// No client can be built from the configuration.
     #[cfg_attr(
-        not(any(feature = "kube-3", feature = "kube-4", feature = "kube-5")),
+        not(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5")),
         allow(dead_code, reason = "a connection of one's own is made of no configuration")
     )]
     Client(Box<dyn StdError + Send + Sync>),

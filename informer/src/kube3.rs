@@ -27,6 +27,11 @@ mod differences {
     pub(super) const fn is_metadata<K: kube::Resource>() -> bool {
         false
     }
+
+    #[cfg(feature = "runtime")]
+    pub(super) fn answer(status: kube::core::Status) -> Box<kube::core::Status> {
+        Box::new(status)
+    }
 }
 
 use self::Kube3 as Types;

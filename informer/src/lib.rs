@@ -1,6 +1,6 @@
 //! A live, local copy of Kubernetes objects in your program, at little cost to the API server.
 //!
-//! INVARIANT: only the modules `kube3`, `kube4`, `kube5`, and `lease` of kube 5, have signatures with a type of kube.
+//! INVARIANT: only the modules `kube1` to `kube5`, and `lease` of kube 5, have signatures with a type of kube.
 //!
 //! An [`Informer`] is a reflector, a store and its subscribers. It reads the initial state of one resource type, as a
 //! stream where the server supports that, follows the changes, and after every break resumes from the last version it
@@ -145,7 +145,7 @@
 //!
 //! # Building
 //!
-//! kube is your choice: features `kube-5` (default), `kube-4` and `kube-3`, each with a module of its name, whose
+//! kube is your choice: features `kube-5` (default), `kube-4`, `kube-3`, `kube-1`, each with a module of its name, whose
 //! `Cluster` knows the types of this kube. [`Cluster`], [`client_from`] and `watcher` here are those of [`kube5`]. Without
 //! any, [`plain`] has a cluster for a [`ServerConnection`] and types of your own.
 //!
@@ -154,7 +154,7 @@
 //!
 //! kube needs one Kubernetes version, which programs enable and libraries do not. Enable it with
 //! `k8s-openapi = { version = "0.29", features = ["v1_36"] }`, or another version (0.28 for
-//! kube 4, 0.27 for kube 3); without one, its build script fails with a message.
+//! kube 4, 0.27 for kube 3, 0.25 for kube 1); without one, its build script fails with a message.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![allow(clippy::duplicate_mod, reason = "each version of kube has an adapter of its own, from the same files")]
@@ -167,6 +167,8 @@ mod connection;
 pub mod controller;
 mod declaration;
 mod error;
+#[cfg(feature = "kube-1")]
+pub mod kube1;
 #[cfg(feature = "kube-3")]
 pub mod kube3;
 #[cfg(feature = "kube-4")]

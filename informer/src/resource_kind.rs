@@ -34,7 +34,7 @@ pub enum ResourceScope {
 /// its `Resource`. Without kube, implement it for [`Plain`](crate::plain::Plain).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no resource type that clusters of `{V}` know",
-    note = "the types of kube 3 need `informer::kube3::Cluster`, those of kube 4 `kube4`, of kube 5 `kube5`",
+    note = "the types of kube 3 need `informer::kube3::Cluster`, and so on",
     note = "`informer_for` takes any type that decodes"
 )]
 pub trait HasResourceKind<V> {
@@ -64,15 +64,20 @@ impl ResourceKind {
         self
     }
 
-    /// Type of the collection at `path`, as kube's `Api` writes it: `/apis/apps/v1/namespaces/prod/deployments`. `kind`
-    /// may be empty; then list bodies must carry it.
+    /// Type and namespace of the collection at `path`, as kube's `Api` writes it:
+    /// `/apis/apps/v1/namespaces/prod/deployments`. `kind` may be empty; then list bodies must carry it.
     #[cfg(feature = "runtime")]
-    pub(crate) fn at(path: &str, namespace: Option<&str>, kind: String) -> Self {
+    pub(crate) fn at(path: &str, kind: String) -> (Self, Option<String>) {
         let (base, plural) = path.rsplit_once('/').unwrap_or(("", path));
-        let inside = namespace.and_then(|namespace| base.strip_suffix(namespace)?.strip_suffix("/namespaces/"));
-        let group_version_path = inside.unwrap_or(base).to_owned();
-        let api_version = group_version_path.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned();
-        Self { group_version_path, plural: plural.to_owned(), api_version, kind, is_cluster_scoped: false }
+        let is_version = |base: &str| base.starts_with("/api/") || base.matches('/').count() > 2;
+        let (base, namespace) = match base.rsplit_once("/namespaces/") {
+            Some((version, namespace)) if is_version(version) => (version, Some(namespace.to_owned())),
+            // A group can have the name `namespaces`.
+            Some(_) | None => (base, None),
+        };
+        let api_version = base.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned();
+        let (group_version_path, plural) = (base.to_owned(), plural.to_owned());
+        (Self { group_version_path, plural, api_version, kind, is_cluster_scoped: false }, namespace)
     }
 
     pub(crate) fn type_meta(&self) -> TypeMeta {
@@ -83,5 +88,26 @@ impl ResourceKind {
 impl From<&Self> for ResourceKind {
     fn from(of: &Self) -> Self {
         of.clone()
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "runtime")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_kube_has_a_type_and_a_namespace() {
+        for (path, api_version, plural, namespace) in [
+            ("/api/v1/pods", "v1", "pods", None),
+            ("/api/v1/namespaces", "v1", "namespaces", None),
+            ("/api/v1/namespaces/prod/pods", "v1", "pods", Some("prod")),
+            ("/apis/apps/v1/namespaces/namespaces/deployments", "apps/v1", "deployments", Some("namespaces")),
+            ("/apis/namespaces/v1/namespaces", "namespaces/v1", "namespaces", None),
+            ("/apis/namespaces/v1/things", "namespaces/v1", "things", None),
+        ] {
+            let (of, found) = ResourceKind::at(path, String::new());
+            assert_eq!((&*of.api_version, &*of.plural, found.as_deref()), (api_version, plural, namespace), "{path}");
+        }
     }
 }

@@ -2,9 +2,9 @@
 //! INVARIANT: one `send` is one request; the layers below do not retry. No body is buffered whole.
 
 mod body;
-#[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
+#[cfg(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
 pub(crate) mod connections;
-#[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
+#[cfg(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
 pub(crate) mod connector;
 #[cfg(feature = "gzip")]
 mod gzip;

@@ -138,6 +138,7 @@ const SDK_LAYERS: &[&str] = &[
     "controller",
     "metrics",
     "adapter",
+    "kube1",
     "kube3",
     "kube4",
     "kube5",

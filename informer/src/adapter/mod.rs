@@ -1,4 +1,5 @@
-//! The SDK for one version of kube. `kube3`, `kube4` and `kube5` each load these files beside a `kube` of their own.
+//! The SDK for one version of kube. `kube1`, `kube3`, `kube4` and `kube5` each load these files beside a
+//! `kube` of their own.
 
 mod client;
 mod cluster;

@@ -129,11 +129,11 @@ pub struct Watcher<K> {
 
 impl<K: Resource> Watcher<K> {
     fn new(cluster: Arc<ClusterState>, api: &Api<K>, requested: watcher::Config) -> Self {
-        let of = ResourceKind::at(api.resource_url(), api.namespace(), kind_of::<K>());
+        let (of, namespace) = ResourceKind::at(api.resource_url(), kind_of::<K>());
         let mut raw = raw::Builder::new(cluster, of);
         let declared = &mut raw.declared;
-        if let Some(namespace) = api.namespace() {
-            declared.namespaces([namespace.to_owned()]);
+        if let Some(namespace) = namespace {
+            declared.namespaces([namespace]);
         }
         declared.labels(requested.label_selector.as_deref().unwrap_or_default());
         declared.fields(requested.field_selector.as_deref().unwrap_or_default());

@@ -129,7 +129,7 @@ impl<V> ClusterBuilder<V> {
     }
 
     /// Sets the digest of the certificate authority, for [`identity`](Self::identity).
-    #[cfg(any(feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
+    #[cfg(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5"))]
     pub(crate) fn authority(mut self, digest: String) -> Self {
         self.authority = digest;
         self

@@ -79,6 +79,11 @@ macro_rules! answer_of_kube {
 /// Code and `retryAfterSeconds` that a server answered with, if this or one of its sources is an error of kube that has
 /// its `Status`.
 fn answer_of(error: &(dyn StdError + 'static)) -> Option<(u16, u32)> {
+    // Errors of kube 1 have the code alone.
+    #[cfg(feature = "kube-1")]
+    if let Some(kube_1::Error::Api(answer)) = error.downcast_ref() {
+        return Some((answer.code, 0));
+    }
     #[cfg(feature = "kube-3")]
     if let Some(answer) = answer_of_kube!(kube_3, error) {
         return Some(answer);

@@ -1,13 +1,16 @@
 //! Converts errors to kube's types: a Status as `WatchError`, other errors as a service error.
 
-use super::super::kube::{self, core::Status as KubeStatus, runtime::watcher};
+use super::super::{
+    differences,
+    kube::{self, core::Status as KubeStatus, runtime::watcher},
+};
 use crate::error::Error;
 use informer_core::wire::status::Status;
 
 /// Converts an error of the raw stream.
 pub(super) fn from_error(error: Error) -> watcher::Error {
     match error.status() {
-        Some(status) => watcher::Error::WatchError(Box::new(from_status(status, error.code()))),
+        Some(status) => watcher::Error::WatchError(differences::answer(from_status(status, error.code()))),
         None => other(error),
     }
 }
