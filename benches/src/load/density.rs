@@ -338,7 +338,11 @@ impl<'a> IdleClients<'a> {
             let turn = u8::try_from(index % usize::from(self.flags.addresses)).unwrap_or_default();
             let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1 + turn));
             let made = WatchConnection::connect(self.server, from, self.poll.registry(), Token(index));
-            self.connections.push(Some(made.map_err(|error| Failure::new(Kind::Connect, error))?));
+            let made = made.map_err(|error| Failure::new(Kind::Connect, error));
+            // A connection that fails has a place, too: the next one has the next token.
+            let (connection, failed) = made.map_or_else(|failure| (None, Err(failure)), |made| (Some(made), Ok(())));
+            self.connections.push(connection);
+            failed?;
         }
         let authorization = self.authorizations.get(index % self.authorizations.len().max(1)).map(String::as_str);
         let Self { authority, path, flags: Flags { accept, .. }, .. } = self;

@@ -77,11 +77,11 @@ pub(crate) const RELATED: [RelatedTarget; 6] = [
     RelatedTarget { like: "sync-again-h2-tls", case: "sync-protobuf-again-h2-tls", row: 2, times: 0.6, plus: 0.0 },
 ];
 
-fn row(what: &str, unit: Unit, take: Take, target: Target) -> Row {
+pub(super) fn row(what: &str, unit: Unit, take: Take, target: Target) -> Row {
     Row { what: what.to_owned(), unit, take, target }
 }
 
-fn most(value: f64) -> Target {
+pub(super) fn most(value: f64) -> Target {
     Target::AtMost(value)
 }
 
@@ -99,7 +99,8 @@ fn setup(way: Way, (pods, nodes): (u32, u32)) -> Setup {
     Setup { pods, nodes, tls: way.tls, ..Setup::default() }
 }
 
-fn case(name: String, setup: Setup, how: How, rows: Vec<Row>) -> Case {
+/// A case that neither other servers nor `--quick` run.
+pub(super) fn case(name: String, setup: Setup, how: How, rows: Vec<Row>) -> Case {
     Case { name, setup, before: None, how, rows, is_comparable: false, has_floor: false, is_quick: false }
 }
 

@@ -13,7 +13,7 @@ use super::{
 
 /// File name of the raw numbers.
 const NUMBERS: &str = "numbers.json";
-/// Hand-written notes. Each second-level section is about a case, and shown if that case missed a target.
+/// Hand-written notes: the section [`GENERAL`] is always shown, that of a case if it missed a target.
 pub(crate) const NOTES: &str = include_str!("../../notes.md");
 /// Runs of at least this many seconds tell how much CPU other programs took.
 const SECONDS_TOLD: f64 = 1.0;
@@ -143,7 +143,7 @@ fn tables(report: &Report, notes: &str) -> String {
     format!("## TLS and HTTP/2, like client-go\n\n{first}## HTTP/1.1, and HTTP/2 in the clear\n\n{second}")
 }
 
-/// The rows that have a target, or a number of kube-apiserver beside them. Empty without any.
+/// The rows that have a target, or a number of kube-apiserver beside them. Empty if no case belongs into this table.
 fn table(report: &Report, notes: &str, is_first: bool) -> String {
     let has_stock = report.outcomes.iter().any(|outcome| outcome.is_stock);
     let own = || report.outcomes.iter().filter(|outcome| !outcome.is_stock && is_like_client_go(outcome) == is_first);

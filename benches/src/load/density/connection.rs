@@ -75,8 +75,9 @@ impl WatchConnection {
     /// Sends a request for the next watch.
     pub(super) fn request(&mut self, fields: &Fields<'_>, path: &str) -> Result<(), Failure> {
         let mut request = Vec::new();
-        fields.put_get(&mut request, 2 * self.requested + 1, path, self.requested == 0);
+        let is_first = self.requested == 0;
         self.requested += 1;
+        fields.put_get(&mut request, newest_stream(self.requested), path, is_first);
         self.sent = Some(Instant::now());
         self.tls.writer().write_all(&request).map_err(broken)?;
         self.flush()
@@ -105,7 +106,8 @@ impl WatchConnection {
 
     /// Handles the frames that these bytes complete.
     fn take(&mut self, bytes: &[u8], outcome: &mut ReadOutcome) -> Result<(), Failure> {
-        let Self { reader, sent, refused, .. } = self;
+        let Self { reader, requested, sent, refused, .. } = self;
+        let newest = newest_stream(*requested);
         let (mut answers, mut goodbye) = (Vec::new(), None);
         let fed = reader.feed(bytes, |frame| {
             let mut lose = |kind, message: &str| outcome.lost.push(Failure::new(kind, message));
@@ -113,10 +115,15 @@ impl WatchConnection {
                 Frame::Settings => frames::put_settings_answer(&mut answers),
                 Frame::Ping(ping) => frames::put_pong(&mut answers, ping),
                 Frame::GoAway(code) => goodbye = Some(code),
-                Frame::Reset(code) => lose(Kind::Reset, &format!("RST_STREAM with code {code}")),
+                // Its watch is lost already.
+                Frame::Reset(stream, _) if refused.contains(&stream) => refused.retain(|known| *known != stream),
+                Frame::Reset(stream, code) => {
+                    outcome.is_answered |= stream == newest && sent.take().is_some();
+                    lose(Kind::Reset, &format!("RST_STREAM with code {code}"));
+                }
                 Frame::Answer(stream, status, ends) => {
-                    outcome.is_answered = true;
-                    let sent = sent.take();
+                    let sent = if stream == newest { sent.take() } else { None };
+                    outcome.is_answered |= sent.is_some();
                     match (status, sent) {
                         (Some(200), Some(sent)) if !ends => outcome.opened.push(sent.elapsed()),
                         (Some(200), _) => lose(Kind::Ended, "a watch without a body, or trailers"),
@@ -152,6 +159,11 @@ impl WatchConnection {
         }
         Ok(())
     }
+}
+
+/// The stream of the last of so many requests.
+const fn newest_stream(requested: u32) -> u32 {
+    (2 * requested).saturating_sub(1)
 }
 
 /// EINPROGRESS: the connection is being made.

@@ -35,8 +35,8 @@ pub(super) enum Frame<'a> {
     Data(u32, &'a [u8], bool),
     /// Begin of a response: its stream, its status if that is readable, and true if it has no body.
     Answer(u32, Option<u16>, bool),
-    /// A stream was reset with this code.
-    Reset(u32),
+    /// A stream was reset, with this code.
+    Reset(u32, u32),
     /// Settings that must be acknowledged.
     Settings,
     /// A ping that must be acknowledged.
@@ -92,7 +92,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<Option<Fram
     Ok(match kind {
         DATA => Some(Frame::Data(stream, payload, ends)),
         HEADERS => Some(Frame::Answer(stream, status(payload), ends)),
-        RESET => Some(Frame::Reset(code(0)?)),
+        RESET => Some(Frame::Reset(stream, code(0)?)),
         SETTINGS => (!ends).then_some(Frame::Settings),
         PING if !ends => Some(Frame::Ping(*payload.first_chunk().ok_or(MalformedFrame("a ping that is too short"))?)),
         GOAWAY => Some(Frame::GoAway(code(4)?)),
@@ -254,7 +254,7 @@ mod tests {
                 Frame::Answer(1, Some(200), false),
                 Frame::Data(1, b"event", false),
                 Frame::Ping(*b"12345678"),
-                Frame::Reset(8),
+                Frame::Reset(1, 8),
                 Frame::GoAway(11),
             ];
             assert_eq!(found, expected.map(|frame| format!("{frame:?}")), "by {size}");
