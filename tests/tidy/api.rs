@@ -5,8 +5,14 @@ use std::{collections::BTreeSet, fs};
 
 use super::cargo::root;
 
-/// The crates whose API has a file: those that programs use.
-const CRATES: &[&str] = &["cache-server", "informer", "informer-core", "informer-testing", "watch-cache"];
+/// The crates whose API has a file: those that programs use. With their folders.
+const CRATES: &[(&str, &str)] = &[
+    ("cache-server", "cache-server"),
+    ("informer", "informer"),
+    ("informer-core", "informer/core"),
+    ("informer-testing", "informer/testing"),
+    ("watch-cache", "cache-server/core"),
+];
 
 /// The standard library, and the primitive type whose name begins a path.
 const STANDARD: &[&str] = &["alloc", "core", "std", "str"];
@@ -40,11 +46,13 @@ fn section(heading: &str) -> String {
 fn foreign_types_in_signatures_are_justified() {
     let justified = section("Types of others").replace('_', "-");
     let mut seen = BTreeSet::new();
-    for name in CRATES {
+    for (name, _) in CRATES {
         let api = api(name);
         assert!(api.lines().count() > 50, "{name}: {} lines", api.lines().count());
         for line in api.lines() {
-            for foreign in crates_of(line).filter(|root| !CRATES.iter().any(|ours| ours.replace('-', "_") == *root)) {
+            for foreign in
+                crates_of(line).filter(|root| !CRATES.iter().any(|(ours, _)| ours.replace('-', "_") == *root))
+            {
                 let facade = FACADES.iter().find(|(defining, _)| *defining == foreign);
                 let foreign = facade.map_or(foreign, |(_, facade)| facade).replace('_', "-");
                 assert!(
@@ -65,7 +73,7 @@ fn exhaustive_enums_are_listed() {
     let listed = section("Enums");
     let mut unlisted = Vec::new();
     // A new value in `informer-core` may break its users, which are of the same version.
-    for name in CRATES.iter().filter(|name| **name != "informer-core") {
+    for (name, _) in CRATES.iter().filter(|(name, _)| *name != "informer-core") {
         let api = api(name);
         let enums = api.lines().filter_map(|line| line.strip_prefix("pub enum "));
         let paths = enums.filter_map(|path| path.split(['<', ' ']).next());
@@ -73,6 +81,23 @@ fn exhaustive_enums_are_listed() {
         unlisted.extend(paths.filter(|path| !is_listed(path)).map(str::to_owned));
     }
     assert!(unlisted.is_empty(), "docs/semver.md does not list these exhaustive enums: {unlisted:#?}");
+}
+
+/// Goal: the files are not older than a module. Method: each public module at the root of a crate is in its file, but those
+/// of older kubes: they are made from the files of `kube5`.
+#[test]
+fn public_modules_are_in_the_api() {
+    let mut missing = Vec::new();
+    for (name, folder) in CRATES {
+        let path = root().join(folder).join("src/lib.rs");
+        let code = fs::read_to_string(path).expect("the crate");
+        let (api, root) = (api(name), name.replace('-', "_"));
+        let modules = code.lines().filter_map(|line| line.strip_prefix("pub mod ")?.split([';', ' ']).next());
+        let modules = modules.filter(|module| *module == "kube5" || !module.starts_with("kube"));
+        let paths = modules.map(|module| format!("pub mod {root}::{module}"));
+        missing.extend(paths.filter(|path| !api.lines().any(|line| line == path)));
+    }
+    assert!(missing.is_empty(), "docs/api is stale: run UPDATE=1 .ci/api, which lacks: {missing:#?}");
 }
 
 /// The crates whose paths are in a line, without the standard library.
