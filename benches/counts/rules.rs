@@ -13,7 +13,10 @@ use std::{
     env, fs,
     path::Path,
     process::{Command, ExitCode, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -342,7 +345,30 @@ const BUILT_IN: &[Rule] = &[
         let finalizers = list(items, |index| format!("e.com/f{index}"));
         apply(&format!("{CONFIGMAPS}/c"), &configmap(json!({"finalizers": finalizers})))
     }),
+    ("merge patch that is stored", |items| {
+        let value = unique();
+        let data: serde_json::Map<_, _> = (0..items).map(|index| (format!("k{index}"), json!(value))).collect();
+        patch(&format!("{CONFIGMAPS}/stored"), MERGE_PATCH, &json!({"data": data}))
+    }),
+    ("strategic patch that is stored", |items| {
+        let image = unique();
+        let containers = list(items, |index| json!({"name": format!("c{index}"), "image": image}));
+        patch(&format!("{PODS}/stored"), STRATEGIC, &json!({"spec": {"containers": containers}}))
+    }),
+    ("apply that is stored", |items| {
+        let (value, mut object) = (unique(), pod(json!({})));
+        object["metadata"]["name"] = json!("applied");
+        let args = list(items, |index| format!("{index} {value}"));
+        object["spec"]["containers"] = json!([{"name": "c", "image": "i", "args": args}]);
+        patch(&format!("{PODS}/applied?fieldManager=m&force=true"), APPLY, &object)
+    }),
 ];
+
+/// Returns another text for each request, so that each changes its object.
+fn unique() -> String {
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+    format!("{:08}", REQUESTS.fetch_add(1, Ordering::Relaxed))
+}
 
 /// Rules for definitions and custom objects.
 const CUSTOM: &[Rule] = &[
@@ -445,6 +471,10 @@ impl World {
         self.create("honest", DEFINITIONS, &definition("thing", schema, json!({})));
         self.create("honest", CONFIGMAPS, &configmap(json!({})));
         self.create("honest", PODS, &pod(json!({"containers": [{"name": "c", "image": "i"}]})));
+        for (path, mut object) in [(CONFIGMAPS, configmap(json!({}))), (PODS, pod(json!({"containers": []})))] {
+            object["metadata"]["name"] = json!("stored");
+            self.create("honest", path, &object);
+        }
     }
 
     fn create(&self, by: &'static str, path: &str, object: &Value) {

@@ -152,38 +152,72 @@ fn pod(generation: u64) -> String {
     )
 }
 
-/// A server with a pod, and pending changes of it by `patch` of this media type.
-fn patching(media_type: &str, patch: fn(u64) -> String) -> Server {
-    let mut server = Server::new();
-    let apply = |media_type: &str, body: String| {
-        let request = Request::patch(format!("{PODS_PATH}/pod-17?fieldManager=counts"));
-        request.header(header::CONTENT_TYPE, media_type).body(Full::from(body)).expect("a request")
-    };
-    server.answer(apply(APPLY, pod(0)));
-    server.requests.extend((1..=WRITES).map(|number| apply(media_type, patch(number))));
-    server
+/// A change of the pod, by its number.
+type Change = fn(u64) -> Request<Full<Bytes>>;
+
+/// Returns a PATCH of the pod by a manager, or of its subresource.
+fn patch(subresource: &str, manager: &str, media_type: &str, body: String) -> Request<Full<Bytes>> {
+    let request = Request::patch(format!("{PODS_PATH}/pod-17{subresource}?fieldManager={manager}"));
+    request.header(header::CONTENT_TYPE, media_type).body(Full::from(body)).expect("a request")
 }
 
 const PODS_PATH: &str = "/api/v1/namespaces/default/pods";
 const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
+/// A server with a pod that was changed once, and pending further changes of it.
+fn patching(change: Change) -> Server {
+    let mut server = Server::new();
+    server.answer(apply(0));
+    server.answer(change(0));
+    server.requests.extend((1..=WRITES).map(change));
+    server
+}
+
+/// An apply of the whole pod by its owner.
+fn apply(number: u64) -> Request<Full<Bytes>> {
+    patch("", "counts", APPLY, pod(number))
+}
+
+/// An apply of one annotation by another manager.
+fn apply_one_field(number: u64) -> Request<Full<Bytes>> {
+    let metadata = format!(r#"{{"name":"pod-17","annotations":{{"count":"{number}"}}}}"#);
+    patch("", "other", APPLY, format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{metadata}}}"#))
+}
+
 /// A strategic merge patch of one variable of one container.
-fn variable(number: u64) -> String {
+fn strategic_merge(number: u64) -> Request<Full<Bytes>> {
     let variable = format!(r#"{{"name":"SETTING_7","value":"changed-{number}"}}"#);
-    format!(r#"{{"spec":{{"containers":[{{"name":"proxy","env":[{variable}]}}]}}}}"#)
+    patch("", "counts", STRATEGIC, format!(r#"{{"spec":{{"containers":[{{"name":"proxy","env":[{variable}]}}]}}}}"#))
+}
+
+/// A merge patch of the pod's status.
+fn merge_status(number: u64) -> Request<Full<Bytes>> {
+    let condition = format!(r#"{{"type":"Ready","status":"True","message":"changed-{number}"}}"#);
+    patch("/status", "counts", MERGE, format!(r#"{{"status":{{"phase":"Running","conditions":[{condition}]}}}}"#))
 }
 
 #[library_benchmark]
 #[bench::apply(
-    args = (APPLY, pod),
+    args = (apply),
     setup = patching,
-    config = limits(482_000_000, 556_700, 73_900_000),
+    config = limits(161_000_000, 139_000, 21_000_000),
+)]
+#[bench::apply_one_field(
+    args = (apply_one_field),
+    setup = patching,
+    config = limits(63_700_000, 43_000, 8_390_000),
 )]
 #[bench::strategic_merge(
-    args = (STRATEGIC, variable),
+    args = (strategic_merge),
     setup = patching,
-    config = limits(220_000_000, 243_900, 37_000_000),
+    config = limits(124_000_000, 116_000, 16_600_000),
+)]
+#[bench::merge_status(
+    args = (merge_status),
+    setup = patching,
+    config = limits(46_700_000, 28_100, 7_280_000),
 )]
 fn patch_a_pod_100_times(server: Server) -> Server {
     server.answered()

@@ -257,10 +257,13 @@ impl AuditRecord {
         self.note_object(object, true);
     }
 
+    /// Returns true if the record depends on the object before and after the change.
+    pub fn reads_objects(&self) -> bool {
+        body::is_part(&self.request.info) && self.decision.is_some_and(|decision| decision.level >= AuditLevel::Request)
+    }
+
     fn note_object(&self, object: &Object, explains: bool) {
-        if !body::is_part(&self.request.info)
-            || self.decision.is_none_or(|decision| decision.level < AuditLevel::Request)
-        {
+        if !self.reads_objects() {
             return;
         }
         let mut noted = self.noted.lock();

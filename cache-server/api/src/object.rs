@@ -17,6 +17,7 @@ pub mod plain;
 pub mod protobuf;
 pub mod request;
 pub mod scale;
+mod sparse;
 mod strategic;
 pub mod update;
 pub mod validation;

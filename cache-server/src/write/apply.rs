@@ -29,7 +29,7 @@ pub(super) async fn apply(
         }
     };
     for _ in 0..WRITE_ATTEMPTS_MAX {
-        let current = match commit::read(app, place).await {
+        let current = match commit::read_for_change(app, place, &change, options).await {
             Ok(current) => current,
             // Only an apply to the main resource creates the object.
             Err(status) if status.reason == Reason::NotFound && place.part == Part::Main => {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api_rules::object::{
     Object, WriteTarget,
-    draft::bounded_draft,
+    draft::{bounded_draft, sparse_draft},
     options::Options,
-    update::{RequestedChange, UpdatePlan, plan},
+    update::{ChangedObject, RequestedChange, UpdatePlan, plan},
 };
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
@@ -16,18 +16,33 @@ use super::{
     grants, nodes,
 };
 use crate::{
+    access::audit::AuditRecord,
     app::LocalApp,
     clock,
     limits::WRITE_ATTEMPTS_MAX,
     stored::{
         self, ReplaceOutcome,
-        current::{Current, ReadFailure, stored_entry},
+        current::{Current, DecodedExtent, ReadFailure, stored_entry},
     },
 };
 
 /// Reads the object of a write as it is now, decoded.
 pub(super) async fn read(app: &LocalApp<'_>, target: &WriteTarget<'_>) -> Result<Current, Status> {
     Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
+}
+
+/// Reads the object of a write as it is now, decoded as far as the change and its checks need it.
+pub(super) async fn read_for_change(
+    app: &LocalApp<'_>,
+    place: &WriteTarget<'_>,
+    change: &RequestedChange<'_>,
+    options: Options,
+) -> Result<Current, Status> {
+    let is_shown = options.dry_run || app.audit.is_some_and(AuditRecord::reads_objects);
+    if is_shown || grants::concern(place.ty) {
+        return read(app, place).await;
+    }
+    Current::read_for_change(&app.caches, place, change).await.map_err(|error| unread(place, error))
 }
 
 /// Returns an error if the object does not exist.
@@ -58,7 +73,9 @@ pub(super) async fn change(
             RequestedChange::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
                 .await
                 .map_err(|error| unread(place, error))?,
-            RequestedChange::Patch(_) | RequestedChange::Apply(_) => read(app, place).await?,
+            RequestedChange::Patch(_) | RequestedChange::Apply(_) => {
+                read_for_change(app, place, change, options).await?
+            }
         };
         let mut new_warnings = Vec::new();
         if let Some(answer) = attempt(app, place, &current, change, options, &mut new_warnings).await? {
@@ -83,10 +100,12 @@ pub(super) async fn attempt(
     // Only an apply records when it was made.
     let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
     // Only the whole object shows if a part of it belongs to a Secret inside.
-    let seen_by = app.audit.filter(|_| current.is_whole);
+    let seen_by = app.audit.filter(|_| current.extent.is_whole());
     seen_by.inspect(|audit| audit.note_before(&current.object));
     let admit = |sent: &Object| nodes::check_update(app, place, &current.object, sent);
-    let plan = plan(place, &current.object, change, &admit, options, &now, warnings)?;
+    let sealed = if let DecodedExtent::Touched(sealed) = &current.extent { Some(sealed) } else { None };
+    let stored = ChangedObject { object: &current.object, sealed };
+    let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
     if let Some(audit) = seen_by {
         audit.note_whole(match &plan {
             UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
@@ -95,11 +114,15 @@ pub(super) async fn attempt(
     }
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
+        UpdatePlan::Put(next) if sealed.is_some() => {
+            Some(sparse_draft(place.ty, next, &current.entry, app.config.object_bytes_max)?)
+        }
         UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
         UpdatePlan::Delete(_) => None,
     };
-    // If only metadata was decoded, `plan` could not compare: detect a no-op by comparing bytes.
-    if put.as_ref().is_some_and(|draft| !current.is_whole && draft.same_content(&current.entry)) {
+    // If only parts were decoded, `plan` could not compare all: detect a no-op by comparing bytes.
+    let is_whole = current.extent.is_whole();
+    if put.as_ref().is_some_and(|draft| !is_whole && draft.same_content(&current.entry)) {
         return Ok(Some(unchanged()));
     }
     if let UpdatePlan::Put(next) = &plan {

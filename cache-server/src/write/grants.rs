@@ -60,7 +60,7 @@ fn check_role(ty: &ResourceType, old: Option<&Object>, new: &Object) -> Result<(
 }
 
 fn whole(current: &Current) -> Result<Object, Status> {
-    if current.is_whole {
+    if current.extent.is_whole() {
         return Ok(current.object.clone());
     }
     serde_json::from_slice(&current.entry.object()).map_err(|_| Status::internal("a stored object cannot be read"))

@@ -12,7 +12,7 @@
 //! apiserver `endpoints/handlers/patch.go` (applyPatcher).
 
 mod merge;
-mod typed;
+pub(crate) mod typed;
 
 use std::sync::LazyLock;
 
@@ -28,6 +28,7 @@ use super::{
     managed::{FieldSet, ManagerIdentity, Ownership},
     metadata::{self, Part},
     options::{FieldValidation, PatchOptions},
+    sparse::{self, ManagedTouch, SealedPair},
     update, validation,
 };
 use crate::{
@@ -144,14 +145,48 @@ impl AppliedConfiguration {
         Ok(object)
     }
 
-    /// Returns the object after the apply. The caller must check its metadata.
+    /// Decodes of a stored object only where it differs from the configuration, and what an apply reads. Returns `None`
+    /// for an apply that sets other fields than the manager's last one, or changes fields of other managers: it may
+    /// remove fields, and take them from others.
+    pub(crate) fn sparse<'t>(&self, ty: &ResourceType, text: &'t [u8]) -> Option<SealedPair<'t>> {
+        if self.fields.is_empty() || !self.config.values().all(sparse::is_free_of_seals) {
+            return None;
+        }
+        let (fields, shape) = (self.fields.text(), shape(ty));
+        let managed = ManagedTouch::Applied(self.owner(ty), &fields);
+        let pair = sparse::pair(text, managed, &self.config, &shape)?;
+        if !pair.others.is_empty() {
+            let merged = merge::merge(pair.object.clone(), &pair.config, &shape);
+            let changed = merge::changed(&pair.object, &merged, &shape, &self.fields);
+            // An apply by force removes entries without fields.
+            if pair.others.iter().any(|others| **others == *b"{}" || changed.overlaps(others)) {
+                return None;
+            }
+        }
+        Some(pair)
+    }
+
+    /// Returns the object after the apply. The caller must check its metadata. `sealed` is the configuration that
+    /// [`sparse`](Self::sparse) returned with a sparse object.
     ///
     /// # Errors
     /// 409 if other managers own fields with different values.
-    pub fn onto(&self, ty: &ResourceType, stored: &Object, now: &str) -> Result<Object, Status> {
+    pub(crate) fn onto(
+        &self,
+        ty: &ResourceType,
+        stored: &Object,
+        sealed: Option<&Object>,
+        now: &str,
+    ) -> Result<Object, Status> {
         let shape = shape(ty);
         let mut owned = Ownership::of(stored, self.owner(ty));
-        let mut merged = merge::merge(stored.clone(), &self.config, &shape);
+        let mut merged = merge::merge(stored.clone(), sealed.unwrap_or(&self.config), &shape);
+        if sealed.is_some() {
+            if merged != *stored {
+                put_entries(&mut merged, owned.renewed(now));
+            }
+            return Ok(merged);
+        }
         owned.take_over(&merge::changed(stored, &merged, &shape, &self.fields), self.force)?;
         let mut retained = owned.others();
         retained.add(&self.fields);

@@ -12,6 +12,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
+use informer_core::wire::json::{JsonError, Walk};
 use informer_serving::{
     go::quote,
     status::{CauseExt as _, CauseReason, Reason, Status, StatusCause},
@@ -67,6 +68,29 @@ impl FieldSet {
         Value::Object(steps)
     }
 
+    /// Returns the set as the compact text of [`write`](Self::write).
+    pub(crate) fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.push(&mut text);
+        text
+    }
+
+    fn push(&self, text: &mut Vec<u8>) {
+        text.push(b'{');
+        if self.own && !self.inside.is_empty() {
+            text.extend_from_slice(br#"".":{}"#);
+        }
+        for (step, below) in &self.inside {
+            if text.last() != Some(&b'{') {
+                text.push(b',');
+            }
+            serde_json::to_writer(&mut *text, step).expect("a text is JSON");
+            text.push(b':');
+            below.push(text);
+        }
+        text.push(b'}');
+    }
+
     /// Adds the fields of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.own |= other.own;
@@ -93,6 +117,31 @@ impl FieldSet {
             (!common.is_empty()).then(|| (step.clone(), common))
         });
         Self { own: self.own && other.own, inside: inside.collect() }
+    }
+
+    /// Returns true if it has a field in common with the set of this text, or the text is no set.
+    pub(crate) fn overlaps(&self, fields: &[u8]) -> bool {
+        Walk::new(fields).and_then(|mut walk| self.overlaps_object(&mut walk)).unwrap_or(true)
+    }
+
+    /// Walks through the object that was entered last, to its end unless it overlaps.
+    fn overlaps_object(&self, walk: &mut Walk<'_>) -> Result<bool, JsonError> {
+        let mut is_leaf = true;
+        while let Some(step) = walk.key()? {
+            let step = step.text().unwrap_or_default();
+            if step == "." {
+                if self.own {
+                    return Ok(true);
+                }
+                continue;
+            }
+            is_leaf = false;
+            let Some(below) = self.inside.get(&canonical(&step)) else { continue };
+            if if walk.enter()? { below.overlaps_object(walk)? } else { below.own } {
+                return Ok(true);
+            }
+        }
+        Ok(is_leaf && self.own)
     }
 
     /// Lists the fields as shown in messages: `.spec.containers[name="c"].image`.
@@ -180,7 +229,8 @@ pub(crate) struct ManagerIdentity<'a> {
 }
 
 impl ManagerIdentity<'_> {
-    fn is(&self, entry: &Value) -> bool {
+    /// Returns true for the entry of this identity.
+    pub(crate) fn is(&self, entry: &Value) -> bool {
         text(entry, "operation") == "Apply"
             && text(entry, "manager") == self.manager
             && text(entry, "apiVersion") == self.api_version
@@ -242,12 +292,24 @@ impl<'a> Ownership<'a> {
     }
 
     /// Returns the entries after the owner applied `fields` at `now`.
-    pub(crate) fn with(mut self, fields: &FieldSet, now: &str) -> Vec<Value> {
+    pub(crate) fn with(self, fields: &FieldSet, now: &str) -> Vec<Value> {
+        let fields = (!fields.is_empty()).then(|| fields.write());
+        self.with_entry(fields, now)
+    }
+
+    /// Returns the entries after the owner applied the fields of its last apply again, at `now`.
+    pub(crate) fn renewed(self, now: &str) -> Vec<Value> {
+        let fields = self.entries.iter().find(|entry| self.owner.is(entry)).and_then(|entry| entry.get("fieldsV1"));
+        let fields = fields.cloned();
+        self.with_entry(fields, now)
+    }
+
+    fn with_entry(mut self, fields: Option<Value>, now: &str) -> Vec<Value> {
         self.entries.retain(|entry| !self.owner.is(entry));
-        if !fields.is_empty() {
+        if let Some(fields) = fields {
             let mut entry = json!({
                 "manager": self.owner.manager, "operation": "Apply", "apiVersion": self.owner.api_version,
-                "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields.write(),
+                "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields,
             });
             if !self.owner.subresource.is_empty() {
                 entry["subresource"] = Value::from(self.owner.subresource);
@@ -365,6 +427,7 @@ mod tests {
             "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}}
         });
         assert_eq!(FieldSet::read(&fields).write(), fields);
+        assert_eq!(FieldSet::read(&fields).text(), fields.to_string().into_bytes());
         let spaced = json!({"k:{\"protocol\": \"TCP\", \"containerPort\": 80}": {}});
         assert_eq!(FieldSet::read(&spaced).write(), json!({"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {}}));
         for odd in [json!(null), json!([]), json!({"k:{": {}, "x": 7})] {

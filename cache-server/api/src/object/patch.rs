@@ -17,7 +17,8 @@ use super::{
     body::{Encoding, Object, media_type},
     metadata::check_shape,
     options::FieldValidation,
-    strategic::{self, PatchRefusal},
+    sparse::{self, ManagedTouch, Touch},
+    strategic::{self, ListDirectives, PatchRefusal},
     validation,
 };
 use crate::{
@@ -142,6 +143,24 @@ impl Patch {
             }
         }
         Ok(object)
+    }
+
+    /// Decodes from `text` what [`apply`](Self::apply) may change of a normal object: see [`sparse`].
+    pub(crate) fn sparse(&self, ty: &ResourceType, text: &[u8]) -> Option<Object> {
+        let (PatchKind::Merge(patch) | PatchKind::Strategic(patch)) = &self.how else { return None };
+        if !patch.values().all(sparse::is_free_of_seals) {
+            return None;
+        }
+        let is_managed = patch.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some());
+        let managed = if is_managed { ManagedTouch::Whole } else { ManagedTouch::None };
+        if let PatchKind::Merge(_) = self.how {
+            return sparse::read(text, managed, &|name| Touch::by_merge(patch, name));
+        }
+        if patch.contains_key(strategic::PATCH) {
+            return None;
+        }
+        let (shape, directives) = (schemas::of(ty), ListDirectives::of(patch));
+        sparse::read(text, managed, &|name| Touch::by_strategic(patch, &directives, shape.as_ref(), name))
     }
 
     /// Like `apply`, for values of any kind; strategic merge patches follow `shape`.

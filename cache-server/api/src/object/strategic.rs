@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::body::Object;
 use crate::schemas::{Merge, ShapeMember, ValueShape};
 
-const PATCH: &str = "$patch";
+pub(crate) const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
@@ -94,7 +94,7 @@ fn merge_objects(mut object: Object, mut patch: Object, shape: Option<&ValueShap
 }
 
 /// Returns the shape of a member; `None` if the schema does not know it.
-fn member(shape: Option<&ValueShape>, name: &str) -> Option<ValueShape> {
+pub(crate) fn member(shape: Option<&ValueShape>, name: &str) -> Option<ValueShape> {
     match shape?.member(name) {
         ShapeMember::Known(inner) | ShapeMember::Free(Some(inner)) => Some(inner),
         ShapeMember::Free(None) | ShapeMember::Unknown => None,
@@ -136,6 +136,29 @@ fn take_lists(
     Ok(lists)
 }
 
+/// The lists of an object that a patch orders, or deletes items from.
+pub(crate) struct ListDirectives<'a> {
+    orders: Vec<&'a str>,
+    deletions: Vec<&'a str>,
+}
+
+impl<'a> ListDirectives<'a> {
+    pub(crate) fn of(patch: &'a Object) -> Self {
+        // In the order of the members, so the lists are sorted.
+        let lists =
+            |prefix: &str| patch.keys().filter_map(|name| name.strip_prefix(prefix)?.strip_prefix('/')).collect();
+        Self { orders: lists(SET_ORDER), deletions: lists(DELETE_FROM) }
+    }
+
+    pub(crate) fn orders(&self, list: &str) -> bool {
+        self.orders.binary_search(&list).is_ok()
+    }
+
+    pub(crate) fn deletes_from(&self, list: &str) -> bool {
+        self.deletions.binary_search(&list).is_ok()
+    }
+}
+
 /// Merges one member into the object, or into an empty value if the object lacks it.
 fn merge_member(
     object: &mut Object,
@@ -165,7 +188,7 @@ fn merge_member(
 }
 
 /// Returns true if the existing object is replaced as a whole.
-fn is_replaced(shape: Option<&ValueShape>) -> bool {
+pub(crate) fn is_replaced(shape: Option<&ValueShape>) -> bool {
     shape.is_some_and(|shape| shape.merge() == Merge::Atomic)
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Source: apiserver `registry/generic/registry/store.go` (Update), `registry/rest/update.go`.
 
+use std::sync::Arc;
+
 use informer_serving::{
     go,
     status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use parking_lot::Mutex;
+use watch_cache::Entry;
 
 use super::{
     WriteTarget,
@@ -15,6 +18,8 @@ use super::{
     metadata,
     options::Options,
     patch::{Patch, undecodable},
+    plain::NormalEntry,
+    sparse::SealedPair,
     validation,
 };
 use crate::registry::ResourceType;
@@ -27,6 +32,28 @@ pub enum RequestedChange<'a> {
     Patch(Patch),
     /// Apply a configuration to the stored object.
     Apply(AppliedConfiguration),
+}
+
+impl RequestedChange<'_> {
+    /// Decodes of a stored object only what this change touches, for [`plan`] and
+    /// [`sparse_draft`](super::draft::sparse_draft). Returns `None` if the change needs the whole object.
+    pub fn sparse(&self, ty: &Arc<ResourceType>, stored: &Arc<Entry>) -> Option<(Object, SealedChange)> {
+        // Rules for these types read, or move, members that a change does not name.
+        if ty.texts.is_some() || ty.defines_types {
+            return None;
+        }
+        let (text, is_normal) =
+            (stored.object_text(), || stored.is_normal() || NormalEntry::of(ty, Arc::clone(stored)).is_some());
+        let (object, config) = match self {
+            Self::Patch(patch) => (patch.sparse(ty, text)?, None),
+            Self::Apply(applied) => {
+                let SealedPair { object, config, .. } = applied.sparse(ty, text)?;
+                (object, Some(config))
+            }
+            Self::Replace(_) => return None,
+        };
+        is_normal().then_some((object, SealedChange { config }))
+    }
 }
 
 /// An object as sent. The write consumes it without a copy; after a conflict, which is rare, it is parsed from the body
@@ -74,19 +101,37 @@ pub enum UpdatePlan {
 /// restored after it.
 pub type Admit<'a> = dyn Fn(&Object) -> Result<(), Status> + 'a;
 
-/// Plans the change of `stored`. `now` is the time that the entry of an applying manager gets.
+/// The stored object that a change is made to.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangedObject<'a> {
+    /// Its content.
+    pub object: &'a Object,
+    /// The change as [`RequestedChange::sparse`] returned it with the object; `None` with a whole object.
+    pub sealed: Option<&'a SealedChange>,
+}
+
+/// A change without what it has in common with the sparse object that it is made to.
+#[derive(Debug)]
+pub struct SealedChange {
+    /// The configuration of an apply.
+    config: Option<Object>,
+}
+
+/// Plans the change of `stored`; the successor of a sparse object is sparse. `now` is the time that the entry of an
+/// applying manager gets.
 ///
 /// # Errors
 /// The Status to answer with.
 pub fn plan(
     place: &WriteTarget<'_>,
-    stored: &Object,
+    stored: ChangedObject<'_>,
     change: &RequestedChange<'_>,
     admit: &Admit<'_>,
     options: Options,
     now: &str,
     warnings: &mut Vec<String>,
 ) -> Result<UpdatePlan, Status> {
+    let ChangedObject { object: stored, sealed } = stored;
     let sent = match change {
         RequestedChange::Replace(sent) => {
             let object = sent.take()?;
@@ -95,7 +140,7 @@ pub fn plan(
         }
         RequestedChange::Patch(patch) => {
             let mut object = patch.apply(place.ty, stored)?;
-            let found = validation::check(place.ty, &mut object);
+            let found = validation::check_as(place.ty, &mut object, sealed.is_some());
             if let Some(error) = found.mistyped {
                 return Err(undecodable(&error));
             }
@@ -105,8 +150,9 @@ pub fn plan(
             stay(place, object)?
         }
         RequestedChange::Apply(applied) => {
-            let mut object = applied.onto(place.ty, stored, now)?;
-            if let Some(error) = validation::check(place.ty, &mut object).mistyped {
+            let config = sealed.and_then(|sealed| sealed.config.as_ref());
+            let mut object = applied.onto(place.ty, stored, config, now)?;
+            if let Some(error) = validation::check_as(place.ty, &mut object, sealed.is_some()).mistyped {
                 return Err(undecodable(&error));
             }
             stay(place, object)?
@@ -199,7 +245,7 @@ mod tests {
             let place = WriteTarget { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
             plan(
                 &place,
-                &object(self.stored.clone()),
+                ChangedObject { object: &object(self.stored.clone()), sealed: None },
                 change,
                 &|_| Ok(()),
                 Options::default(),

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::{
     body::{Encoding, Object},
     options::FieldValidation,
+    sparse,
 };
 use crate::{
     limits::{STRICT_ERRORS_MAX, WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, WARNINGS_MAX},
@@ -37,13 +38,20 @@ pub struct Findings {
     pub unknown: Vec<String>,
     /// Go's decoder message for the first value that cannot be read: a wrong type, or invalid base64.
     pub mistyped: Option<String>,
+    /// True if the walk passes over sealed values.
+    is_sparse: bool,
 }
 
 /// Validates `object` against the schema of its type. Removes unknown fields, and known ones that are null or empty.
 /// Converts quantities to strings, nulls in maps and lists to Go's zero values, and `stringData` of Secrets to `data`.
 /// Custom resources are unchanged except for their metadata.
 pub fn check(ty: &ResourceType, object: &mut Object) -> Findings {
-    let mut found = Findings::default();
+    check_as(ty, object, false)
+}
+
+/// Like [`check`]. A sparse object has sealed values, which were checked when they were stored.
+pub(crate) fn check_as(ty: &ResourceType, object: &mut Object, is_sparse: bool) -> Findings {
+    let mut found = Findings { is_sparse, ..Findings::default() };
     if ty.schema.builtin {
         if let Some(shape) = schemas::of(ty) {
             members(object, &shape, &ValuePath::Root, &mut found);
@@ -254,6 +262,7 @@ fn read_null(value: &mut Value, shape: &ValueShape) {
 
 fn walk(value: &mut Value, shape: &ValueShape, path: &ValuePath<'_>, found: &mut Findings) {
     match (shape.kind(), value) {
+        (_, value) if found.is_sparse && sparse::is_sealed(value) => {}
         // Go's decoder ignores null for a field.
         (_, Value::Null) | (JsonKind::Any, _) => {}
         (JsonKind::Object, Value::Object(object)) => members(object, shape, path, found),

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use api_rules::object::{Object, WriteTarget, metadata::Part};
+use api_rules::object::{
+    Object, WriteTarget,
+    metadata::Part,
+    update::{RequestedChange, SealedChange},
+};
 use informer_core::wire::json;
 use serde_json::Value;
 use watch_cache::Entry;
@@ -15,8 +19,27 @@ pub struct Current {
     pub entry: Arc<Entry>,
     /// Its content.
     pub object: Object,
-    /// False if `object` holds only the metadata that a replacement cannot change.
-    pub is_whole: bool,
+    /// Extent of `object`.
+    pub extent: DecodedExtent,
+}
+
+impl DecodedExtent {
+    /// Returns true if all is decoded.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole)
+    }
+}
+
+/// Extent to which a stored object is decoded.
+#[derive(Debug)]
+pub enum DecodedExtent {
+    /// All of it.
+    Whole,
+    /// The metadata that a replacement cannot change.
+    Metadata,
+    /// The parts that a change touches: see [`RequestedChange::sparse`].
+    Touched(SealedChange),
 }
 
 /// Reason why an object was not read.
@@ -49,23 +72,41 @@ impl Current {
         let entry = stored_entry(caches, target).await?;
         let is_enough = target.part == Part::Main && target.ty.is_replaced_whole() && entry.is_normal();
         match is_enough.then(|| Self::metadata(&entry, managed)).flatten() {
-            Some(object) => Ok(Self { entry, object, is_whole: false }),
+            Some(object) => Ok(Self { entry, object, extent: DecodedExtent::Metadata }),
+            None => Self::of(target, entry),
+        }
+    }
+
+    /// Reads the object as it is now, decoded as far as `change` touches it, or whole if the change or the form of the
+    /// object is unusual.
+    pub async fn read_for_change(
+        caches: &Caches,
+        target: &WriteTarget<'_>,
+        change: &RequestedChange<'_>,
+    ) -> Result<Self, ReadFailure> {
+        let entry = stored_entry(caches, target).await?;
+        match change.sparse(target.ty, &entry) {
+            Some((object, sealed)) => Ok(Self { entry, object, extent: DecodedExtent::Touched(sealed) }.at(target)),
             None => Self::of(target, entry),
         }
     }
 
     fn of(target: &WriteTarget<'_>, entry: Arc<Entry>) -> Result<Self, ReadFailure> {
-        let mut current = Self::decode(entry)?;
+        Ok(Self::decode(entry)?.at(target))
+    }
+
+    /// Gives the object the version of the request.
+    fn at(mut self, target: &WriteTarget<'_>) -> Self {
         if target.ty.is_swapped() {
             // Nothing is converted: the object is the same at every version of its type.
-            current.object.insert("apiVersion".to_owned(), target.ty.api_version().into());
+            self.object.insert("apiVersion".to_owned(), target.ty.api_version().into());
         }
-        Ok(current)
+        self
     }
 
     fn decode(entry: Arc<Entry>) -> Result<Self, ReadFailure> {
         match serde_json::from_slice(&entry.object()) {
-            Ok(Value::Object(object)) => Ok(Self { entry, object, is_whole: true }),
+            Ok(Value::Object(object)) => Ok(Self { entry, object, extent: DecodedExtent::Whole }),
             Ok(_) | Err(_) => Err(ReadFailure::Malformed),
         }
     }

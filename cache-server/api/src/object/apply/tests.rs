@@ -55,7 +55,7 @@ impl World {
     fn apply_with(&mut self, manager: &str, now: &str, config: Value, force: bool) -> Result<(), (u16, String)> {
         let place = WriteTarget { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
         let applied = read(&place, manager, force, &self.config(config))?;
-        let sent = applied.onto(&self.ty, &self.object, now).map_err(|status| (status.code, status.message))?;
+        let sent = applied.onto(&self.ty, &self.object, None, now).map_err(|status| (status.code, status.message))?;
         self.object = metadata::prepare_update(&self.ty, &self.object, sent, self.part)
             .map_err(|status| (status.code, status.message))?;
         Ok(())

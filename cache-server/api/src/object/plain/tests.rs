@@ -10,7 +10,7 @@ use super::{
         draft::bounded_draft,
         metadata::match_namespace,
         options::{FieldValidation, Options},
-        update::{RequestedChange, SentObject, UpdatePlan, plan},
+        update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan},
     },
     *,
 };
@@ -70,7 +70,8 @@ impl Stored {
         let stored = serde_json::from_slice(&entry.object()).expect("a stored object");
         let next = read_valid(registry, ty, content_type, body, FieldValidation::Warn, &mut warnings).and_then(|_| {
             let sent = RequestedChange::Replace(SentObject::new(read()?, &read));
-            plan(&self.target(), &stored, &sent, &|_| Ok(()), Options::default(), "", &mut Vec::new())
+            let stored = ChangedObject { object: &stored, sealed: None };
+            plan(&self.target(), stored, &sent, &|_| Ok(()), Options::default(), "", &mut Vec::new())
         });
         match next {
             Ok(_) if !warnings.is_empty() => Outcome::Warned,
