@@ -33,6 +33,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand, error::ErrorKind};
+use informer_core::text::one_line;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::allocator;
@@ -154,7 +155,7 @@ fn fail_input(line: &str) -> ExitCode {
 }
 
 fn fail(code: u8, line: &str) -> ExitCode {
-    let _ = writeln!(io::stderr(), "error: {}", log::one_line(line));
+    let _ = writeln!(io::stderr(), "error: {}", one_line(line));
     ExitCode::from(code)
 }
 

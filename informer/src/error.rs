@@ -1,11 +1,6 @@
 //! Error types, with one level of text per error. INVARIANT: no error carries bytes of an object.
 
-use std::{
-    error::Error as StdError,
-    fmt::{self, Write as _},
-    sync::Arc,
-    time::Duration,
-};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use informer_core::{
     Request,
@@ -13,6 +8,7 @@ use informer_core::{
     reflector::Class,
     selector,
     session::BadFrame,
+    text::one_line,
     wire::{
         framer::{FrameError, SkipReason},
         status::Status,
@@ -284,7 +280,7 @@ impl fmt::Debug for Error {
 }
 
 /// Prints an error and its sources in one line, for logs. Skips a source whose text its parent already ends with, as
-/// many foreign errors do. Escapes control characters: texts of a server must not forge lines.
+/// many foreign errors do. Escapes what would end or change the line: texts of a server must not forge lines.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
@@ -299,8 +295,7 @@ impl fmt::Display for Chain<'_> {
             }
             next = error.source();
         }
-        line.chars()
-            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { f.write_char(c) })
+        f.write_str(&one_line(&line))
     }
 }
 
@@ -332,7 +327,7 @@ pub enum ConfigError {
     DelaysShared,
     /// The copy of an equal declaration runs with another value of this setting. Equal declarations share requests, so
     /// declare the setting in all of them, or [`start`](crate::InformerBuilder::start) an informer of your own.
-    #[error("{0} differs from that of the running copy, which would be shared")]
+    #[error("the running copy to share has another {0}")]
     SharedSetting(&'static str),
     /// The path to drop is empty, or objects are identified by it.
     #[error("path {0:?} cannot be dropped: it is empty, or objects are told apart by it")]
@@ -455,8 +450,8 @@ mod tests {
 
     #[test]
     fn a_chain_is_one_line() {
-        let error = std::io::Error::other("é\nERROR forged\x1b[0m");
-        assert_eq!(Chain(&error).to_string(), "é\\nERROR forged\\u{1b}[0m");
+        let error = std::io::Error::other("é\nERROR forged\x1b[0m\u{202e}");
+        assert_eq!(Chain(&error).to_string(), "é\\nERROR forged\\u{1b}[0m\\u{202e}");
     }
 
     #[test]

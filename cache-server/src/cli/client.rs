@@ -14,8 +14,9 @@ use cache_server_workload::{
     },
 };
 use clap::Args;
+use informer_core::text::one_line;
 
-use super::{FAILED, StopSignals, fail, fail_input, log};
+use super::{FAILED, StopSignals, fail, fail_input};
 use crate::config::PopulateSpec;
 
 /// Each flag also reads the environment variable shown with it.
@@ -83,7 +84,7 @@ pub(super) async fn churn(churn: &Churn) -> ExitCode {
 
 /// Prints the result. The command succeeded even if stdout is closed.
 fn say(line: &str) -> ExitCode {
-    let _ = writeln!(io::stdout(), "{}", log::one_line(line));
+    let _ = writeln!(io::stdout(), "{}", one_line(line));
     ExitCode::SUCCESS
 }
 

@@ -3,11 +3,9 @@
 //! INVARIANT: an event is one line of text without control characters, whatever its parts are: texts of clients, of
 //! upstreams and of files are in errors, and a line break or a terminal's escape among them would forge lines.
 
-use std::{
-    borrow::Cow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
+use informer_core::text::one_line;
 use tracing_subscriber::EnvFilter;
 
 /// Silences the HTTP/2 library's warning about each client that resets too many streams: `cache_server_wire::flood` counts
@@ -47,23 +45,6 @@ impl<W: Write> Write for Lines<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
-}
-
-/// Escapes what would end or change a line of a terminal: control characters, and those that reverse the direction of text.
-pub(super) fn one_line(text: &str) -> Cow<'_, str> {
-    let is_special = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(is_special) {
-        return Cow::Borrowed(text);
-    }
-    let escape = |letter: char| match letter {
-        '\n' | '\r' | '\t' => letter.escape_default().to_string(),
-        letter if is_special(letter) => letter.escape_unicode().to_string(),
-        letter => letter.to_string(),
-    };
-    Cow::Owned(text.chars().map(escape).collect())
 }
 
 #[cfg(test)]

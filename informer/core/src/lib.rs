@@ -9,6 +9,7 @@
 //! ([`endpoints`], [`proof`]), the local copy ([`store`]), and the session that puts them together ([`session`]).
 
 pub mod limits;
+pub mod text;
 pub mod time;
 
 pub mod resource_version;
