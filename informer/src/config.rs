@@ -153,9 +153,32 @@ impl Config {
         is_enabled
     }
 
-    /// Returns the first setting of requests that differs from the cluster's `defaults` and from that of `first`, whose
-    /// informer is shared. Settings that decide what is stored are compared elsewhere, and no request of a later user is spread.
+    /// Returns the first request setting that differs both from the cluster's `defaults` and from `first`, the settings
+    /// of a shared copy. Settings that decide what the copy stores are compared by its declaration, and `spread` delays
+    /// no request of a later user.
     pub(crate) fn refused_by(&self, first: &Self, defaults: &Self) -> Option<&'static str> {
+        // Exhaustive: a new setting must be added to the list below, unless it needs no comparison.
+        let Self {
+            list_semantic: _,
+            initial_list: _,
+            page_size: _,
+            drop_paths: _,
+            object_bytes_max: _,
+            resume_initial: _,
+            healthy_after: _,
+            idle_timeout: _,
+            initial_events_stall: _,
+            watch_timeout_seconds: _,
+            bookmarks: _,
+            headers_timeout: _,
+            backoff: _,
+            poll_interval: _,
+            #[cfg(feature = "gzip")]
+                gzip_lists: _,
+            spread: _,
+            checkpoint: _,
+            checkpoint_secrets: _,
+        } = self;
         macro_rules! changed {
             ($setting:ident) => {
                 self.$setting != defaults.$setting && self.$setting != first.$setting

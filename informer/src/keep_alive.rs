@@ -5,7 +5,6 @@
 
 use std::{fmt, sync::Arc};
 
-use informer_core::store::Snapshot;
 use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
@@ -13,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    lifetime::Lifetime,
+    lifetime::{Lifetime, StateAtShutdown},
     progress::Progress,
     readiness::{DeclaredObjects, Readiness},
 };
@@ -22,8 +21,8 @@ use crate::{
 pub(crate) struct KeepAlive {
     /// `None` once it was shut down.
     hold: Mutex<Option<Box<dyn InformerHold>>>,
-    /// The state at the shutdown of a shared copy's use.
-    last: watch::Sender<Option<Snapshot>>,
+    /// `None` before the shutdown of a shared copy's use.
+    last: watch::Sender<Option<StateAtShutdown>>,
     readiness: Readiness,
     /// The driver's runtime.
     runtime: Handle,
@@ -32,7 +31,7 @@ pub(crate) struct KeepAlive {
 /// A driver, or a use of a copy that others may use too. Its drop ends what it holds.
 pub(crate) trait InformerHold: Send + Sync + 'static {
     /// Ends what it holds. A use of a shared copy first sets the `last` state that its subscribers see.
-    fn shut_down(self: Box<Self>, last: &watch::Sender<Option<Snapshot>>);
+    fn shut_down(self: Box<Self>, last: &watch::Sender<Option<StateAtShutdown>>);
 
     /// Describes the use of a shared copy, to be shown behind the request that feeds it.
     fn note(&self) -> Option<String>;
@@ -40,7 +39,7 @@ pub(crate) trait InformerHold: Send + Sync + 'static {
 
 /// Stop signal of a driver.
 impl InformerHold for oneshot::Sender<()> {
-    fn shut_down(self: Box<Self>, _last: &watch::Sender<Option<Snapshot>>) {
+    fn shut_down(self: Box<Self>, _last: &watch::Sender<Option<StateAtShutdown>>) {
         // An error means that the driver has ended, which is the goal.
         let _ = self.send(());
     }

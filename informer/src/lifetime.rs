@@ -5,7 +5,11 @@
 use std::{future::pending, time::Duration};
 
 use informer_core::store;
-use tokio::{select, sync::watch, time::timeout};
+use tokio::{
+    select,
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use crate::{
     ended::EndReason,
@@ -14,18 +18,21 @@ use crate::{
     status::{InformerPhase, InformerStatus},
 };
 
+/// The state at the shutdown of a shared copy's use, and the time of the shutdown.
+pub(crate) type StateAtShutdown = (store::Snapshot, Instant);
+
 /// Progress and end of an informer, which is a driver or a handle of a shared copy. Does not keep the informer running.
 #[derive(Clone)]
 pub(crate) struct Lifetime {
     progress: watch::Receiver<Progress>,
-    /// The state at the shutdown of a shared copy's use; `None` before. Its sender is dropped with the last handle.
-    last: watch::Receiver<Option<store::Snapshot>>,
+    /// `None` before the shutdown. Its sender is dropped with the last handle.
+    last: watch::Receiver<Option<StateAtShutdown>>,
 }
 
 impl Lifetime {
     pub(crate) const fn new(
         progress: watch::Receiver<Progress>,
-        last: watch::Receiver<Option<store::Snapshot>>,
+        last: watch::Receiver<Option<StateAtShutdown>>,
     ) -> Self {
         Self { progress, last }
     }
@@ -59,7 +66,7 @@ impl Lifetime {
     pub(crate) fn look(&self, now: impl FnOnce() -> store::Snapshot) -> (store::Snapshot, bool) {
         // Borrowed while `now` reads: a shutdown takes its state before this or afterwards.
         let last = self.last.borrow();
-        let state = last.as_ref().map_or_else(now, store::Snapshot::clone);
+        let state = last.as_ref().map_or_else(now, |(state, _)| state.clone());
         (state, last.is_some())
     }
 
@@ -123,14 +130,18 @@ impl Lifetime {
     /// The current status.
     pub(crate) fn status(&self) -> InformerStatus {
         let status = self.progress().status();
-        match self.end_reason() {
-            Some(reason) => InformerStatus { phase: InformerPhase::Ended(reason), ..status },
-            None => status,
+        match (status.phase, &*self.last.borrow()) {
+            (InformerPhase::Ended(_), _) | (_, None) => status,
+            // The copy may run on for others: its phase and requests are no longer those of this use.
+            (_, Some((_, at))) => {
+                let phase = InformerPhase::Ended(EndReason::ShutDown);
+                InformerStatus { phase, since: at.elapsed(), requests: 0, ..status }
+            }
         }
     }
 
     /// Waits for a failure beyond the first `seen` ones. Returns the last failure and the number of all; `None` once
-    /// the informer has ended. Cancel safe.
+    /// the informer has ended, or its last handle was dropped. Cancel safe.
     pub(crate) async fn failure_after(&self, seen: u64) -> Option<(Error, u64)> {
         let mut progress = self.progress.clone();
         let failed = async {
@@ -140,7 +151,7 @@ impl Lifetime {
         };
         select! { biased;
             failure = failed => failure,
-            () = self.shut_down() => None,
+            () = self.ended_or_dropped() => None,
         }
     }
 

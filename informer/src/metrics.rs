@@ -51,8 +51,8 @@
 //! | `informer_store_objects` | | objects stored |
 //! | `informer_store_bytes` | | bytes of the stored objects in their stored form, names included |
 //!
-//! Suggested alerts: `informer_ready < informer_running` or `informer_disconnected` above zero for minutes; `informer_age_seconds` above 300; a rate of
-//! `informer_relists_total` above zero in quiet times.
+//! Suggested alerts: `informer_ready < informer_running` or `informer_disconnected` above zero for minutes;
+//! `informer_age_seconds` above 300; a rate of `informer_relists_total` above zero in quiet times.
 //!
 //! Raw streams and kube's watchers are not counted. To put several clusters into one registry, register each in its own
 //! [`sub_registry_with_prefix`](Registry::sub_registry_with_prefix).
@@ -254,9 +254,11 @@ fn gauges() -> [Family<f64>; 9] {
         Family::new("informer_polling", "Informers that poll, since watches are forbidden.", |of| {
             one(of.polling as f64)
         }),
-        Family::new("informer_disconnected", "Informers whose last request failed after they were ready.", |of| {
-            one(of.disconnected as f64)
-        }),
+        Family::new(
+            "informer_disconnected",
+            "Informers whose request failed once ready, and nothing was confirmed since.",
+            |of| one(of.disconnected as f64),
+        ),
         Family::new("informer_on_fallback", "Informers that read from another endpoint than the preferred.", |of| {
             one(of.on_fallback as f64)
         }),

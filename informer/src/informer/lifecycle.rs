@@ -64,8 +64,8 @@ impl<K> Informer<K> {
     }
 
     /// Yields requests and responses that fail from now on, and ends with the informer, like client-go's
-    /// `WatchErrorHandler`. Each is also logged, and the informer goes on by itself. A reader that polls late gets the
-    /// last failure only. Does not keep the informer running.
+    /// `WatchErrorHandler`. The informer also logs each failure, and retries without the reader. A reader that polls
+    /// late gets the last failure only. Does not keep the informer running, and ends with its last handle.
     pub fn errors(&self) -> impl Stream<Item = Error> + Send + Unpin + 'static {
         let life = self.life().clone();
         let seen = life.progress().failures;

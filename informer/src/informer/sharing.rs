@@ -150,12 +150,13 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
 
     /// Returns a use of a copy that answers `question`, running or new.
     fn find(&self, question: CopyQuestion, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
-        let equal = table.get(&question).filter(|copy| copy.is_running());
-        // A watch of its own, or with other settings, takes the place of a filtered copy, which its users keep.
-        let may_use = |copy: &SharedCopy| !copy.is_filtered() || self.from_wider && self.refused_by(copy).is_none();
-        if let Some(equal) = equal.filter(|copy| may_use(copy)) {
-            let refused = self.refused_by(equal);
-            return refused.map_or_else(|| Ok(CopyUse::new(equal)), |name| Err(ConfigError::SharedSetting(name)));
+        if let Some(equal) = table.get(&question).filter(|copy| copy.is_running()) {
+            match self.refused_by(equal) {
+                None if self.from_wider || !equal.is_filtered() => return Ok(CopyUse::new(equal)),
+                Some(name) if !equal.is_filtered() => return Err(ConfigError::SharedSetting(name)),
+                // A watch of its own, or with other settings, takes the place of a filtered copy, which its users keep.
+                None | Some(_) => {}
+            }
         }
         let wider = table.values().filter(|copy| self.from_wider && !matches!(copy.origin, CopyOrigin::Wider));
         // Settings that the wider copy lacks need a watch with them.
@@ -191,6 +192,12 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
 
     /// Merges the copies of several namespaces, and adds the result to the table.
     fn merge(&self, question: CopyQuestion, is_shared: bool, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
+        // Before any part starts: a refused declaration must send no request and leave no copy that others share.
+        let running = question.namespaces.iter().filter_map(|namespace| table.get(&question.within(namespace)));
+        let mut running = running.filter(|copy| copy.is_running() && !copy.is_filtered());
+        if let Some(name) = running.find_map(|copy| self.refused_by(copy)) {
+            return Err(ConfigError::SharedSetting(name));
+        }
         let part = |namespace: &String| {
             let part = question.within(namespace);
             if is_shared { self.find(part, table) } else { self.open(part, false, table) }

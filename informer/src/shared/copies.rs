@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use informer_core::store::Snapshot;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::watch,
@@ -25,7 +24,7 @@ use crate::{
     decode::DecodedObjects,
     ended::EndReason,
     keep_alive::{InformerHold, KeepAlive},
-    lifetime::Lifetime,
+    lifetime::{Lifetime, StateAtShutdown},
     progress::Progress,
     readiness::{DeclaredObjects, Readiness},
     subscription::Source,
@@ -273,9 +272,9 @@ impl CopyUse {
 }
 
 impl InformerHold for CopyUse {
-    fn shut_down(self: Box<Self>, last: &watch::Sender<Option<Snapshot>>) {
+    fn shut_down(self: Box<Self>, last: &watch::Sender<Option<StateAtShutdown>>) {
         // Subscribers see the end before the drop may stop the copy, so that the shutdown is its reason.
-        last.send_modify(|last| *last = Some(self.copy.source.now.borrow().clone()));
+        last.send_modify(|last| *last = Some((self.copy.source.now.borrow().clone(), Instant::now())));
     }
 
     fn note(&self) -> Option<String> {

@@ -107,7 +107,7 @@ impl DerivedCopy {
 }
 
 impl Progress {
-    /// Shows the phase of the informer that is worst off as that of all, and their last failure.
+    /// Shows the worst phase among the sources, their newest failure, and the sums of their counts.
     fn show_phase<'a>(&mut self, all: impl Iterator<Item = &'a Self> + Clone) {
         let rank = |one: &&Self| match one.phase {
             InformerPhase::Watching => 0,

@@ -12,7 +12,7 @@ use crate::fixture::{
 };
 
 /// The series of one scrape. Checks that every line is a series, none is repeated, and each family is contiguous.
-fn scrape(registry: &Registry) -> BTreeMap<String, f64> {
+pub(crate) fn scrape(registry: &Registry) -> BTreeMap<String, f64> {
     let mut text = String::new();
     text::encode(&mut text, registry).unwrap();
     let (mut series, mut families, mut family) = (BTreeMap::new(), Vec::new(), "");

@@ -3,9 +3,9 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use informer::{Cause, Cluster, ConfigError, EndReason, Informer, InitialList, ResourceVersion};
+use informer::{Cause, Cluster, Config, ConfigError, EndReason, Informer, InitialList, ResourceVersion};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     fixture::{SOON, contents, next, until},
@@ -155,6 +155,9 @@ fn a_copy_that_ended_with_its_runtime_is_replaced() {
     drop(ended);
 }
 
+/// A setting of the SDK, and a change of it.
+type SettingChange = (&'static str, fn(&mut Config));
+
 /// Goal: no setting that a user declared is dropped. Method: later users with the same settings, with defaults, and
 /// with another value of one; and a narrower declaration with a setting that the wider copy lacks.
 #[tokio::test(start_paused = true)]
@@ -167,12 +170,23 @@ async fn settings_of_a_later_user_are_refused_or_in_force() {
     let requests = server.requests().len();
     drop(declare().spread(DAY).start_shared().expect("the same settings, and no request to be spread"));
     drop(cluster.informer::<Pod>().start_shared().expect("defaults refuse nothing"));
-    for (builder, name) in [
-        (declare().page_size(50), "page_size"),
-        (declare().checkpoint("/nowhere"), "checkpoint"),
-        (declare().config(|config| config.idle_timeout = DAY), "idle_timeout"),
-    ] {
-        assert_eq!(builder.start_shared().unwrap_err(), ConfigError::SharedSetting(name));
+    let changes: [SettingChange; 13] = [
+        ("initial_list", |config| config.initial_list = InitialList::Paged),
+        ("page_size", |config| config.page_size = 50),
+        ("resume_initial", |config| config.resume_initial = false),
+        ("healthy_after", |config| config.healthy_after = DAY),
+        ("idle_timeout", |config| config.idle_timeout = DAY),
+        ("initial_events_stall", |config| config.initial_events_stall = DAY),
+        ("watch_timeout_seconds", |config| config.watch_timeout_seconds = 1..=2),
+        ("bookmarks", |config| config.bookmarks = false),
+        ("headers_timeout", |config| config.headers_timeout = DAY),
+        ("backoff", |config| config.backoff.max = DAY),
+        ("poll_interval", |config| config.poll_interval = DAY),
+        ("gzip_lists", |config| config.gzip_lists = true),
+        ("checkpoint", |config| config.checkpoint = Some("/nowhere".into())),
+    ];
+    for (name, change) in changes {
+        assert_eq!(declare().config(change).start_shared().unwrap_err(), ConfigError::SharedSetting(name));
     }
     assert_eq!(server.requests().len(), requests);
     let narrower = cluster.informer::<Pod>().namespace("a").config(|config| config.idle_timeout = DAY);
@@ -184,6 +198,18 @@ async fn settings_of_a_later_user_are_refused_or_in_force() {
     let other = cluster.informer::<Pod>().namespace("b").config(|config| config.idle_timeout = DAY);
     let other = other.start_shared().expect("a filtered copy of other settings does not stand in the way");
     assert!(!other.explain().contains("filtered here"), "{}", other.explain());
+
+    // A refused declaration of several namespaces starts none of them.
+    let cluster = Cluster::new(server.client());
+    let last = cluster.informer::<Pod>().namespace("b").page_size(50).start_shared().unwrap();
+    ready(&last).await;
+    let requests = server.requests().len();
+    let several = cluster.informer::<Pod>().namespaces(["a", "b"]).page_size(60).start_shared();
+    assert_eq!(several.unwrap_err(), ConfigError::SharedSetting("page_size"));
+    sleep(SOON).await;
+    assert_eq!(server.requests().len(), requests);
+    let first = cluster.informer::<Pod>().namespace("a").page_size(70).start_shared().expect("no copy is in the way");
+    ready(&first).await;
 }
 
 #[tokio::test(start_paused = true)]

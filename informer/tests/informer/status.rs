@@ -13,10 +13,14 @@ use futures::StreamExt as _;
 use informer::{Cluster, EndReason, InformerPhase, Ready, testing::FakeApiServer};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
+use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::fixture::{SOON, until};
+use crate::{
+    fixture::{SOON, until},
+    metrics::scrape,
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -31,6 +35,9 @@ fn server() -> FakeApiServer {
 async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
     let server = server();
     let cluster = Cluster::new(server.client());
+    let mut registry = Registry::default();
+    informer::metrics::register(&mut registry, &cluster);
+    let disconnected = || scrape(&registry)[r#"informer_disconnected{resource="configmaps"}"#];
     let maps = cluster.informer::<ConfigMap>().start_shared().unwrap();
     assert_eq!((maps.status().phase, maps.status().last_error.is_none()), (InformerPhase::Starting, true));
     maps.ready(SOON).await.unwrap();
@@ -42,6 +49,7 @@ async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
     until("the watches", is_watching).await;
     sleep(DAY).await;
     assert!(is_watching() && maps.status().since > DAY / 2, "{}", maps.status());
+    assert!(disconnected().abs() < 1e-9);
 
     server.fail_next(usize::MAX, 403).close_watches();
     sleep(DAY).await;
@@ -54,12 +62,15 @@ async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
         assert!(status.to_string().starts_with("disconnected for 86"), "{status}");
     }
 
+    assert!(disconnected() > 0.5);
+
     server.recover();
     let recovered = Instant::now();
     while !is_watching() {
         assert!(recovered.elapsed() < DAY / 2, "{}", merged.status());
         sleep(Duration::from_secs(1)).await;
     }
+    assert!(disconnected().abs() < 1e-9);
     for copy in all {
         assert_eq!(copy.ready(Duration::ZERO).await.unwrap(), Ready::Watching);
         assert!(copy.status().last_error.is_some(), "it stays readable");
@@ -116,4 +127,66 @@ async fn failures_come_as_a_stream_that_ends_with_the_informer() {
     assert!(timeout(DAY / 24, errors.next()).await.is_err(), "all is well");
     maps.stop().await;
     assert!(errors.next().await.is_none());
+}
+
+/// Goal: failures of a shared copy end with each use, and the use's status is that of its end. Method: the copy runs on
+/// for another use.
+#[tokio::test(start_paused = true)]
+async fn failures_and_times_of_a_shared_copy_end_with_the_use() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let [dropped, stopped, other] = [(); 3].map(|()| cluster.informer::<ConfigMap>().start_shared().unwrap());
+    dropped.ready(SOON).await.unwrap();
+    let mut errors = dropped.errors();
+    drop(dropped);
+    assert!(timeout(DAY, errors.next()).await.expect("it ends with the handle").is_none());
+
+    sleep(DAY).await;
+    stopped.clone().stop().await;
+    let status = stopped.status();
+    assert_eq!(status.phase, InformerPhase::Ended(EndReason::ShutDown));
+    assert!(status.since < Duration::from_secs(1) && status.requests == 0, "{status}");
+    sleep(DAY).await;
+    assert_eq!((stopped.status().since, stopped.status().requests), (DAY, 0));
+    assert!(other.status().phase == InformerPhase::Watching && other.status().since > DAY, "{}", other.status());
+}
+
+/// Goal: one namespace that is refused makes a copy of several no current one, however much the others change.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_several_namespaces_is_as_well_as_the_worst() {
+    let (server, is_refused) = (server(), Arc::new(AtomicBool::new(false)));
+    let service = tower::service_fn({
+        let (server, is_refused) = (server.clone(), Arc::clone(&is_refused));
+        move |request: http::Request<Body>| {
+            let (server, is_refused) = (server.clone(), Arc::clone(&is_refused));
+            async move {
+                if is_refused.load(Ordering::SeqCst) && request.uri().path().contains("namespaces/b") {
+                    server.fail_next(1, 403);
+                }
+                server.respond(request).await
+            }
+        }
+    });
+    let merged = Cluster::new(Client::new(service, "default")).informer::<ConfigMap>().namespaces(["a", "b"]);
+    let merged = merged.start().unwrap();
+    assert_eq!(merged.ready(SOON).await.unwrap(), Ready::Watching);
+    is_refused.store(true, Ordering::SeqCst);
+    server.close_watches();
+    sleep(DAY / 24).await;
+    for number in 0..10 {
+        let status = merged.status();
+        assert_eq!(status.phase, InformerPhase::Disconnected, "{status}");
+        assert_eq!(status.last_error.as_ref().and_then(|(error, _)| error.code()), Some(403), "{status}");
+        assert_eq!(merged.ready(Duration::ZERO).await.unwrap(), Ready::Disconnected);
+        let changed = json!({"name": format!("x-{number}"), "namespace": "a"});
+        server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": changed}));
+        merged.wait_until(|now| now.get(&format!("a/x-{number}")).is_some()).await.unwrap();
+    }
+    is_refused.store(false, Ordering::SeqCst);
+    let is_watching = || merged.status().phase == InformerPhase::Watching;
+    let recovered = Instant::now();
+    while !is_watching() {
+        assert!(recovered.elapsed() < DAY / 2, "{}", merged.status());
+        sleep(Duration::from_secs(1)).await;
+    }
 }
