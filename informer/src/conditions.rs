@@ -10,15 +10,15 @@
 //! # }
 //! ```
 //!
-//! A status counts only if its controller has seen the current spec: if `observedGeneration`, of the condition or of
-//! the status, is absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
+//! `is_true`, `established` and `rolled_out` ignore a status of an older spec: `observedGeneration`, of the condition
+//! or else of the status, must be absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
 //!
 //! Current is what the copy holds: after a write, [`wait_for`](crate::Informer::wait_for) its resourceVersion first, or
 //! the condition may hold of the object before it.
 
 use informer_core::{object, wire::json};
 
-use crate::{index::member, object::Object, store::Snapshot};
+use crate::{object::Object, store::Snapshot};
 
 /// True while the object exists.
 pub fn exists<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
@@ -76,7 +76,7 @@ pub fn rolled_out<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + 
 
 fn has_true<K>(object: &Object<K>, condition: &str) -> bool {
     let text = object.json();
-    let conditions = member(&text, "status").and_then(|status| member(status, "conditions")).unwrap_or_default();
+    let conditions = object::value_at(&text, "status.conditions").map_or(&[][..], |at| &text[at]);
     let is_it = |found: &&[u8]| object::field(found, "type").as_deref() == Some(condition);
     json::elements(conditions).find(is_it).is_some_and(|found| {
         let observed = object::field(found, "observedGeneration").and_then(|text| text.parse().ok());

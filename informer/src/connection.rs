@@ -18,7 +18,11 @@ pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 #[derive(Clone)]
 pub struct ServerConnection {
     service: BoxCloneSyncService<Request<()>, Response<ResponseBody>, BoxError>,
-    /// The client that it was made of.
+    /// Client behind the service, if kube made it.
+    #[cfg_attr(
+        not(any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5")),
+        expect(dead_code, reason = "no kube")
+    )]
     client: Option<Arc<dyn Any + Send + Sync>>,
 }
 

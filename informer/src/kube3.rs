@@ -1,8 +1,8 @@
 //! The SDK with the types of kube 3 and k8s-openapi 0.27: feature `kube-3`.
 //!
-//! Of kube 3, [`watcher`] reads whole objects of `PartialObjectMeta`, a changed file of the certificate authority is not
-//! read again, `NO_PROXY` is ignored, and exec plugins must print JSON. Leader election needs the feature `kube-5`, and
-//! `FakeApiServer::client` too: `Client::new(server.clone(), "default")` is its client of any kube.
+//! Of kube 3, [`watcher`] reads whole objects of `PartialObjectMeta`, a changed file of the certificate authority is
+//! not read again, `NO_PROXY` is ignored, and exec plugins must print JSON. Leader election needs the feature `kube-5`,
+//! and `FakeApiServer::client` too: `Client::new(server.clone(), "default")` is its client of any kube.
 
 use ::kube_3 as kube;
 

@@ -69,7 +69,7 @@
 //! ten minutes passes in milliseconds.
 //!
 //! ```
-//! # #[cfg(feature = "testing")]
+//! # #[cfg(all(feature = "testing", feature = "kube-5"))]
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
@@ -92,7 +92,7 @@
 //! assert_eq!((pods.store().snapshot().len(), server.initial_reads()), (2, 1), "resumed, without a relist");
 //! # Ok(())
 //! # }
-//! # #[cfg(not(feature = "testing"))]
+//! # #[cfg(not(all(feature = "testing", feature = "kube-5")))]
 //! # fn main() {}
 //! ```
 //!

@@ -1,4 +1,5 @@
-//! Clusters without kube: a [`ServerConnection`](crate::ServerConnection) of your own, and types that describe themselves.
+//! Clusters without kube: a [`ServerConnection`](crate::ServerConnection) of your own, and types that describe
+//! themselves.
 //!
 //! ```no_run
 //! use informer::{ServerConnection, HasResourceKind, ResourceKind, plain};

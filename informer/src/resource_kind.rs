@@ -30,8 +30,8 @@ pub enum ResourceScope {
 
 /// A Rust type that knows its resource type, to clusters of `V`.
 ///
-/// `V` is one version of kube, such as [`Kube5`](crate::kube5::Kube5), of which all types have this trait that implement
-/// its `Resource`. Without kube, implement it for [`Plain`](crate::plain::Plain).
+/// `V` is a kube version such as [`Kube5`](crate::kube5::Kube5): every type with its `Resource` implements this trait.
+/// Without kube, implement it for [`Plain`](crate::plain::Plain).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no resource type that clusters of `{V}` know",
     note = "the types of kube 3 need `informer::kube3::Cluster`, and so on",
@@ -66,7 +66,10 @@ impl ResourceKind {
 
     /// Type and namespace of the collection at `path`, as kube's `Api` writes it:
     /// `/apis/apps/v1/namespaces/prod/deployments`. `kind` may be empty; then list bodies must carry it.
-    #[cfg(feature = "runtime")]
+    #[cfg(all(
+        feature = "runtime",
+        any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5")
+    ))]
     pub(crate) fn at(path: &str, kind: String) -> (Self, Option<String>) {
         let (base, plural) = path.rsplit_once('/').unwrap_or(("", path));
         let is_version = |base: &str| base.starts_with("/api/") || base.matches('/').count() > 2;
@@ -92,7 +95,7 @@ impl From<&Self> for ResourceKind {
 }
 
 #[cfg(test)]
-#[cfg(feature = "runtime")]
+#[cfg(all(feature = "runtime", feature = "kube-5"))]
 mod tests {
     use super::*;
 

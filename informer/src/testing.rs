@@ -46,14 +46,12 @@ use bytes::Bytes;
 use http_body_util::Empty;
 #[doc(inline)]
 pub use informer_testing::{Body, FakeApiServer, LoggedRequest, RequestKind};
+use tower::ServiceExt as _;
 
 use crate::connection::ServerConnection;
 
 impl From<FakeApiServer> for ServerConnection {
     fn from(server: FakeApiServer) -> Self {
-        Self::new(tower::service_fn(move |request: http::Request<()>| {
-            let server = server.clone();
-            async move { server.respond(request.map(|()| Empty::<Bytes>::new())).await }
-        }))
+        Self::new(server.map_request(|request: http::Request<()>| request.map(|()| Empty::<Bytes>::new())))
     }
 }

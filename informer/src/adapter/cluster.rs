@@ -39,11 +39,15 @@ impl ClusterOf<Types> {
 }
 
 impl ClusterOf<Types> {
-    /// Returns a client of the preferred endpoint, for everything that informers do not do: writes, single reads, events,
-    /// leader election. It shares the connections, credentials and certificates of the watches, if the cluster made its
-    /// client itself ([`try_default`](Self::try_default), `try_from` a configuration). Cheap.
+    /// Returns a client of the preferred endpoint, for everything that informers do not do: writes, single reads,
+    /// events, leader election. Cheap. It shares the connections, credentials and certificates of the watches, if the
+    /// cluster made its client itself ([`try_default`](Self::try_default), `try_from` a configuration).
     ///
-    /// On a cluster of a [`ServerConnection`] that was no client of this kube, it only reads.
+    /// On a cluster of a [`ServerConnection`] that was no client of this kube, it only reads, and each call starts a
+    /// task.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, on a cluster of such a connection.
     #[must_use]
     pub fn client(&self) -> Client {
         let connection = self.state().connections().first().expect("a cluster has at least one connection");

@@ -1,4 +1,4 @@
-//! Builder of a [`Cluster`], for settings beyond a single client.
+//! Builder of a [`ClusterOf`] with settings beyond a single connection.
 
 use std::{fmt, marker::PhantomData, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     shared::{SHARED_GRACE, SharedCopies},
 };
 
-/// Settings shared by the informers of a cluster. `V` is that of [`ClusterOf`].
+/// Settings shared by the informers of a cluster. `V`: see [`ClusterOf`].
 #[must_use = "nothing is built before build"]
 pub struct ClusterBuilder<V> {
     connections: Vec<ServerConnection>,

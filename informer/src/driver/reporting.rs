@@ -260,7 +260,7 @@ impl Reporter {
                 progress.failure = None;
             }
             progress.is_synced |= has_synced;
-            // The failure that begins polling is that of a watch; the copy is as current as the list before it.
+            // Polling begins when a watch fails; the copy is then as current as the list before it.
             if has_synced || progress.is_synced && (is_confirmed || begins_polling) {
                 progress.enter_confirmed();
             }

@@ -67,6 +67,19 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
     let steps = [deployment(3, status(2, 3, 3, 3)), deployment(3, status(3, 3, 3, 3))];
     holds_at_last(&server, &deployments, &steps, Box::new(conditions::is_true("a/x", "Available"))).await;
 
+    let observed = |observed: u64| {
+        let condition = json!({"type": "Available", "status": "True", "observedGeneration": observed});
+        deployment(3, json!({"observedGeneration": 3, "conditions": [condition]}))
+    };
+    let steps = [observed(2), observed(3)];
+    holds_at_last(&server, &deployments, &steps, Box::new(conditions::is_true("a/x", "Available"))).await;
+    let usual = |replicas: u64| {
+        let mut usual = deployment(4, status(4, replicas, replicas, replicas));
+        usual["spec"] = json!({});
+        usual
+    };
+    holds_at_last(&server, &deployments, &[usual(0), usual(1)], Box::new(conditions::rolled_out("a/x"))).await;
+
     let uid = pods.wait_until(conditions::exists("a/x")).await.unwrap().get("a/x").unwrap().uid().to_owned();
     let is_deleted = conditions::deleted("a/x", uid);
     assert!(timeout(SOON, pods.wait_until(&is_deleted)).await.is_err());
