@@ -157,7 +157,11 @@ impl ObjectGroup {
     /// Returns true if it takes long to write: it has a long object to compress or to encode.
     #[must_use]
     pub fn is_slow(&self) -> bool {
-        self.has_long && PIECES.get(self).is_none() && (self.form.is_protobuf() || PIECES.has_room(self))
+        self.is_slow_with(&PIECES)
+    }
+
+    fn is_slow_with(&self, pieces: &CachedPieces) -> bool {
+        self.has_long && pieces.get(self).is_none() && (self.form.is_protobuf() || pieces.has_room(self))
     }
 
     /// Returns the compressed text. `compress` is called if it is not cached. Returns `None` if there is no room for
@@ -287,7 +291,11 @@ const OBJECT_BYTES: usize = size_of::<Weak<Entry>>() + size_of::<Entry>() + 2 * 
 #[cfg(test)]
 mod tests {
     use super::{super::MetaVersion, *};
-    use crate::entry::{Draft, Schema};
+    use crate::{
+        entry::{Draft, Schema},
+        form::Messages,
+        limits::APART_BYTES,
+    };
 
     fn pods(count: u64, bytes: usize) -> Vec<Arc<Entry>> {
         let (kind, api_version) = ("Pod".to_owned(), "v1".to_owned());
@@ -374,6 +382,36 @@ mod tests {
         assert!(made(&group_of(&whole, &changed)));
         assert!(made(&group_of(&whole, &objects)));
         assert!(made(&group_of(&whole, &objects[..2])), "fewer objects");
+    }
+
+    struct NoMessages;
+
+    impl Messages for NoMessages {
+        fn metadata(&self, _: &[u8]) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn rest(&'static self, _: &[u8]) -> Option<Vec<u8>> {
+            None
+        }
+    }
+
+    #[test]
+    fn only_groups_with_a_long_object_to_write_are_slow() {
+        static ROOMY: CachedPieces = CachedPieces::new(1 << 20);
+        static FULL: CachedPieces = CachedPieces::new(0);
+        let (long, short) = (pods(2, APART_BYTES), pods(2, APART_BYTES / 2));
+        for form in [Form::whole(), Form::whole().in_protobuf(&NoMessages, "v1", "Pod")] {
+            let [short, mixed, mut long] = [short.clone(), vec![short[0].clone(), long[1].clone()], long.clone()]
+                .map(|pods| group_of(&form, &pods));
+            assert_eq!([&short, &mixed, &long].map(|group| group.is_slow_with(&ROOMY)), [false, true, true]);
+            // For want of room nothing is compressed, but protobuf is still to be encoded.
+            assert_eq!(long.is_slow_with(&FULL), form.is_protobuf());
+            ROOMY.keep(&long, &piece(&Slices::new()));
+            assert!(!long.is_slow_with(&ROOMY), "cached");
+            long.clear();
+            assert!(!long.is_slow_with(&ROOMY), "empty");
+        }
     }
 
     #[test]

@@ -37,6 +37,31 @@ struct GzipMember {
     len: u64,
 }
 
+/// The text of a group of objects, as it is sent.
+enum GroupContent {
+    Compressed(Piece),
+    /// For want of room in the cache. False if it ends before an object that cannot be encoded.
+    Stored(Slices, bool),
+}
+
+impl GroupContent {
+    /// Encodes a group. Sets `has_compressed` unless its piece is cached or has no room.
+    fn of(group: &ObjectGroup, has_compressed: &mut bool) -> Self {
+        let piece = group.piece(|text| {
+            *has_compressed = true;
+            deflate(text)
+        });
+        piece.map_or_else(
+            || {
+                let mut text = Slices::new();
+                let is_whole = group.text(&mut text);
+                Self::Stored(text, is_whole)
+            },
+            Self::Compressed,
+        )
+    }
+}
+
 /// Encoder of one compressed list.
 #[derive(Debug)]
 pub(crate) struct Gzip {
@@ -105,17 +130,7 @@ impl Gzip {
         if group.objects().is_empty() {
             return;
         }
-        let piece = group.piece(|text| {
-            *has_compressed = true;
-            deflate(text)
-        });
-        if let Some(piece) = piece {
-            member.piece(piece, out);
-        } else {
-            let mut text = Slices::new();
-            group.text(&mut text);
-            member.stored(&text, out);
-        }
+        member.group(GroupContent::of(group, has_compressed), out);
         group.clear();
     }
 
@@ -137,11 +152,16 @@ impl GzipMember {
         out.push_static(HEADER);
     }
 
-    /// Writes a compressed text.
-    fn piece(&mut self, piece: Piece, out: &mut Slices) {
-        out.push(piece.deflated);
-        self.sum.combine(&crc32fast::Hasher::new_with_initial_len(piece.sum, u64::from(piece.len)));
-        self.len += u64::from(piece.len);
+    /// Writes the text of a group.
+    fn group(&mut self, content: GroupContent, out: &mut Slices) {
+        match content {
+            GroupContent::Compressed(Piece { deflated, sum, len }) => {
+                out.push(deflated);
+                self.sum.combine(&crc32fast::Hasher::new_with_initial_len(sum, u64::from(len)));
+                self.len += u64::from(len);
+            }
+            GroupContent::Stored(text, _) => self.stored(&text, out),
+        }
     }
 
     /// Writes `text` uncompressed, without a copy.

@@ -4,6 +4,7 @@ use std::io::Read as _;
 
 use http_body_util::BodyExt as _;
 use informer_core::selector::shard;
+use informer_serving::marks;
 use serde_json::Value;
 
 use super::*;
@@ -96,8 +97,11 @@ async fn a_watch_list_is_the_state_its_end_and_what_follows() {
     assert_eq!(stream.now(3).await, expected);
 }
 
-/// Goal: the end of a compressed watch is the end of its gzip member. Method: a state of 200 KB and a change, until the
-/// watch's time is over.
+/// An empty last block, the checksum and the length.
+const TRAILER_BYTES: usize = 10;
+
+/// Goal: a compressed watch is one gzip member, of which each event can be read at once. Method: a state of 200 KB and a
+/// change, until the watch's time is over; and clients that read lines or resume tokens, whose watches are plain.
 #[tokio::test(start_paused = true)]
 async fn a_compressed_watch_ends_as_one_member() {
     let server = Server::new();
@@ -105,13 +109,23 @@ async fn a_compressed_watch_ends_as_one_member() {
         server.create("ns", &format!("a{index}"), "").await;
         server.patch("ns", &format!("a{index}"), &format!(r#"{{"data":{{"k":"{}"}}}}"#, "x".repeat(5_000))).await;
     }
-    let mut request = get(&format!("/api/v1/configmaps?watch=1&{WATCH_LIST}&timeoutSeconds=1"));
-    request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
-    let response = server.open(request).await;
+    let open = async |others: &[(&'static str, &str)]| {
+        let mut request = get(&format!("/api/v1/configmaps?watch=1&{WATCH_LIST}&timeoutSeconds=1"));
+        for (name, value) in [&[("accept-encoding", "gzip")], others].concat() {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        server.open(request).await
+    };
+    for plain in [("upgrade", "websocket"), (marks::HEADER, "new")] {
+        assert_eq!(open(&[plain]).await.headers().get("content-encoding"), None, "{plain:?}");
+    }
+    let response = open(&[]).await;
     assert_eq!(response.headers()["content-encoding"], "gzip");
     server.delete("ns", "a7").await;
     let whole = response.into_body().collect().await.expect("a clean end").to_bytes();
     assert!(whole.len() < 20_000, "{} bytes", whole.len());
+    let (events, _trailer) = whole.split_at(whole.len() - TRAILER_BYTES);
+    assert!(events.ends_with(&[0, 0, 0, 0xff, 0xff]), "a reader that waits for an empty block has the last event");
     let mut text = String::new();
     flate2::read::GzDecoder::new(&*whole).read_to_string(&mut text).expect("one member");
     let kinds: Vec<_> = text.lines().map(|line| line.split('"').nth(3).unwrap()).collect();

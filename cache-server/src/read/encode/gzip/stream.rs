@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use futures::{FutureExt as _, future::BoxFuture};
 use watch_cache::{Cursor, ObjectGroup, Slices, Step};
 
-use super::{GzipMember, HEADER, deflate};
+use super::{GroupContent, GzipMember, HEADER};
 use crate::{limits::GZIP_BYTES_MIN, read::aside};
 
 /// Encoder of one compressed watch.
@@ -17,9 +17,11 @@ pub(crate) struct GzipStream {
     member: GzipMember,
     /// The next objects of the state; `None` behind it, and while a blocking thread has them.
     group: Option<ObjectGroup>,
-    /// Step of the cursor behind a group that is being compressed or was compressed aside.
+    /// Step of the cursor behind a group that is being encoded or was encoded aside.
     deferred: Option<Step>,
-    slow: Option<BoxFuture<'static, Option<ObjectGroup>>>,
+    slow: Option<BoxFuture<'static, Option<(ObjectGroup, GroupContent)>>>,
+    /// Content of the group, if it was encoded aside.
+    encoded: Option<GroupContent>,
     /// True until the state was written.
     is_initial: bool,
     /// True if the last step compressed objects.
@@ -34,10 +36,10 @@ impl GzipStream {
     /// Creates an encoder; `None` if the state of `cursor` is short, and for rows, whose text depends on the time.
     pub(crate) fn of(cursor: &Cursor) -> Option<Self> {
         let group = ObjectGroup::of_added(cursor.form()).filter(|_| cursor.has_initial_bytes(GZIP_BYTES_MIN))?;
-        let (mut out, deferred, slow) = (Slices::new(), None, None);
+        let (mut out, deferred, slow, encoded) = (Slices::new(), None, None, None);
         out.push_static(HEADER);
         let (member, group, is_initial, has_compressed) = (GzipMember::default(), Some(group), true, false);
-        Some(Self { member, group, deferred, slow, is_initial, has_compressed, count: 0, out })
+        Some(Self { member, group, deferred, slow, encoded, is_initial, has_compressed, count: 0, out })
     }
 
     /// True until the state was written.
@@ -45,11 +47,11 @@ impl GzipStream {
         self.is_initial
     }
 
-    /// Returns pending while objects are compressed aside, and once after some were compressed here, so that other tasks
+    /// Returns pending while objects are encoded aside, and once after some were compressed here, so that other tasks
     /// get their turn. Call before [`Self::step`].
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(slow) = &mut self.slow {
-            self.group = ready!(slow.poll_unpin(cx));
+            (self.group, self.encoded) = ready!(slow.poll_unpin(cx)).unzip();
             self.slow = None;
         }
         if std::mem::take(&mut self.has_compressed) {
@@ -72,7 +74,7 @@ impl GzipStream {
             step
         });
         if self.deferred.is_some() {
-            self.slow = self.group.take().map(compressed_aside);
+            self.slow = self.group.take().map(encoded_aside);
             return Step::Sent;
         }
         if group.is_complete() {
@@ -85,18 +87,14 @@ impl GzipStream {
     }
 
     fn write_group(&mut self, cursor: &mut Cursor) {
-        let Self { member, group: Some(group), has_compressed, out, .. } = self else { return };
-        let piece = group.piece(|text| {
-            *has_compressed = true;
-            deflate(text)
-        });
-        if let Some(piece) = piece {
-            member.piece(piece, out);
-        } else {
+        let Self { member, group: Some(group), encoded, has_compressed, out, .. } = self else { return };
+        let content = encoded.take().unwrap_or_else(|| GroupContent::of(group, has_compressed));
+        if matches!(content, GroupContent::Stored(_, false)) {
+            // The cursor learns which object failed.
             let mut text = Slices::new();
             group.objects().iter().for_each(|entry| cursor.push_initial(entry, &mut text));
-            member.stored(&text, out);
         }
+        member.group(content, out);
         self.count += group.objects().len() as u64;
         group.clear();
     }
@@ -121,11 +119,11 @@ impl GzipStream {
     }
 }
 
-/// Compresses a group with a long object on another thread.
-fn compressed_aside(group: ObjectGroup) -> BoxFuture<'static, Option<ObjectGroup>> {
-    let compress = move || {
-        drop(group.piece(deflate));
-        group
+/// Encodes a group with a long object on another thread.
+fn encoded_aside(group: ObjectGroup) -> BoxFuture<'static, Option<(ObjectGroup, GroupContent)>> {
+    let encode = move || {
+        let content = GroupContent::of(&group, &mut false);
+        (group, content)
     };
-    aside::run(compress).boxed()
+    aside::run(encode).boxed()
 }
