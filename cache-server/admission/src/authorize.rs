@@ -107,7 +107,7 @@ impl Authorizer {
         self.subjects.is_some()
     }
 
-    /// True if the API server is asked about no user.
+    /// True if no question about a user is on its way to the API server.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_idle(&self) -> bool {
         self.subjects.as_ref().is_none_or(|subjects| subjects.is_idle())

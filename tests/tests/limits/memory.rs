@@ -176,7 +176,7 @@ async fn a_slow_client_costs_at_most_64_kib() {
         ("LIST", PODS.to_owned(), false),
         ("compressed LIST", PODS.to_owned(), true),
         ("watch-list", watch_list(PODS), false),
-        ("watch-list that would like gzip", watch_list(PODS), true),
+        ("compressed watch-list", watch_list(PODS), true),
     ] {
         let headers = if gzip { &[("accept-encoding", "gzip")][..] } else { &[] };
         // Warm up state that is created once and kept.

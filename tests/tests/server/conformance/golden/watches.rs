@@ -117,7 +117,7 @@ pub(super) const SESSION: &str = r#"
 < {"type":"ADDED","object":{"kind":"ConfigMap","…":0}}
 < END
 
-== gzip watch: streams are not compressed
+== gzip watch: a stream without a mark behind the state is not compressed
 > WATCH /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0
 > accept-encoding: gzip
 < 200
