@@ -202,22 +202,22 @@ fn merge_status(number: u64) -> Request<Full<Bytes>> {
 #[bench::apply(
     args = (apply),
     setup = patching,
-    config = limits(161_000_000, 139_000, 21_000_000),
+    config = limits(155_000_000, 123_000, 20_900_000),
 )]
 #[bench::apply_one_field(
     args = (apply_one_field),
     setup = patching,
-    config = limits(63_700_000, 43_000, 8_390_000),
+    config = limits(63_700_000, 42_300, 8_390_000),
 )]
 #[bench::strategic_merge(
     args = (strategic_merge),
     setup = patching,
-    config = limits(124_000_000, 116_000, 16_600_000),
+    config = limits(102_000_000, 91_400, 12_800_000),
 )]
 #[bench::merge_status(
     args = (merge_status),
     setup = patching,
-    config = limits(46_700_000, 28_100, 7_280_000),
+    config = limits(46_800_000, 28_100, 7_280_000),
 )]
 fn patch_a_pod_100_times(server: Server) -> Server {
     server.answered()

@@ -106,7 +106,7 @@ impl<'a> Touch<'a> {
 }
 
 /// Decodes the parts of an object that `touch` names by its members. Returns `None` if the object has to be decoded
-/// whole. Cost: one pass over the text; two over the items of lists that are merged, at each level of such lists.
+/// whole. Cost: one pass over the text; two over items that are patched, at each level of such lists.
 pub(crate) fn read<'p>(text: &[u8], managed: ManagedTouch<'_>, touch: &dyn Fn(&str) -> Touch<'p>) -> Option<Object> {
     let mut reader = SparseReader::new(text);
     // Rules read the metadata, and those for writes of nodes the members of the spec.
@@ -208,11 +208,6 @@ pub(crate) fn push(body: &mut Vec<u8>, value: &Value, text: &[u8]) {
 
 fn push_scalar<T: serde::Serialize + ?Sized>(body: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(body, value).expect("a JSON value has a text");
-}
-
-/// Returns the text that this server writes for a value.
-fn canonical(value: &[u8]) -> Option<String> {
-    serde_json::from_slice::<Value>(value).ok().map(|value| value.to_string())
 }
 
 fn seal(place: &Range<usize>) -> Value {
@@ -337,13 +332,11 @@ impl<'t> SparseReader<'t> {
     ) -> Option<Value> {
         self.items(&mut |reader| {
             let start = reader.at;
-            let text = reader.skip()?;
-            let identity = reader.identity(text, key)?;
+            let opened = reader.value(&Touch::Members)?;
+            let patch = opened.get(key).and_then(|identity| patches.get(&identity.to_string()));
+            let Some(patch) = patch else { return Some(opened) };
             reader.at = start;
-            match identity.and_then(|identity| patches.get(&identity)) {
-                Some(patch) => reader.value(&Touch::Strategic(patch, shape.cloned())),
-                None => reader.value(&Touch::Members),
-            }
+            reader.value(&Touch::Strategic(patch, shape.cloned()))
         })
     }
 
@@ -439,16 +432,6 @@ impl<'t> SparseReader<'t> {
         let found = self.text.get(start..self.at - 1)?;
         let is_equal = if found.contains(&b'\\') { json::unescape(found)? == text } else { found == text.as_bytes() };
         is_equal.then_some(())
-    }
-
-    /// Returns the identity of an item by its key. Ends the pass if the item is no object.
-    fn identity(&self, item: Range<usize>, key: &str) -> Option<Option<String>> {
-        let mut members = json::members(&self.text[item]);
-        let found = members.find(|member| member.as_ref().map_or(true, |member| member.key.is(key)));
-        let Some(value) = found.transpose().ok()?.map(|member| member.value) else { return Some(None) };
-        let is_canonical = !value.contains(&b'\\');
-        let text = if is_canonical { str::from_utf8(value).ok()?.to_owned() } else { canonical(value)? };
-        Some(Some(text))
     }
 
     /// Decodes a value.

@@ -122,7 +122,7 @@ impl ApplyWalk {
     fn object(&mut self, object: &Object, shape: Option<&ValueShape>) -> FieldSet {
         let mut fields = FieldSet::default();
         for (name, value) in object {
-            let step = format!("f:{name}");
+            let step = ["f:", name].concat();
             let below = self.at(&step, |walk| walk.member(name, value, shape));
             if !below.is_empty() {
                 fields.inside.insert(step, below);

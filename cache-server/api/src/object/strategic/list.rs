@@ -18,9 +18,10 @@ pub(crate) fn merge(
     shape: Option<&ValueShape>,
 ) -> Result<Vec<Value>, PatchRefusal> {
     let Some(identity) = ItemIdentity::of(shape) else { return Ok(bare_list(patch)) };
-    let (merged, order) = merge_items(before.clone(), patch, &identity, shape)?;
+    let stood = ItemPositions::of(&before, &identity);
+    let (merged, order) = merge_items(before, patch, &identity, shape)?;
     Ok(match order {
-        Some(order) => arrange(merged, &order, &before, &identity),
+        Some(order) => arrange(merged, &order, &stood, &identity),
         None => merged,
     })
 }
@@ -36,14 +37,15 @@ pub(crate) fn merge_in_order(
     for named in order {
         identity.required(named)?;
     }
+    let stood = ItemPositions::of(&before, &identity);
     let merged = match patch {
-        None => before.clone(),
+        None => before,
         Some(patch) => {
             check_order(&patch, order, &identity)?;
-            merge_items(before.clone(), patch, &identity, shape)?.0
+            merge_items(before, patch, &identity, shape)?.0
         }
     };
-    Ok(arrange(merged, order, &before, &identity))
+    Ok(arrange(merged, order, &stood, &identity))
 }
 
 /// Identity of items in a list.
@@ -198,14 +200,13 @@ fn check_order(patch: &[Value], order: &[Value], identity: &ItemIdentity) -> Res
 }
 
 /// Sorts the items that `order` lists into that order. The others keep their order, each in front of the first listed
-/// item that it preceded in `before`.
-fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], identity: &ItemIdentity) -> Vec<Value> {
+/// item that it preceded in the list before, where the items had the positions `stood`.
+fn arrange(items: Vec<Value>, order: &[Value], stood: &ItemPositions, identity: &ItemIdentity) -> Vec<Value> {
     let requested = ItemPositions::of(order, identity);
-    let stood = ItemPositions::of(before, identity);
     let place = |places: &ItemPositions, item: &Value| identity.find(item).and_then(|key| places.place(key));
     let (mut named, rest): (Vec<_>, Vec<_>) = items
         .into_iter()
-        .map(|item| (place(&requested, &item), place(&stood, &item), item))
+        .map(|item| (place(&requested, &item), place(stood, &item), item))
         .partition(|(requested, _, _)| requested.is_some());
     named.sort_by_key(|(requested, _, _)| *requested);
     let mut arranged = Vec::with_capacity(named.len() + rest.len());
