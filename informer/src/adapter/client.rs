@@ -9,14 +9,17 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::Instant,
 };
-use tower::{BoxError, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
+use tower::{
+    BoxError, ServiceBuilder, ServiceExt as _,
+    util::{BoxCloneSyncService, BoxService},
+};
 
 use super::{
     connector::connector,
     credentials::CredentialFiles,
     kube::{
         self, Client, Config,
-        client::{Body, ConfigExt as _},
+        client::{Body, ClientBuilder, ConfigExt as _, DynBody},
     },
 };
 use crate::{
@@ -50,13 +53,27 @@ const RENEWED_EVERY: Duration = Duration::from_secs(5);
 /// kube rejects the configuration, its URL has no scheme, or a feature for its TLS or proxy is not enabled.
 pub fn client_from(config: Config) -> Result<Client, Error> {
     let invalid = |error: kube::Error| Error::new(Kind::Client(error.into()), None);
-    // kube's client would panic on a URL without a scheme when it sends a request.
-    let mut url = config.cluster_url.clone().into_parts();
-    url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-    let url = http::Uri::from_parts(url).map_err(|error| invalid(kube::Error::HttpError(error.into())))?;
     let namespace = config.default_namespace.clone();
-    let client = Arc::new(RenewingClient::new(config, url).map_err(invalid)?);
+    let client = RenewingClient::new(config).map_err(invalid)?;
     Ok(Client::new(tower::service_fn(move |request| Arc::clone(&client).send(request)), namespace))
+}
+
+/// Like [`client_from`], for a client with layers of your own: in place of kube's `ClientBuilder::try_from(config)`, and
+/// with its types.
+///
+/// # Errors
+/// As of [`client_from`].
+#[expect(clippy::type_complexity, reason = "kube's alias of this service is private")]
+pub fn client_builder_from(
+    config: Config,
+) -> Result<ClientBuilder<BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>>, kube::Error> {
+    let namespace = config.default_namespace.clone();
+    let client = RenewingClient::new(config)?;
+    let service = tower::service_fn(move |request| {
+        let response = Arc::clone(&client).send(request);
+        async move { Ok(response.await?.map(|body| -> Box<DynBody> { Box::new(body.map_err(Into::into)) })) }
+    });
+    Ok(ClientBuilder::new(BoxService::new(service), namespace))
 }
 
 /// Adds authentication and sends requests over one pool.
@@ -91,7 +108,11 @@ struct CurrentClient {
 type Renewal = JoinHandle<Result<Option<(RequestService, CredentialFiles)>, kube::Error>>;
 
 impl RenewingClient {
-    fn new(config: Config, url: http::Uri) -> Result<Self, kube::Error> {
+    fn new(config: Config) -> Result<Arc<Self>, kube::Error> {
+        // kube's client would panic on a URL without a scheme when it sends a request.
+        let mut url = config.cluster_url.clone().into_parts();
+        url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        let url = http::Uri::from_parts(url).map_err(|error| kube::Error::HttpError(error.into()))?;
         let files = CredentialFiles::read(&config);
         let service = authenticated(&config, &url)?;
         let auth = &config.auth_info;
@@ -107,7 +128,7 @@ impl RenewingClient {
             rejection_handled: None,
             renewal: None,
         };
-        Ok(Self { config, url, is_renewable, current: Mutex::new(current) })
+        Ok(Arc::new(Self { config, url, is_renewable, current: Mutex::new(current) }))
     }
 
     async fn send(self: Arc<Self>, request: Request<Body>) -> Result<Response<PooledBody>, BoxError> {
@@ -206,11 +227,11 @@ mod tests {
         write(&path("tls.key"), key.serialize_pem());
 
         let url = http::Uri::from_static("https://server");
-        let mut config = Config::new(url.clone());
+        let mut config = Config::new(url);
         config.root_cert = Some(vec![certificate.der().to_vec()]);
         config.auth_info =
             AuthInfo { client_certificate: text("tls.crt"), client_key: text("tls.key"), ..AuthInfo::default() };
-        let client = RenewingClient::new(config, url).expect("a client");
+        let client = RenewingClient::new(config).expect("a client");
         let known = client.current.blocking_lock().files;
         assert!(client.is_renewable && client.renewal(known, false).expect("unchanged").is_none());
         assert!(client.renewal(known, true).expect("rejected").is_some());
@@ -237,9 +258,9 @@ mod tests {
             "interactiveMode": "Never",
         });
         let url = http::Uri::from_static("http://server");
-        let mut config = Config::new(url.clone());
+        let mut config = Config::new(url);
         config.auth_info = serde_json::from_value(serde_json::json!({"exec": plugin})).expect("an exec plugin");
-        let client = Arc::new(RenewingClient::new(config, url).expect("a client"));
+        let client = RenewingClient::new(config).expect("a client");
         let runs = || fs::read_to_string(folder.path().join("runs")).expect("a file").lines().count();
         let before = runs();
 

@@ -11,7 +11,7 @@ mod object_ref;
 mod runtime;
 mod selectors;
 
-pub use self::client::client_from;
+pub use self::client::{client_builder_from, client_from};
 #[cfg(feature = "runtime")]
 pub use self::{
     object_ref::to_kube,

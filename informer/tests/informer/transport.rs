@@ -7,6 +7,10 @@ mod server;
 use std::{
     collections::HashSet,
     net::{Ipv4Addr, Ipv6Addr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -22,6 +26,7 @@ use kube::{
 };
 use serde_json::json;
 use tokio::time::{Instant, timeout};
+use tower::util::MapRequestLayer;
 
 use self::server::{Authority, SecureServer, TunnelProxy};
 use crate::fixture::{SOON, hurry, soon, until};
@@ -176,6 +181,25 @@ async fn slow_readers_do_not_starve_the_others() {
     fake.put(object(&ApiResource::erase::<Secret>(&()), "one"));
     until("the secret", || secrets.store().snapshot().len() == 1).await;
     assert_eq!(server.log.connections().len(), 1);
+}
+
+/// Goal: a client with layers of its own has the shared connection. Method: a layer that counts requests.
+#[tokio::test]
+async fn a_client_with_layers_shares_its_connection() {
+    let server = SecureServer::start(&fake()).await;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counting = MapRequestLayer::new({
+        let sent = Arc::clone(&sent);
+        move |request: http::Request<kube::client::Body>| {
+            sent.fetch_add(1, Relaxed);
+            request
+        }
+    });
+    let client = informer::kube5::client_builder_from(server.config()).unwrap().with_layer(&counting).build();
+    follow_all(&Cluster::new(client)).await;
+    assert!(sent.load(Relaxed) >= TYPES);
+    let connections = server.log.connections();
+    assert!(connections.len() == 1 && connections[0].is_http2, "{}", connections.len());
 }
 
 /// Goal: IPv6 addresses work in URLs and certificates. Method: a server on `::1`.
