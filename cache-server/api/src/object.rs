@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod body;
+pub mod create;
 mod definition_rules;
 pub mod deletion;
 pub mod draft;

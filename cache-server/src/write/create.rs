@@ -8,12 +8,11 @@ use access_rules::request_info::{RequestInfo, ResourceAttributes};
 use api_rules::{
     object::{
         Object, WriteRequest, WriteTarget,
-        body::{Encoding, read_valid},
+        body::read_valid,
+        create,
         draft::bounded_draft,
         metadata::{self, Birth},
         options::{FieldValidation, Options},
-        patch::undecodable,
-        validation,
     },
     registry::ResourceType,
 };
@@ -39,17 +38,8 @@ const NAMES_MAX: usize = 8;
 /// # Errors
 /// The Status to answer with.
 pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
-    let ty = request.ty;
-    if request.name.is_some() || (ty.namespaced && request.namespace.is_none()) {
-        return Err(Status::generic_method_not_allowed());
-    }
-    // 415 takes precedence over errors in the options, as in kube-apiserver.
-    Encoding::of(ty, request.content_type)?;
-    let options = Options::read("CreateOptions", request.query)?;
-    let mut warnings = Vec::new();
-    let registry = app.registry.now();
-    let mut sent = read_valid(&registry, ty, request.content_type, request.body, options.validation, &mut warnings)?;
-    metadata::match_namespace(ty, request.namespace.unwrap_or_default(), &mut sent)?;
+    let (ty, mut warnings) = (request.ty, Vec::new());
+    let (mut sent, options) = create::read(&app.registry.now(), request, &mut warnings)?;
     refuse_ending(app, ty, &sent)?;
     nodes::check_create(app, ty, &sent).await?;
     let base = metadata::text(&sent, "generateName").to_owned();
@@ -151,11 +141,8 @@ pub(super) async fn create_named(
     }
     refuse_ending(app, ty, &object)?;
     nodes::check_create(app, ty, &object).await?;
-    if let Some(error) = validation::check(ty, &mut object).mistyped {
-        return Err(undecodable(&error));
-    }
     let uid = ids::uuid().to_string();
-    metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
+    create::prepare_named(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;
     store(app, ty, &object, Expect::Absent, options).await
@@ -231,17 +218,10 @@ async fn store(
 /// Builds the error for a name that is taken.
 async fn taken(app: &LocalApp<'_>, request: &WriteRequest<'_>, object: &Object, generated: bool) -> Status {
     let (ty, name) = (request.ty, metadata::text(object, "name"));
-    let mut status = Status::already_exists(&ty.group, &ty.plural, name);
-    if generated {
-        status.message.push_str(", the server was not able to generate a unique name for the object");
-        status.details.get_or_insert_default().retry_after_seconds = 1;
-    }
     let place = WriteTarget { ty, namespace: request.namespace.unwrap_or_default(), name, part: metadata::Part::Main };
     // If the object is gone again, or cannot be read, the plain error is sufficient.
-    if commit::read(app, &place).await.is_ok_and(|current| metadata::is_terminating(&current.object)) {
-        status.message.insert_str(0, "object is being deleted: ");
-    }
-    status
+    let existing = commit::read(app, &place).await.ok();
+    create::taken(ty, name, generated, existing.as_ref().map(|current| &current.object))
 }
 
 #[cfg(test)]

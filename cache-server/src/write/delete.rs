@@ -5,10 +5,9 @@
 use std::sync::Arc;
 
 use access_rules::node::restriction::NodeWriter;
-use api_rules::object::{Object, WriteRequest, WriteTarget, metadata, options::DeleteOptions};
+use api_rules::object::{Object, WriteRequest, WriteTarget, deletion, options::DeleteOptions};
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
-use serde_json::Value;
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
@@ -47,7 +46,7 @@ async fn delete_one(
     let document = match last {
         LastState::Stored(entry) => AnswerDocument::Stored(entry),
         LastState::Planned(object) => AnswerDocument::Unstored(object),
-        LastState::Gone(object, resource_version) => gone(place, object, resource_version),
+        LastState::Gone(object, version) => AnswerDocument::Text(deletion::answer(place, object, version).into()),
     };
     // 202 only for clients that wait for dependents (`orphanDependents=false`), as in kube-apiserver.
     let waits = !at_once && options.orphan_dependents == Some(false);
@@ -96,21 +95,6 @@ pub(super) fn refusal(place: &WriteTarget<'_>, error: DeleteError) -> Status {
         DeleteError::Unfresh(error) => error.into(),
         DeleteError::Source(error) => error.into(),
     }
-}
-
-/// Returns the answer for an object that was removed without a grace period, at the version of the removal.
-fn gone(place: &WriteTarget<'_>, mut object: Object, resource_version: Option<u64>) -> AnswerDocument {
-    let version = resource_version.map(|version| version.to_string());
-    if place.ty.returns_deleted {
-        if let Some(version) = version {
-            metadata::metadata_mut(&mut object).insert("resourceVersion".to_owned(), Value::String(version));
-        }
-        return AnswerDocument::Unstored(object);
-    }
-    let uid = metadata::text(&object, "uid");
-    let mut status = Status::deleted(&place.ty.group, &place.ty.plural, place.name, uid);
-    status.metadata.resource_version = version.unwrap_or_default();
-    AnswerDocument::Text(status.to_json().into())
 }
 
 #[cfg(test)]

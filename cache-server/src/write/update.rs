@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use api_rules::object::{
-    Object, WriteRequest, WriteTarget, body,
-    metadata::{self, Part},
+    WriteRequest, WriteTarget,
+    create::instead_of_update,
     options::Options,
     plain::{self, NormalEntry, PlainObject},
-    update::{RequestedChange, SentObject, check_uid, version},
+    update::{RequestedChange, SentObject, read_sent},
 };
 use informer_serving::status::{Reason, Status};
 
@@ -31,13 +31,7 @@ pub(super) async fn update(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         return Ok(answer);
     }
     let (registry, mut warnings) = (app.registry.now(), Vec::new());
-    let WriteRequest { ty, content_type, body, .. } = *request;
-    let read = |warnings: &mut Vec<String>| {
-        let mut object = body::read_valid(&registry, ty, content_type, body, options.validation, warnings)?;
-        metadata::match_namespace(ty, place.namespace, &mut object)?;
-        place.match_name(&object)?;
-        Ok(object)
-    };
+    let read = |warnings: &mut Vec<String>| read_sent(&registry, request, &place, options, warnings);
     let again = || read(&mut Vec::new());
     let sent = SentObject::new(read(&mut warnings)?, &again);
     let answer = replace(app, &place, sent, options, &mut warnings).await?;
@@ -87,23 +81,15 @@ async fn replace(
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<WriteAnswer, Status> {
-    let makes = place.ty.create_on_update;
     let change = RequestedChange::Replace(sent);
     // Other clients may create and delete the object meanwhile.
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let refused = match commit::change(app, place, &change, options, warnings).await {
-            Err(status) if makes && status.reason == Reason::NotFound => status,
+            Err(status) if place.ty.create_on_update && status.reason == Reason::NotFound => status,
             other => return other,
         };
         let RequestedChange::Replace(sent) = &change else { return Err(refused) };
-        let mut object = sent.take()?;
-        check_uid(place, &Object::new(), &object)?;
-        if place.part == Part::Status {
-            return Err(refused);
-        }
-        version(&object)?;
-        // The version names the object that was deleted.
-        metadata::metadata_mut(&mut object).remove("resourceVersion");
+        let object = instead_of_update(place, sent.take()?)?;
         if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
             return Ok(made);
         }

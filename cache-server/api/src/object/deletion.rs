@@ -8,14 +8,58 @@
 //! Source: apiserver `registry/rest/delete.go` (BeforeDelete), `registry/generic/registry/store.go` (Delete),
 //! `pkg/registry/core/{pod/strategy,namespace/storage/storage}.go` of kubernetes/kubernetes.
 
+use informer_serving::status::{Status, StatusExt as _};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{at, body::Object, definition_rules, metadata, options::DeleteOptions};
+use super::{WriteTarget, at, body::Object, definition_rules, draft::ordered, metadata, options::DeleteOptions};
 use crate::registry::{Grace, ResourceType};
 
 /// Finalizers that only the garbage collector removes.
 const COLLECTED: [&str; 2] = ["orphan", "foregroundDeletion"];
+
+/// Namespaces that cannot be deleted.
+///
+/// # Source
+/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
+const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+
+/// Returns true for an object that cannot be deleted.
+pub fn is_protected(ty: &ResourceType, name: &str) -> bool {
+    ty.holds_objects && KEPT_NAMESPACES.contains(&name)
+}
+
+/// Returns why the preconditions of a delete do not hold for `stored`; `None` if they do.
+pub fn mismatch(stored: &Object, options: &DeleteOptions) -> Option<String> {
+    let (uid, version) = (metadata::text(stored, "uid"), metadata::text(stored, "resourceVersion"));
+    match (options.uid.as_deref(), options.resource_version.as_deref()) {
+        (Some(expected), _) if expected != uid => Some(format!(
+            "the UID in the precondition ({expected}) does not match the UID in record ({uid}). The object might have \
+             been deleted and then recreated"
+        )),
+        (_, Some(expected)) if expected != version => Some(format!(
+            "the ResourceVersion in the precondition ({expected}) does not match the ResourceVersion in record \
+             ({version}). The object might have been modified"
+        )),
+        _ => None,
+    }
+}
+
+/// Encodes the answer for an object that was removed at once: the object or a Status, depending on its type. `version`
+/// is the version of its removal; a dry run has none.
+pub fn answer(place: &WriteTarget<'_>, mut last: Object, version: Option<u64>) -> Vec<u8> {
+    let version = version.map(|version| version.to_string());
+    if place.ty.returns_deleted {
+        if let Some(version) = version {
+            metadata::metadata_mut(&mut last).insert("resourceVersion".to_owned(), Value::String(version));
+        }
+        return ordered(place.ty, last);
+    }
+    let uid = metadata::text(&last, "uid");
+    let mut status = Status::deleted(&place.ty.group, &place.ty.plural, place.name, uid);
+    status.metadata.resource_version = version.unwrap_or_default();
+    status.to_json()
+}
 
 /// Effect of a delete. Neither a mark nor a removal means that the object is terminating already.
 #[derive(Debug, PartialEq)]

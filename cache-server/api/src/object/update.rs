@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use watch_cache::Entry;
 
 use super::{
-    WriteTarget,
+    WriteRequest, WriteTarget,
     apply::AppliedConfiguration,
-    body::Object,
+    body::{Object, read_valid},
     metadata,
     options::Options,
     patch::{Patch, undecodable},
@@ -22,7 +22,7 @@ use super::{
     sparse::SealedPair,
     validation,
 };
-use crate::registry::ResourceType;
+use crate::registry::{Registry, ResourceType};
 
 /// Change that a client requests.
 pub enum RequestedChange<'a> {
@@ -84,6 +84,21 @@ impl<'a> SentObject<'a> {
         let fields = object.as_ref().and_then(|object| object.get("metadata")?.get("managedFields")?.as_array());
         fields.is_some_and(|entries| !entries.is_empty())
     }
+}
+
+/// Reads the object that a PUT sends.
+///
+/// # Errors
+/// As [`read_valid`]; 400 if it has another name or namespace than the path.
+pub fn read_sent(
+    registry: &Registry,
+    request: &WriteRequest<'_>,
+    place: &WriteTarget<'_>,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<Object, Status> {
+    let WriteRequest { ty, content_type, body, .. } = *request;
+    stay(place, read_valid(registry, ty, content_type, body, options.validation, warnings)?)
 }
 
 /// Effect of a change.
@@ -168,7 +183,7 @@ pub fn plan(
     Ok(if next == *stored { UpdatePlan::Keep } else { UpdatePlan::Put(next) })
 }
 
-/// Checks that a patch does not change name or namespace.
+/// Checks that a change keeps name and namespace.
 fn stay(place: &WriteTarget<'_>, mut object: Object) -> Result<Object, Status> {
     metadata::match_namespace(place.ty, place.namespace, &mut object)?;
     place.match_name(&object)?;
@@ -227,7 +242,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{super::metadata::Part, *};
-    use crate::registry::Registry;
 
     struct Case {
         ty: Arc<ResourceType>,

@@ -14,7 +14,7 @@ use api_rules::{
         Object, WriteTarget,
         deletion::{self, DeletePlan},
         draft::draft,
-        metadata::{self, Part},
+        metadata::Part,
         options::DeleteOptions,
     },
     registry::ResourceType,
@@ -33,12 +33,6 @@ use crate::{
     limits::WRITE_ATTEMPTS_MAX,
     storage::{SourceError, Store, WriteCause},
 };
-
-/// Namespaces that cannot be deleted.
-///
-/// # Source
-/// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes.
-const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 /// Caches and storage, for callers without an `App`.
 #[derive(Clone, Copy)]
@@ -160,12 +154,14 @@ pub async fn delete(
     options: &DeleteOptions,
     admit: &AdmitDeletion<'_>,
 ) -> Result<DeleteOutcome, DeleteError> {
-    if place.ty.holds_objects && KEPT_NAMESPACES.contains(&place.name) {
+    if deletion::is_protected(place.ty, place.name) {
         return Err(DeleteError::Protected);
     }
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = Current::read(stored.caches, place).await?;
-        check_preconditions(&current, options)?;
+        if let Some(text) = deletion::mismatch(&current.object, options) {
+            return Err(DeleteError::Precondition(text));
+        }
         admit(&current.object).map_err(|status| DeleteError::Refused(Box::new(status)))?;
         let plan = deletion::plan(place.ty, &current.object, options, clock::whole_seconds());
         let is_gone = plan.goes && !options.dry_run;
@@ -252,22 +248,4 @@ async fn put(
     let put = object.map(|object| draft(place.ty, object)).transpose();
     let put = put.map_err(|status| DeleteError::Refused(Box::new(status)))?;
     Ok(replace_for(stored.storage, place.ty, read, put, stored.cause).await?)
-}
-
-/// Checks the preconditions. These messages and their details name the kind instead of the plural.
-fn check_preconditions(current: &Current, options: &DeleteOptions) -> Result<(), DeleteError> {
-    let uid = metadata::text(&current.object, "uid");
-    let version = current.entry.resource_version().to_string();
-    let refuse = |text: String| Err(DeleteError::Precondition(text));
-    match (options.uid.as_deref(), options.resource_version.as_deref()) {
-        (Some(expected), _) if expected != uid => refuse(format!(
-            "the UID in the precondition ({expected}) does not match the UID in record ({uid}). The object might have \
-             been deleted and then recreated"
-        )),
-        (_, Some(expected)) if expected != version => refuse(format!(
-            "the ResourceVersion in the precondition ({expected}) does not match the ResourceVersion in record \
-             ({version}). The object might have been modified"
-        )),
-        _ => Ok(()),
-    }
 }
