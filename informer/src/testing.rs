@@ -2,8 +2,8 @@
 //!
 //! [`FakeApiServer`] holds objects, their resourceVersions and the whole history of both. It answers LIST, GET and
 //! WATCH like kube-apiserver (semantics of resourceVersion, pages and their tokens, initial state as a stream,
-//! bookmarks, label and field selectors, errors as `Status`) and accepts simple writes. Its methods inject faults. It
-//! knows only tokio's clock: under paused time hours pass in milliseconds.
+//! bookmarks, label and field selectors, errors as `Status`), and with the feature `testing-writes` the writes of
+//! controllers. Its methods inject faults. It knows only tokio's clock: under paused time hours pass in milliseconds.
 //!
 //! ```
 //! use std::time::Duration;

@@ -76,7 +76,9 @@ fn dependencies_need_no_newer_rust_than_their_users_promise() {
                     needed.is_none_or(|needed| needed <= promised),
                     "{name} needs {id_text}, which needs {needed:?}"
                 );
-                open.extend(&needs[id]);
+                // Only the feature `writes` brings this arrow, and docs/semver.md says what that needs.
+                let has_arrow = by_id[id]["name"] == "informer-testing";
+                open.extend(needs[id].iter().filter(|need| !has_arrow || by_id[*need]["name"] != "api-rules"));
             }
         }
         assert!(seen.len() > 3, "the tree of {name} was read");

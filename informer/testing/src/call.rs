@@ -15,8 +15,10 @@ use super::{
     read,
     types::{self, PathTarget},
     watch,
-    write::FakeWrite,
 };
+
+#[cfg(feature = "writes")]
+use super::write::FakeWrite;
 
 /// A parsed request.
 pub(super) struct FakeCall<'a> {
@@ -56,15 +58,10 @@ impl<'a> FakeCall<'a> {
 
     pub(super) async fn answer(&self, server: &FakeApiServer, body: &[u8]) -> Result<(u16, Body), Status> {
         let target = self.target.as_ref().ok_or_else(Status::generic_not_found)?;
-        let header = |name: header::HeaderName| {
-            self.parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
-        };
         if self.parts.method != Method::GET {
-            let (method, query) = (&self.parts.method, &self.query);
-            let write = FakeWrite { method, content_type: header(header::CONTENT_TYPE), query, body };
-            return write.apply(server, target).map(|(code, body)| (code, Body::whole(body)));
+            return self.write(server, target, body).await;
         }
-        let accept = header(header::ACCEPT);
+        let accept = self.header(header::ACCEPT);
         if let Some(name) = &target.name {
             let form = FakeForm::accepted(accept, ResponseShape::Object)?;
             return read::get(server, target, name, &self.query, form).await.map(|body| (200, Body::whole(body)));
@@ -75,12 +72,35 @@ impl<'a> FakeCall<'a> {
         let answer = if options.watch {
             let for_state = self.query.flag("sendInitialEvents") == Some(true);
             self.may_watch(server, for_state)?;
-            let marks = header(header::HeaderName::from_static(marks::HEADER));
+            let marks = self.header(header::HeaderName::from_static(marks::HEADER));
             watch::watch(server, target, options, watch::WatchRequest { for_state, marks }, form).await
         } else {
             read::list(server, target, options, form).await
         };
         answer.map(|body| (200, body))
+    }
+
+    #[cfg(feature = "writes")]
+    async fn write(&self, server: &FakeApiServer, target: &PathTarget, body: &[u8]) -> Result<(u16, Body), Status> {
+        let content_type = Some(self.header(header::CONTENT_TYPE)).filter(|text| !text.is_empty());
+        let write =
+            FakeWrite { server, target, method: &self.parts.method, content_type, query: self.query.pairs(), body };
+        if self.parts.method != Method::DELETE || target.name.is_some() {
+            return write.one().map(|(code, json)| (code, Body::whole(json)));
+        }
+        let form = FakeForm::accepted(self.header(header::ACCEPT), ResponseShape::List)?;
+        write.collection(self.options.as_ref().map_err(Status::clone)?, form).await
+    }
+
+    #[cfg(not(feature = "writes"))]
+    async fn write(&self, _: &FakeApiServer, _: &PathTarget, _: &[u8]) -> Result<(u16, Body), Status> {
+        let message = "the fake server answers writes with the feature `writes` of informer-testing, which is \
+                       `testing-writes` of informer";
+        Err(Status { message: message.to_owned(), code: 501, ..Status::generic_method_not_allowed() })
+    }
+
+    fn header(&self, name: header::HeaderName) -> &str {
+        self.parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     fn may_watch(&self, server: &FakeApiServer, asks_for_state: bool) -> Result<(), Status> {

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use informer_core::object::{self, Meta};
 use serde_json::{Map, Value};
 
-use super::types::{self, FakeType};
+use super::types::{self, DEFINITIONS, FakeType};
 
 /// One object at one version.
 #[derive(Clone, Debug)]
@@ -65,26 +65,8 @@ pub(super) struct History {
     uids: u64,
 }
 
-/// Why a write is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WriteRefusal {
-    Exists,
-    NotFound,
-    /// The given resourceVersion is not the current one.
-    Conflict,
-}
-
-/// Precondition of a write on the existing object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Demand {
-    /// No precondition.
-    Any,
-    Absent,
-    Present,
-}
-
-/// Creation time of objects written without one.
-const CREATED: &str = "2026-01-01T00:00:00Z";
+/// Creation time of objects written without one, and the time at which a server starts.
+pub(super) const CREATED: &str = "2026-01-01T00:00:00Z";
 
 static HISTORIES: AtomicU64 = AtomicU64::new(1);
 
@@ -159,58 +141,58 @@ impl History {
         changes.get(changes.partition_point(|change| change.version <= after))
     }
 
-    /// Creates or replaces an object and returns the result. A write that changes nothing is ignored. An object being
-    /// deleted is removed once its last finalizer is gone.
-    pub(super) fn put(
-        &mut self,
-        ty: &FakeType,
-        mut object: Value,
-        demand: Demand,
-    ) -> Result<Arc<StoredObject>, WriteRefusal> {
+    /// Creates or replaces an object. A write that changes nothing is ignored. An object being deleted is removed once
+    /// its last finalizer is gone.
+    pub(super) fn put(&mut self, ty: &FakeType, mut object: Value) {
         let (namespace, name) = place(ty, &mut object);
         let key = ty.key(&namespace, &name);
         let before = self.get(ty, &key).cloned();
-        match (&before, demand) {
-            (Some(_), Demand::Absent) => return Err(WriteRefusal::Exists),
-            (None, Demand::Present) => return Err(WriteRefusal::NotFound),
-            (Some(_) | None, Demand::Any) | (Some(_), Demand::Present) | (None, Demand::Absent) => {}
-        }
         let metadata = metadata(&mut object);
-        let given = metadata.remove("resourceVersion");
-        if let (Some(before), Some(given), Demand::Present) = (&before, given.as_ref().and_then(Value::as_str), demand)
-            && !given.is_empty()
-            && given != before.version.to_string()
-        {
-            return Err(WriteRefusal::Conflict);
-        }
+        metadata.remove("resourceVersion");
         self.keep_identity(before.as_deref(), metadata);
         let leaves = metadata.contains_key("deletionTimestamp") && has_no(metadata.get("finalizers"));
-        if let Some(before) = &before {
+        let is_same = |before: &StoredObject| {
             let same = StoredObject::new(ty, &namespace, &name, before.version, object.clone());
-            if same.value() == before.value() {
-                return Ok(Arc::clone(before));
-            }
+            same.value() == before.value()
+        };
+        match before {
+            Some(before) if is_same(&before) => {}
+            Some(_) if leaves => self.remove(ty, &key),
+            Some(_) | None => drop(self.store(ty, object)),
+        }
+    }
+
+    /// Stores an object at the next resourceVersion, as it is.
+    pub(super) fn store(&mut self, ty: &FakeType, mut object: Value) -> Arc<StoredObject> {
+        let (namespace, name) = place(ty, &mut object);
+        let key = ty.key(&namespace, &name);
+        if ty.plural == DEFINITIONS {
+            types::defined(&object).into_iter().for_each(|ty| drop(self.serve(ty)));
         }
         self.position += 1;
         let after = Arc::new(StoredObject::new(ty, &namespace, &name, self.position, object));
-        match before {
-            Some(before) if leaves => self.record(ty, key, Some(before), None),
-            before => self.record(ty, key, before, Some(Arc::clone(&after))),
-        }
-        Ok(after)
+        self.record(ty, key, Some(Arc::clone(&after)));
+        after
     }
 
-    /// Deletes an object, or marks it while it has finalizers. Returns its state before, or the marked object.
-    pub(super) fn delete(&mut self, ty: &FakeType, key: &str) -> Option<Arc<StoredObject>> {
-        let before = Arc::clone(self.get(ty, key)?);
-        let mut object = before.value();
-        if has_no(metadata(&mut object).get("finalizers")) {
+    /// Removes an object at the next resourceVersion, if it exists.
+    pub(super) fn remove(&mut self, ty: &FakeType, key: &str) {
+        if self.get(ty, key).is_some() {
             self.position += 1;
-            self.record(ty, key.to_owned(), Some(Arc::clone(&before)), None);
-            return Some(before);
+            self.record(ty, key.to_owned(), None);
         }
-        metadata(&mut object).entry("deletionTimestamp").or_insert_with(|| CREATED.into());
-        self.put(ty, object, Demand::Any).ok()
+    }
+
+    /// Deletes an object, or marks it while it has finalizers.
+    pub(super) fn delete(&mut self, ty: &FakeType, key: &str) {
+        let Some(mut object) = self.get(ty, key).map(|stored| stored.value()) else { return };
+        let metadata = metadata(&mut object);
+        if has_no(metadata.get("finalizers")) {
+            self.remove(ty, key);
+        } else {
+            metadata.entry("deletionTimestamp").or_insert_with(|| CREATED.into());
+            self.put(ty, object);
+        }
     }
 
     /// Forgets every change after a position.
@@ -263,20 +245,20 @@ impl History {
         self.collections.get_mut(&id).expect("a type is served from its first mention on")
     }
 
-    fn record(
-        &mut self,
-        ty: &FakeType,
-        key: String,
-        before: Option<Arc<StoredObject>>,
-        after: Option<Arc<StoredObject>>,
-    ) {
+    fn record(&mut self, ty: &FakeType, key: String, after: Option<Arc<StoredObject>>) {
         let version = self.position;
         let collection = self.collection_mut(ty);
-        match &after {
+        let before = match &after {
             Some(after) => collection.now.insert(key.clone(), Arc::clone(after)),
             None => collection.now.remove(&key),
         };
         collection.changes.push(FakeChange { version, key, before, after });
+    }
+
+    /// Returns a uid that no other object has.
+    pub(super) fn new_uid(&mut self) -> String {
+        self.uids += 1;
+        format!("{}{:012x}", uid_prefix(self.id), self.uids)
     }
 
     /// Restores the metadata a writer cannot change: uid, creation time and deletion time.
@@ -290,10 +272,7 @@ impl History {
             if let Some(retained) = retained {
                 metadata.insert(member.to_owned(), retained);
             } else if metadata.get(member).is_none_or(Value::is_null) {
-                let value = default.map(str::to_owned).unwrap_or_else(|| {
-                    self.uids += 1;
-                    format!("{}{:012x}", uid_prefix(self.id), self.uids)
-                });
+                let value = default.map(str::to_owned).unwrap_or_else(|| self.new_uid());
                 metadata.insert(member.to_owned(), value.into());
             }
         }

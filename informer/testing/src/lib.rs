@@ -6,8 +6,8 @@
 //!
 //! [`FakeApiServer`] holds objects, their resourceVersions and the whole history of both. It answers LIST, GET and
 //! WATCH like kube-apiserver (semantics of resourceVersion, pages and their tokens, initial state as a stream,
-//! bookmarks, label and field selectors, errors as `Status`) and accepts simple writes. Its methods inject faults. Any
-//! client of kube can read from it:
+//! bookmarks, label and field selectors, errors as `Status`), and with the feature `writes` writes, by the rules of
+//! cache-server. Its methods inject faults. Any client of kube can read from it:
 //!
 //! ```
 //! use informer_testing::FakeApiServer;
@@ -39,8 +39,11 @@ mod history;
 mod log;
 mod marking;
 mod read;
+#[cfg(feature = "writes")]
+mod rules;
 mod types;
 mod watch;
+#[cfg(feature = "writes")]
 mod write;
 
 use std::{
@@ -73,13 +76,7 @@ pub use self::{
     body::Body,
     log::{LoggedRequest, RequestKind},
 };
-use self::{
-    call::FakeCall,
-    faults::Faults,
-    history::{Demand, History},
-    log::RequestLog,
-    types::FakeType,
-};
+use self::{call::FakeCall, faults::Faults, history::History, log::RequestLog, types::FakeType};
 
 /// A Kubernetes API server in memory. Cheap to clone; clones are the same server. See the [crate root](crate) for an
 /// example.
@@ -91,9 +88,15 @@ use self::{
 /// Responses take no time. Under paused time, a program that sends requests without a pause stops the clock: time
 /// passes only while every task waits. kube's own `watcher` does so if its watches are closed at once.
 ///
-/// Differences from kube-apiserver: no admission, validation or defaulting; no `generation`, tables, discovery,
-/// protobuf or indented bodies; of patches only JSON merge patches. A write of an object also writes its status. A
-/// delete has no cascade. Unknown paths always return a `Status`, and namespaces need not exist.
+/// With the feature `writes`, clients create, update, patch, apply and delete: with conflicts of field managers,
+/// strategic merges, `generation`, the subresource `status`, dry runs, finalizers and collections. Once the
+/// CustomResourceDefinition of a type was [`put`](Self::put), the type has its rules; without one, a type has a status
+/// and any fields. Without the feature, writes over HTTP get 501. [`put`](Self::put) and [`delete`](Self::delete) obey
+/// no rules.
+///
+/// Differences from kube-apiserver: no admission, defaulting, or validation beyond metadata and the JSON types of
+/// built-in fields; no tables, discovery, protobuf or indented bodies, `scale`, or warnings in responses. A delete has
+/// no cascade, and waits for no kubelet. Unknown paths always return a `Status`, and namespaces need not exist.
 #[derive(Clone)]
 pub struct FakeApiServer {
     world: Arc<World>,
@@ -105,6 +108,9 @@ struct World {
     history: Mutex<History>,
     /// Notified of every write and every new fault.
     moved: channel::Sender<()>,
+    /// Time at which the clock of writes shows [`history::CREATED`].
+    #[cfg(feature = "writes")]
+    began: Instant,
 }
 
 /// State of a single replica.
@@ -128,7 +134,12 @@ impl FakeApiServer {
     #[must_use]
     pub fn new() -> Self {
         let (moved, _) = channel::channel(());
-        let world = World { history: Mutex::new(History::new()), moved };
+        let world = World {
+            history: Mutex::new(History::new()),
+            moved,
+            #[cfg(feature = "writes")]
+            began: Instant::now(),
+        };
         Self { world: Arc::new(world), own: Arc::new(ReplicaState::new()) }
     }
 
@@ -233,7 +244,7 @@ impl FakeApiServer {
         let object = json(object);
         self.write(|history| {
             let ty = history.type_of(&object);
-            history.put(&ty, object, Demand::Any).expect("nothing is demanded of what is there");
+            history.put(&ty, object);
         });
         self.clone()
     }

@@ -31,11 +31,19 @@ pub(super) async fn list(
     options: &ListOptions,
     form: FakeForm,
 ) -> Result<Body, Status> {
+    Ok(select(server, target, options).await?.into_body(&target.ty, form))
+}
+
+/// Selects the objects of a LIST.
+pub(super) async fn select(
+    server: &FakeApiServer,
+    target: &PathTarget,
+    options: &ListOptions,
+) -> Result<ListPage, Status> {
     let filter = FakeFilter::new(options, target)?;
     let read = ListRead::of(options, options.names_one(target.namespaced(), target.namespace.as_deref()))?;
     let (position, objects) = state(server, &target.ty, &read).await?;
-    let page = ListPage::cut(target, &filter, &read, &objects, position);
-    Ok(page.into_body(&target.ty, position, form))
+    Ok(ListPage::cut(target, &filter, &read, &objects, position))
 }
 
 /// `GET .../{plural}/{name}`.
@@ -75,8 +83,9 @@ async fn state(server: &FakeApiServer, ty: &FakeType, read: &ListRead) -> Result
 }
 
 /// One page of a list.
-struct ListPage {
-    items: Vec<Arc<StoredObject>>,
+pub(super) struct ListPage {
+    pub(super) items: Vec<Arc<StoredObject>>,
+    position: u64,
     token: Option<String>,
     remaining: Option<u64>,
     /// Text of the shard selector.
@@ -103,13 +112,14 @@ impl ListPage {
         let last = last.filter(|_| remaining > 0).map(|key| key.strip_prefix(&prefix).unwrap_or(key));
         let token = last.map(|key| ContinueToken::after(key, Position::At(position)).encode());
         let remaining = token.as_ref().map(|_| remaining).filter(|_| filter.selects_all());
-        Self { items, remaining, token, shard: filter.shard().map(ToString::to_string) }
+        Self { items, position, remaining, token, shard: filter.shard().map(ToString::to_string) }
     }
 
-    fn into_body(self, ty: &FakeType, position: u64, form: FakeForm) -> Body {
+    pub(super) fn into_body(self, ty: &FakeType, form: FakeForm) -> Body {
         let (kind, api_version) = form.list_type(ty);
         let (continue_token, shard) = (self.token.as_deref(), self.shard.as_deref());
-        let meta = list::ListMetadata { resource_version: position, continue_token, remaining: self.remaining, shard };
+        let meta =
+            list::ListMetadata { resource_version: self.position, continue_token, remaining: self.remaining, shard };
         let (head, tail) = if ty.builtin || form == FakeForm::Metadata {
             (list::head(&kind, api_version, &meta), list::TAIL.to_vec())
         } else {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use informer_serving::query::unescape;
+use serde_json::Value;
 
 /// One resource type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +165,23 @@ pub(super) fn builtin() -> impl Iterator<Item = FakeType> {
     })
 }
 
+/// Plural of CustomResourceDefinitions.
+pub(super) const DEFINITIONS: &str = "customresourcedefinitions";
+
+/// The types that a CustomResourceDefinition defines, one for each version; empty if it is malformed.
+pub(super) fn defined(definition: &Value) -> Vec<FakeType> {
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let (Some(group), Some(plural), Some(kind)) =
+        (text(&spec["group"]), text(&spec["names"]["plural"]), text(&spec["names"]["kind"]))
+    else {
+        return Vec::new();
+    };
+    let namespaced = Some(spec["scope"] == "Namespaced");
+    let versions = spec["versions"].as_array().into_iter().flatten().filter_map(|version| version["name"].as_str());
+    versions.map(|version| FakeType::new(&format!("{group}/{version}"), &plural, &kind, namespaced)).collect()
+}
+
 /// Target of a path.
 #[derive(Clone, Debug)]
 pub(super) struct PathTarget {
@@ -173,6 +191,7 @@ pub(super) struct PathTarget {
     /// The object; `None` for the collection.
     pub(super) name: Option<String>,
     /// `status`.
+    #[cfg_attr(not(feature = "writes"), expect(dead_code, reason = "only writes differ by it"))]
     pub(super) subresource: Option<String>,
 }
 

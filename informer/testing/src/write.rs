@@ -1,189 +1,272 @@
-//! POST, PUT, PATCH and DELETE over HTTP: enough for a controller that writes its results.
+//! POST, PUT, PATCH and DELETE over HTTP, by the rules of cache-server (`api-rules`): this file reads and stores.
 //!
-//! INVARIANT: no admission and no defaulting: the object is stored as written, plus uid, creation time and
-//! resourceVersion.
+//! INVARIANT: a write holds the history from its read to its end, so none is retried.
 
+use std::sync::Arc;
+
+use api_rules::{
+    limits::OBJECT_BYTES_MAX,
+    object::{
+        Object, WriteRequest, WriteTarget,
+        apply::AppliedConfiguration,
+        create::{self, instead_of_update},
+        deletion,
+        draft::{bounded_draft, ordered},
+        metadata::{self, Birth, Part},
+        options::{DeleteOptions, Options, PatchOptions},
+        patch::{Patch, PatchType},
+        update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan, read_sent},
+    },
+    registry::ResourceType,
+};
 use http::Method;
 use informer_serving::{
-    query::Query,
+    options::ListOptions,
     status::{Status, StatusExt as _},
 };
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{
-    FakeApiServer,
-    history::{Demand, WriteRefusal},
-    types::PathTarget,
+    Body, FakeApiServer,
+    form::FakeForm,
+    history::{CREATED, History, StoredObject},
+    read, rules,
+    types::{FakeType, PathTarget},
 };
 
-/// The only supported kind of patch.
-const MERGE_PATCH: &str = "application/merge-patch+json";
-
-/// One write.
+/// One write, as sent.
 pub(super) struct FakeWrite<'a> {
+    pub(super) server: &'a FakeApiServer,
+    pub(super) target: &'a PathTarget,
     pub(super) method: &'a Method,
-    pub(super) content_type: &'a str,
-    pub(super) query: &'a Query,
+    pub(super) content_type: Option<&'a str>,
+    pub(super) query: &'a [(String, String)],
     pub(super) body: &'a [u8],
 }
 
+/// The status code of an answer, and its JSON.
+type FakeAnswer = (u16, Vec<u8>);
+
 impl FakeWrite<'_> {
-    /// Carries out the write. Returns the status code and the body.
-    pub(super) fn apply(&self, server: &FakeApiServer, target: &PathTarget) -> Result<(u16, Vec<u8>), Status> {
-        if self.query.get("dryRun").is_some() {
-            return Err(Status::bad_request("this server has no dry run"));
-        }
-        match (self.method, target.name.as_deref()) {
-            (&Method::POST, None) if target.namespace.is_some() || target.ty.namespaced != Some(true) => {
-                self.create(server, target)
+    /// Carries out the write of one object.
+    pub(super) fn one(&self) -> Result<FakeAnswer, Status> {
+        self.on_history(|mut store, request| match *self.method {
+            Method::POST => store.create(request),
+            Method::PUT => store.update(request),
+            Method::PATCH => store.patch(request),
+            Method::DELETE if request.subresource.is_none() => {
+                store.delete(&request.target()?, &DeleteOptions::read(request)?)
             }
-            (&Method::PUT, Some(name)) => self.update(server, target, name, self.json()?),
-            (&Method::PATCH, Some(name)) => {
-                if !self.content_type.starts_with(MERGE_PATCH) {
-                    return Err(Status::unsupported_media_type(&[MERGE_PATCH]));
-                }
-                let mut object = current(server, target, name)?;
-                let mut patch = self.json()?;
-                // Without a resourceVersion a patch applies to any current version.
-                let demanded = patch.pointer_mut("/metadata/resourceVersion").map(Value::take).unwrap_or_default();
-                merge(&mut object, patch);
-                if let Some(metadata) = object["metadata"].as_object_mut() {
-                    metadata.insert("resourceVersion".to_owned(), demanded);
-                }
-                self.update(server, target, name, object)
-            }
-            (&Method::DELETE, Some(name)) => self.delete(server, target, name),
             _ => Err(Status::generic_method_not_allowed()),
-        }
+        })
     }
 
-    fn json(&self) -> Result<Value, Status> {
-        let object: Option<Value> = serde_json::from_slice(self.body).ok().filter(Value::is_object);
-        object.ok_or_else(|| Status::bad_request("the body of the request is no JSON object"))
-    }
-
-    fn create(&self, server: &FakeApiServer, target: &PathTarget) -> Result<(u16, Vec<u8>), Status> {
-        let mut object = self.json()?;
-        has_metadata(&object)?;
-        let metadata = &mut object["metadata"];
-        let mut name = text(metadata, "name").to_owned();
-        if name.is_empty() {
-            let base = text(metadata, "generateName");
-            if base.is_empty() {
-                return Err(Status::bad_request("metadata.name is required"));
+    /// Deletes the objects that a LIST with the same query returns, and answers with that LIST.
+    pub(super) async fn collection(&self, options: &ListOptions, form: FakeForm) -> Result<(u16, Body), Status> {
+        let deletion = self.on_history(|store, request| {
+            if store.ty.namespaced && request.namespace.is_none() {
+                return Err(Status::generic_method_not_allowed());
             }
-            name = format!("{base}{:05x}", fastrand::u32(..1 << 20));
-            metadata["name"] = name.as_str().into();
-        }
-        into_namespace(&mut object, target)?;
-        put(server, target, &name, object, Demand::Absent).map(|body| (201, body))
-    }
-
-    fn update(
-        &self,
-        server: &FakeApiServer,
-        target: &PathTarget,
-        name: &str,
-        mut object: Value,
-    ) -> Result<(u16, Vec<u8>), Status> {
-        has_metadata(&object)?;
-        if target.subresource.is_some() {
-            let (status, version) = (object["status"].take(), object["metadata"]["resourceVersion"].take());
-            object = current(server, target, name)?;
-            object["status"] = status;
-            object["metadata"]["resourceVersion"] = version;
-        }
-        let declared = text(&object["metadata"], "name");
-        if declared != name {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({declared}) does not match the name on the URL ({name})"
-            )));
-        }
-        into_namespace(&mut object, target)?;
-        put(server, target, name, object, Demand::Present).map(|body| (200, body))
-    }
-
-    fn delete(&self, server: &FakeApiServer, target: &PathTarget, name: &str) -> Result<(u16, Vec<u8>), Status> {
-        let (group, plural) = (&*target.ty.group, &*target.ty.plural);
-        let options = if self.body.is_empty() { Value::Null } else { self.json()? };
-        let demanded = |member: &str| options["preconditions"][member].as_str();
-        let key = target.key(name);
-        let gone = server.write(|history| {
-            let stored = history.get(&target.ty, &key).ok_or_else(|| Status::not_found(group, plural, name))?;
-            let metadata = stored.value()["metadata"].take();
-            for member in ["uid", "resourceVersion"] {
-                if demanded(member).is_some_and(|demanded| demanded != text(&metadata, member)) {
-                    let why = format!("the {member} in the precondition does not match that of the object");
-                    return Err(Status::conflict(group, &target.ty.kind, name, &why));
+            DeleteOptions::read(request)
+        })?;
+        let listed = read::select(self.server, self.target, options).await?;
+        self.on_history(|mut store, _| {
+            for item in &listed.items {
+                let ty = Arc::clone(&store.ty);
+                let place = WriteTarget { ty: &ty, namespace: &item.namespace, name: &item.name, part: Part::Main };
+                let uid = item.field("metadata.uid");
+                // Others may have deleted it since, and may have created another one.
+                if store.current(&place).is_ok_and(|now| now.field("metadata.uid") == uid) {
+                    store.delete(&place, &deletion)?;
                 }
             }
-            history.delete(&target.ty, &key).ok_or_else(|| Status::not_found(group, plural, name))
+            Ok(())
         })?;
-        let uid = gone.field("metadata.uid").unwrap_or_default();
-        Ok((200, Status::deleted(group, plural, name, &uid).to_json()))
+        Ok((200, listed.into_body(&self.target.ty, form)))
+    }
+
+    /// Locks the history for a step of the write.
+    fn on_history<T>(
+        &self,
+        step: impl FnOnce(RuledStore<'_>, &WriteRequest<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        self.server.write(|history| {
+            let ty = rules::of(history, self.target);
+            let request = WriteRequest {
+                ty: &ty,
+                namespace: self.target.namespace.as_deref(),
+                name: self.target.name.as_deref(),
+                subresource: self.target.subresource.as_deref(),
+                query: self.query,
+                content_type: self.content_type,
+                body: self.body,
+            };
+            let store = RuledStore { history, served: &self.target.ty, ty: Arc::clone(&ty), now: self.server.now() };
+            step(store, &request)
+        })
     }
 }
 
-/// A text member of metadata; empty if absent.
-fn text<'a>(metadata: &'a Value, member: &str) -> &'a str {
-    metadata[member].as_str().unwrap_or_default()
-}
-
-/// Sets the namespace from the path; refuses an object that names another one.
-fn into_namespace(object: &mut Value, target: &PathTarget) -> Result<(), Status> {
-    let Some(namespace) = target.namespace.as_deref() else { return Ok(()) };
-    let declared = text(&object["metadata"], "namespace");
-    if !declared.is_empty() && declared != namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    object["metadata"]["namespace"] = namespace.into();
-    Ok(())
-}
-
-fn has_metadata(object: &Value) -> Result<(), Status> {
-    let found = object.get("metadata").is_some_and(Value::is_object);
-    if found { Ok(()) } else { Err(Status::bad_request("metadata is required")) }
-}
-
-fn current(server: &FakeApiServer, target: &PathTarget, name: &str) -> Result<Value, Status> {
-    let found = server.history().get(&target.ty, &target.key(name)).map(|stored| stored.value());
-    found.ok_or_else(|| Status::not_found(&target.ty.group, &target.ty.plural, name))
-}
-
-fn put(
-    server: &FakeApiServer,
-    target: &PathTarget,
-    name: &str,
-    object: Value,
-    demand: Demand,
-) -> Result<Vec<u8>, Status> {
-    let (group, plural) = (&*target.ty.group, &*target.ty.plural);
-    let written = server.write(|history| history.put(&target.ty, object, demand));
-    match written {
-        Ok(stored) => Ok([&stored.json, &b"\n"[..]].concat()),
-        Err(WriteRefusal::Exists) => Err(Status::already_exists(group, plural, name)),
-        Err(WriteRefusal::NotFound) => Err(Status::not_found(group, plural, name)),
-        Err(WriteRefusal::Conflict) => Err(Status::modified(group, plural, name)),
+impl FakeApiServer {
+    /// The time of writes, in whole seconds: that of tokio's clock since the server was created.
+    fn now(&self) -> Timestamp {
+        let created: Timestamp = CREATED.parse().expect("a time of our own writing");
+        let passed = i64::try_from(self.world.began.elapsed().as_secs()).unwrap_or(i64::MAX);
+        created.checked_add(SignedDuration::from_secs(passed)).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// RFC 7396.
-fn merge(target: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch;
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
+/// The objects of one type, and their rules.
+struct RuledStore<'a> {
+    history: &'a mut History,
+    served: &'a FakeType,
+    ty: Arc<ResourceType>,
+    now: Timestamp,
+}
+
+impl RuledStore<'_> {
+    fn create(&mut self, request: &WriteRequest<'_>) -> Result<FakeAnswer, Status> {
+        let (mut sent, options) = create::read(&rules::BUILTIN, request, &mut Vec::new())?;
+        let base = metadata::text(&sent, "generateName").to_owned();
+        let namespace = request.namespace.unwrap_or_default();
+        let name = loop {
+            let name = format!("{base}{:05x}", fastrand::u32(..1 << 20));
+            if self.history.get(self.served, &self.ty.key(namespace, &name)).is_none() {
+                break name;
+            }
+        };
+        let (uid, now) = (self.history.new_uid(), self.now.to_string());
+        metadata::prepare_create(&self.ty, &mut sent, Birth { uid: &uid, now: &now, generated_name: &name })?;
+        self.add(sent, options)
     }
-    let members = target.as_object_mut().expect("made one above");
-    for (member, value) in patch {
-        if value.is_null() {
-            members.remove(&member);
-        } else {
-            merge(members.entry(member).or_insert(Value::Null), value);
+
+    fn update(&mut self, request: &WriteRequest<'_>) -> Result<FakeAnswer, Status> {
+        let place = request.target()?;
+        let options = Options::read("UpdateOptions", request.query)?;
+        let sent = read_sent(&rules::BUILTIN, request, &place, options, &mut Vec::new())?;
+        match self.current(&place) {
+            Ok(_) => self.change(
+                &place,
+                &RequestedChange::Replace(SentObject::new(sent, &|| Err(place.modified()))),
+                options,
+            ),
+            Err(_) => self.add_named(instead_of_update(&place, sent)?, options),
         }
     }
+
+    fn patch(&mut self, request: &WriteRequest<'_>) -> Result<FakeAnswer, Status> {
+        let place = request.target()?;
+        let patch_type = PatchType::of(&self.ty, request.content_type)?;
+        let requested = PatchOptions::read(request.query, patch_type == PatchType::Apply)?;
+        let options = requested.options;
+        let creates = patch_type == PatchType::Apply && place.part == Part::Main;
+        // As in kube-apiserver, 404 takes precedence over errors in the patch.
+        let current = self.current(&place);
+        if !creates {
+            current.clone()?;
+        }
+        if patch_type != PatchType::Apply {
+            let patch = Patch::read(patch_type, request.body, options.validation)?;
+            return self.change(&place, &RequestedChange::Patch(patch), options);
+        }
+        let applied = AppliedConfiguration::read(&place, request.body, requested, &mut Vec::new())?;
+        match current {
+            Ok(_) => self.change(&place, &RequestedChange::Apply(applied), options),
+            Err(_) => self.add_named(applied.first(&place, &self.now.to_string())?, options),
+        }
+    }
+
+    /// Changes an object that exists.
+    fn change(
+        &mut self,
+        place: &WriteTarget<'_>,
+        change: &RequestedChange<'_>,
+        options: Options,
+    ) -> Result<FakeAnswer, Status> {
+        let current = self.current(place)?;
+        let (stored, now) = (object(&current), self.now.to_string());
+        let whole = ChangedObject { object: &stored, sealed: None };
+        let (json, goes) = match plan(place, whole, change, &|_| Ok(()), options, &now, &mut Vec::new())? {
+            UpdatePlan::Keep => (text(&current), false),
+            UpdatePlan::Put(next) => {
+                let goes = self.ends_with_its_finalizers(&next) && metadata::is_terminating(&next);
+                (self.store(next, options.dry_run)?, goes)
+            }
+            UpdatePlan::Delete(last) => (ordered(&self.ty, last), true),
+        };
+        if goes && !options.dry_run {
+            self.history.remove(self.served, &place.key());
+        }
+        Ok((200, json))
+    }
+
+    /// Returns true for a namespace without finalizers: once deleted, it ends, as nothing deletes the objects in it.
+    fn ends_with_its_finalizers(&self, object: &Object) -> bool {
+        self.ty.holds_objects && metadata::finalizers(object).is_empty()
+    }
+
+    /// Creates the object that an update or apply did not find.
+    fn add_named(&mut self, mut object: Object, options: Options) -> Result<FakeAnswer, Status> {
+        let (uid, now) = (self.history.new_uid(), self.now.to_string());
+        create::prepare_named(&self.ty, &mut object, Birth { uid: &uid, now: &now, generated_name: "" })?;
+        self.add(object, options)
+    }
+
+    fn add(&mut self, new: Object, options: Options) -> Result<FakeAnswer, Status> {
+        let (namespace, name) = (metadata::text(&new, "namespace"), metadata::text(&new, "name"));
+        if let Some(taken) = self.history.get(self.served, &self.ty.key(namespace, name)) {
+            let generates = !metadata::text(&new, "generateName").is_empty();
+            return Err(create::taken(&self.ty, name, generates, Some(&object(taken))));
+        }
+        Ok((201, self.store(new, options.dry_run)?))
+    }
+
+    /// Stores an object and returns its JSON; a dry run only returns it.
+    fn store(&mut self, object: Object, dry_run: bool) -> Result<Vec<u8>, Status> {
+        bounded_draft(&self.ty, &object, OBJECT_BYTES_MAX)?;
+        if dry_run {
+            return Ok(ordered(&self.ty, object));
+        }
+        Ok(text(&self.history.store(self.served, Value::Object(object))))
+    }
+
+    fn delete(&mut self, place: &WriteTarget<'_>, options: &DeleteOptions) -> Result<FakeAnswer, Status> {
+        let ResourceType { group, plural, kind, .. } = &**place.ty;
+        if deletion::is_protected(place.ty, place.name) {
+            return Err(Status::forbidden(group, plural, place.name, "this namespace may not be deleted"));
+        }
+        let current = self.current(place)?;
+        let stored = object(&current);
+        if let Some(why) = deletion::mismatch(&stored, options) {
+            return Err(Status::conflict(group, kind, place.name, &why));
+        }
+        let plan = deletion::plan(place.ty, &stored, options, self.now);
+        let mut version = None;
+        let marked = match &plan.mark {
+            Some(mark) => self.store(mark.clone(), options.dry_run)?,
+            None => text(&current),
+        };
+        let last = plan.mark.unwrap_or(stored);
+        if (plan.goes || self.ends_with_its_finalizers(&last)) && !options.dry_run {
+            self.history.remove(self.served, &place.key());
+            version = Some(self.history.position());
+        }
+        let json = if plan.at_once { deletion::answer(place, last, version) } else { marked };
+        let waits = !plan.at_once && options.orphan_dependents == Some(false);
+        Ok((if waits { 202 } else { 200 }, json))
+    }
+
+    fn current(&self, place: &WriteTarget<'_>) -> Result<Arc<StoredObject>, Status> {
+        self.history.get(self.served, &place.key()).cloned().ok_or_else(|| place.not_found())
+    }
+}
+
+fn object(stored: &StoredObject) -> Object {
+    serde_json::from_slice(&stored.json).expect("an object of our own writing")
+}
+
+/// Returns the object as an answer sends it.
+fn text(stored: &StoredObject) -> Vec<u8> {
+    [&*stored.json, b"\n"].concat()
 }

@@ -45,3 +45,4 @@ mod subscribing;
 mod timing;
 mod transport;
 mod wire;
+mod writes;
