@@ -87,7 +87,7 @@ use self::{
     results::{PendingResults, Results},
     runner::{ControllerLife, DELAY_MAX, OnDeleted, Runner},
     signal::Shutdown,
-    trigger::{DeletedObjects, PendingTriggers, Trigger, UpdatePredicate},
+    trigger::{Deletions, PendingTriggers, Trigger, UpdatePredicate},
 };
 pub use self::{
     failure::{BACKOFF_FIRST, BACKOFF_MAX, ControllerError, RETRY_AFTER_MAX, ReconcileError, ReconcileFailure},
@@ -418,9 +418,9 @@ where
         let meter = self.meter();
         let Self { primary, when, related: mut sources, informers, settings, on_deleted, shutdown, .. } = self;
         let Settings { name, concurrency, budget, debounce, sync_deadline, grace } = settings;
-        let on_deleted = on_deleted.map(|handler| (handler, DeletedObjects::default()));
-        let deleted = on_deleted.as_ref().map(|(_, objects)| Arc::clone(objects));
-        sources.push(trigger::of_primary(primary.clone(), when, deleted));
+        let on_deleted = on_deleted.map(|handler| (handler, Arc::new(Deletions::new())));
+        let deletions = on_deleted.as_ref().map(|(_, deletions)| Arc::clone(deletions));
+        sources.push(trigger::of_primary(primary.clone(), when, deletions));
         let reconcile = Arc::new(reconcile);
         let runner = Runner {
             name: name.into(),

@@ -1,8 +1,9 @@
 //! The SDK with the types of kube 1 and k8s-openapi 0.25: feature `kube-1`.
 //!
 //! Of kube 1, [`watcher`] reads whole objects of `PartialObjectMeta`, a changed file of the certificate authority is not
-//! read again, `NO_PROXY` is ignored, and exec plugins must print JSON. Leader election needs the feature `kube-5`, and
-//! `FakeApiServer::client` too: `Client::new(server.clone(), "default")` is its client of any kube.
+//! read again, `NO_PROXY` is ignored, and exec plugins must print JSON. Its errors lack `retryAfterSeconds`: a
+//! controller takes one second for any 429. Leader election needs the feature `kube-5`, and `FakeApiServer::client` too:
+//! `Client::new(server.clone(), "default")` is its client of any kube.
 
 use ::kube_1 as kube;
 

@@ -57,7 +57,8 @@ pub struct LeaseTiming {
     pub lease: Duration,
     /// Time after which a leader that could not renew the Lease stops.
     pub renew_deadline: Duration,
-    /// Pause between attempts, plus up to a fifth at random while waiting for the Lease.
+    /// Pause between attempts to take the Lease, plus up to a fifth at random. A leader counts it from the start of the
+    /// attempt before.
     pub retry: Duration,
 }
 
@@ -216,13 +217,21 @@ impl Election {
         seconds.map_or(self.timing.lease, Duration::from_secs)
     }
 
-    /// Renews `lease`. Returns when the renewal was sent; `None` if another candidate has it. Fails at the second
-    /// conflict, like client-go, so that a busy writer costs two attempts each pause.
+    /// Renews `lease`. Returns when the renewal was sent; `None` if another candidate has it, or if no time is `left`:
+    /// others would see a renewal sent then, and wait for it. Fails at the second conflict, like client-go, so that a
+    /// busy writer costs two attempts each pause.
     ///
     /// Cancel safe: `lease` is the last version read or written, whose next renewal may then meet a conflict.
-    async fn renew(&self, lease: &mut Lease) -> Result<Option<ConfirmedTime>, kube::Error> {
+    async fn renew(
+        &self,
+        lease: &mut Lease,
+        left: impl Fn() -> Duration,
+    ) -> Result<Option<ConfirmedTime>, kube::Error> {
         let mut is_repeated = false;
         loop {
+            if left().is_zero() {
+                return Ok(None);
+            }
             lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
             let sent = ConfirmedTime::now();
             let conflict = match self.leases.replace(&self.name, &PostParams::default(), lease).await {
@@ -258,21 +267,19 @@ impl Election {
     /// Renews the Lease until it is lost.
     async fn hold(self, mut lease: Lease, held: watch::Sender<LeaseState>) {
         let LeaseTiming { renew_deadline, retry, .. } = self.timing;
-        let left = |held: &watch::Sender<LeaseState>| renew_deadline.saturating_sub(held.borrow().renewed.age());
+        let left = || renew_deadline.saturating_sub(held.borrow().renewed.age());
+        let mut attempt = held.borrow().renewed.at();
         loop {
-            sleep(retry.min(left(&held))).await;
-            if left(&held).is_zero() {
-                // Others would see a renewal sent now, and wait for it.
-                break;
-            }
+            sleep(retry.saturating_sub(attempt.elapsed()).min(left())).await;
+            attempt = Instant::now();
             // Timers stand still while the machine is suspended, so one of the whole deadline would be late.
             let expired = async {
-                while !left(&held).is_zero() {
-                    sleep(left(&held).min(retry)).await;
+                while !left().is_zero() {
+                    sleep(left().min(retry)).await;
                 }
             };
-            // A response that never comes leaves time for another attempt.
-            let renewal = timeout(renew_deadline / 2, self.renew(&mut lease));
+            // A response that never comes leaves time for another attempt, if the pause is shorter than this.
+            let renewal = timeout(renew_deadline / 2, self.renew(&mut lease, left));
             match select! { biased; renewal = renewal => renewal, () = expired => break } {
                 Ok(Ok(Some(sent))) => held.send_modify(|held| held.renewed = sent),
                 Ok(Ok(None)) => break,

@@ -50,6 +50,11 @@ impl ConfirmedTime {
         Self { at: Instant::now(), wall: SystemTime::now(), before }
     }
 
+    /// When it was noted, on the clock that does not jump.
+    pub(crate) const fn at(&self) -> Instant {
+        self.at
+    }
+
     pub(crate) fn age(&self) -> Duration {
         self.age_at(Instant::now(), SystemTime::now())
     }

@@ -99,6 +99,12 @@ impl<K> Subscription<K> {
         self.informer.as_ref().and_then(|informer| informer.life().end_reason())
     }
 
+    /// True if the deletion of this object, in any version, will be the next one of its key that is delivered.
+    #[cfg(feature = "controller")]
+    pub(crate) fn has_delivered(&self, object: &Object<K>) -> bool {
+        self.teller.has_delivered(object)
+    }
+
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         loop {
             if let Some(event) = self.teller.pop() {

@@ -81,8 +81,14 @@ macro_rules! answer_of_kube {
 fn answer_of(error: &(dyn StdError + 'static)) -> Option<(u16, u32)> {
     // Errors of kube 1 have the code alone.
     #[cfg(feature = "kube-1")]
-    if let Some(kube_1::Error::Api(answer)) = error.downcast_ref() {
-        return Some((answer.code, 0));
+    {
+        let answer: Option<&kube_1::core::ErrorResponse> = match error.downcast_ref() {
+            Some(kube_1::Error::Api(answer)) => Some(answer),
+            _ => error.downcast_ref(),
+        };
+        if let Some(answer) = answer {
+            return Some((answer.code, 0));
+        }
     }
     #[cfg(feature = "kube-3")]
     if let Some(answer) = answer_of_kube!(kube_3, error) {
@@ -183,6 +189,20 @@ mod tests {
                 assert!(delay >= Duration::from_secs(expected).max(BACKOFF_FIRST), "{delay:?}");
             }
         }
+    }
+
+    #[cfg(feature = "kube-1")]
+    #[test]
+    fn a_429_of_kube_1_takes_a_second_through_the_error_of_a_program() {
+        #[derive(Debug, thiserror::Error)]
+        #[error(transparent)]
+        struct Transparent(kube_1::Error);
+
+        let (status, message, reason) = (String::new(), String::new(), String::new());
+        let answer = kube_1::core::ErrorResponse { status, message, reason, code: 429 };
+        let error = ReconcileError::Failed(Transparent(kube_1::Error::Api(answer)));
+        let failure = ReconcileFailure { key: "a/x", failures: 1, error: &error };
+        assert_eq!(failure.retry_after(), Some(RETRY_AFTER_MIN));
     }
 
     #[test]

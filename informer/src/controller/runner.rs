@@ -24,7 +24,7 @@ use super::{
     queue::{Lane, ReadyKey, WorkQueue},
     results::ReconcileOutcome,
     signal::Shutdown,
-    trigger::{DeletedObjects, PendingTriggers, Trigger},
+    trigger::{Deletions, PendingTriggers, Trigger},
 };
 use crate::{
     error::Chain,
@@ -52,7 +52,7 @@ pub(super) struct Runner<K, R, P, S, E> {
     /// Receives each result.
     pub(super) sink: S,
     /// Handler of deleted objects, and those whose turn has not come.
-    pub(super) on_deleted: Option<(OnDeleted<K>, DeletedObjects<K>)>,
+    pub(super) on_deleted: Option<(OnDeleted<K>, Arc<Deletions<K>>)>,
     pub(super) concurrency: usize,
     pub(super) queue: WorkQueue,
     pub(super) meter: Meter,
@@ -133,10 +133,14 @@ where
             && let Some(ReadyKey { key, waited }) = self.queue.take(now)
         {
             let object = self.primary.store().snapshot().get(&key);
-            let deleted = self.on_deleted.as_ref().and_then(|(handler, objects)| {
-                let last_known = objects.lock().remove(&*key)?;
+            let deleted = self.on_deleted.as_ref().and_then(|(handler, deletions)| {
+                let last_known = deletions.take(&key)?;
                 Some((Arc::clone(handler), last_known))
             });
+            let may_reconcile = |object: &Object<K>| match &self.on_deleted {
+                Some((_, deletions)) => deletions.may_reconcile(object),
+                None => true,
+            };
             match (deleted, object) {
                 (Some((handler, last_known)), object) => {
                     self.queue.return_token(&key);
@@ -149,15 +153,15 @@ where
                         Ok(Requeue::await_change())
                     });
                 }
-                (None, Some(object)) => {
+                (None, Some(object)) if may_reconcile(&object) => {
                     let reconcile = self.reconcile.clone();
                     self.spawn(key, waited, RunKind::Reconcile, async move {
                         let object = object.decode().map_err(ReconcileError::Undecodable)?;
                         reconcile(object).await.map_err(ReconcileError::Failed)
                     });
                 }
-                // Deleted since.
-                (None, None) => {
+                // Deleted since, or created again: its event triggers it.
+                (None, _) => {
                     self.queue.return_token(&key);
                     self.queue.done(&key, None, now);
                 }

@@ -3,7 +3,7 @@
 //! INVARIANT: a source of related objects is ready when every state before has been skipped, and yields each change
 //! after it. Subscriptions are level-triggered: a source that is not polled holds no queue.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, task::Poll};
 
 use futures::{
     FutureExt as _, Stream, StreamExt as _,
@@ -46,48 +46,87 @@ pub(super) type Triggers = BoxStream<'static, Trigger>;
 /// Triggers of an informer that is ready. Resolves once the objects that need no trigger are skipped.
 pub(super) type PendingTriggers = BoxFuture<'static, Triggers>;
 
-/// Last versions of deleted objects by key, for a controller that reconciles deletions. Of several objects of a key, the
-/// first: only it can have been reconciled.
+/// Deletions of primary objects, for a controller that reconciles them.
+///
+/// INVARIANT: each reconciled object that is deleted is taken from here once. An object is reconciled only if its
+/// deletion is the next one of its key, and none is until that one is taken. So of several deleted objects of a key
+/// only the first can have been reconciled, and the others are dropped.
 ///
 /// Memory: the deleted objects whose turn has not come.
-pub(super) type DeletedObjects<K> = Arc<Mutex<HashMap<String, Object<K>>>>;
+pub(super) struct Deletions<K> {
+    /// The source of the events; `None` before the start.
+    subscription: Mutex<Option<Subscription<K>>>,
+    /// Last versions by key.
+    deleted: Mutex<HashMap<String, Object<K>>>,
+}
+
+impl<K> Deletions<K> {
+    pub(super) fn new() -> Self {
+        Self { subscription: Mutex::new(None), deleted: Mutex::default() }
+    }
+
+    /// Takes the deleted object of a key whose turn has come.
+    pub(super) fn take(&self, key: &str) -> Option<Object<K>> {
+        self.deleted.lock().remove(key)
+    }
+
+    /// True if `object` may be reconciled. If not, the store is ahead of the events, and one of its key follows.
+    pub(super) fn may_reconcile(&self, object: &Object<K>) -> bool {
+        self.subscription.lock().as_ref().is_some_and(|subscription| subscription.has_delivered(object))
+    }
+
+    fn add(&self, last_known: Object<K>) {
+        self.deleted.lock().entry(last_known.key().to_owned()).or_insert(last_known);
+    }
+
+    /// The events of `subscription`.
+    fn follow(self: Arc<Self>, subscription: Subscription<K>) -> impl Stream<Item = Event<K>> {
+        *self.subscription.lock() = Some(subscription);
+        stream::poll_fn(move |cx| {
+            self.subscription.lock().as_mut().map_or(Poll::Ready(None), |subscription| subscription.poll_next_unpin(cx))
+        })
+    }
+}
 
 /// Returns true if an update from the first version to the second triggers.
 pub(super) type UpdatePredicate<K> = Box<dyn Fn(&Object<K>, &Object<K>) -> bool + Send>;
 
 /// Triggers of the primary type: its present objects, and those added, updated or deleted. Deleted ones are put into
-/// `deleted` first.
+/// `deletions` first.
 pub(super) fn of_primary<K: Send + Sync + 'static>(
     informer: Informer<K>,
     when: UpdatePredicate<K>,
-    deleted: Option<DeletedObjects<K>>,
+    deletions: Option<Arc<Deletions<K>>>,
 ) -> PendingTriggers {
     let mut is_synced = false;
-    let deletion = move |last_known: Object<K>| {
-        let key = last_known.key().to_owned();
-        if let Some(deleted) = &deleted {
-            deleted.lock().entry(key.clone()).or_insert(last_known);
-        }
-        Trigger::Deleted(key)
-    };
+    let followed = deletions.clone();
     let map = move |event: Event<K>| match event {
         Event::Added(object) if is_synced => vec![Trigger::Object(object.key().to_owned())],
         Event::Added(object) => vec![Trigger::Present(object.key().to_owned())],
-        // Deleted, and created again with its name.
-        Event::Updated { old, new } if old.uid() != new.uid() => {
-            vec![deletion(old), Trigger::Object(new.key().to_owned())]
-        }
         Event::Updated { old, new } if when(&old, &new) || changed::deletion(&old, &new) => {
             vec![Trigger::Object(new.key().to_owned())]
         }
-        Event::Deleted { last_known, .. } => vec![deletion(last_known)],
+        Event::Deleted { last_known, .. } => {
+            let trigger = Trigger::Deleted(last_known.key().to_owned());
+            if let Some(deletions) = &deletions {
+                deletions.add(last_known);
+            }
+            vec![trigger]
+        }
         Event::Synced(_) => {
             is_synced = true;
             Vec::new()
         }
         Event::Updated { .. } | Event::Reset => Vec::new(),
     };
-    async move { triggers(informer.clone(), informer.subscribe(), map) }.boxed()
+    async move {
+        let subscription = informer.subscribe();
+        match followed {
+            Some(deletions) => triggers(informer, deletions.follow(subscription), map),
+            None => triggers(informer, subscription, map),
+        }
+    }
+    .boxed()
 }
 
 /// Triggers of a related type: `map` applied to every object added, updated or deleted after the start. Of an update,
@@ -147,12 +186,12 @@ async fn skip_present<C>(subscription: &mut Subscription<C>) {
     }
 }
 
-/// Maps the events of a subscription, and ends with [`Trigger::InformerEnded`]. Keeps the informer running.
-fn triggers<C, M>(informer: Informer<C>, subscription: Subscription<C>, mut map: M) -> Triggers
+/// Maps the events of an informer, and ends with [`Trigger::InformerEnded`]. Keeps the informer running.
+fn triggers<C, M>(informer: Informer<C>, events: impl Stream<Item = Event<C>> + Send + 'static, mut map: M) -> Triggers
 where
     C: Send + Sync + 'static,
     M: FnMut(Event<C>) -> Vec<Trigger> + Send + 'static,
 {
     let ended = async move { Trigger::InformerEnded { request: informer.explain(), reason: informer.join().await } };
-    subscription.flat_map(move |event| stream::iter(map(event))).chain(stream::once(ended)).boxed()
+    events.flat_map(move |event| stream::iter(map(event))).chain(stream::once(ended)).boxed()
 }

@@ -89,6 +89,15 @@ impl<K> Teller<K> {
         self.queue.len()
     }
 
+    /// True if an object of this uid was delivered or is queued, and no deletion of an earlier one of its key is queued.
+    #[cfg(feature = "controller")]
+    pub(super) fn has_delivered(&self, object: &Object<K>) -> bool {
+        let key = object.key();
+        let is_deletion =
+            |event: &Event<K>| matches!(event, Event::Deleted { last_known, .. } if last_known.key() == key);
+        self.delivered.get(key).is_some_and(|entry| entry.uid() == object.uid()) && !self.queue.iter().any(is_deletion)
+    }
+
     /// Queues the next differences to `now`. Returns true if there may be more.
     pub(super) fn look(&mut self, now: &DeliveryTarget) -> bool {
         let missed = self.relists != now.relists;

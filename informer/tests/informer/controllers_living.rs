@@ -10,13 +10,16 @@ use std::{
 
 use futures::StreamExt as _;
 use informer::{
-    Cluster, ObjectRef,
-    controller::{Controller, ControllerError, ReconcileError, ReconcileOutcome, Requeue},
+    Cluster, Informer, ObjectRef,
+    controller::{Controller, ControllerError, ReconcileError, ReconcileFailure, ReconcileOutcome, Requeue},
     testing::FakeApiServer,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    select,
+    time::{Instant, sleep},
+};
 
 use crate::{
     controllers::{Refusal, World, deployment},
@@ -150,6 +153,55 @@ async fn the_deletion_of_the_reconciled_object_is_not_replaced_by_a_later_one() 
     }
     sleep(10 * SECOND).await;
     assert_eq!((&*order.lock().unwrap(), &*deleted.lock().unwrap()), (&vec!["x".to_owned()], &vec![first]));
+}
+
+/// Goal: each reconciled object is cleaned up, though the store is ahead of the events. Method: the error policy, which
+/// runs between two looks at the events, replaces an object that waits; the new one is deleted while it is reconciled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reconciled_object_is_cleaned_up_though_its_predecessor_was_not_seen_deleted() {
+    let world = World::new(&["fails", "x"]).await;
+    let uid_of = |deployments: &Informer<Deployment>| {
+        deployments.store().snapshot().get("a/x").map(|object| object.uid().to_owned())
+    };
+    let first = uid_of(&world.deployments).unwrap();
+    let (reconciled, deleted) = (Arc::<Order>::default(), Arc::<Order>::default());
+    let reconcile = {
+        let (server, seen, uids) = (world.server.clone(), world.deployments.clone(), Arc::clone(&reconciled));
+        move |object: Arc<Deployment>, _: Arc<()>| {
+            let (server, seen, uids) = (server.clone(), seen.clone(), Arc::clone(&uids));
+            async move {
+                if object.metadata.name.as_deref() == Some("fails") {
+                    return Err(Refusal);
+                }
+                uids.lock().unwrap().push(object.metadata.uid.clone().unwrap());
+                // The events of its creation arrive before those of its deletion.
+                sleep(SECOND / 10).await;
+                server.delete(deployment("x", 1, 0));
+                until("the deletion", || uid_of(&seen).is_none()).await;
+                sleep(SECOND / 10).await;
+                Ok(Requeue::await_change())
+            }
+        }
+    };
+    let policy = |_: &ReconcileFailure<'_, Refusal>| {
+        world.server.delete(deployment("x", 1, 0)).put(deployment("x", 1, 0));
+        while uid_of(&world.deployments).is_none_or(|uid| uid == first) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Requeue::await_change()
+    };
+    let uids = Arc::clone(&deleted);
+    let controller = Controller::new(&world.deployments).concurrency(1).on_deleted(move |last_known| {
+        uids.lock().unwrap().push(last_known.uid().to_owned());
+        async {}
+    });
+    select! {
+        end = controller.run(reconcile, policy, Arc::new(())) => panic!("{end:?}"),
+        () = until("the deletion of both", || deleted.lock().unwrap().len() == 2) => {}
+    }
+    let reconciled = reconciled.lock().unwrap().clone();
+    assert!(reconciled.len() == 1 && reconciled[0] != first, "{first} {reconciled:?}");
+    assert_eq!(*deleted.lock().unwrap(), [first, reconciled[0].clone()]);
 }
 
 #[tokio::test(start_paused = true)]

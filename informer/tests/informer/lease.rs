@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use informer::{
     Cluster,
     controller::{Controller, Requeue},
@@ -24,7 +25,7 @@ use kube::{
 use serde_json::json;
 use tokio::{
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::{Instant, advance, sleep, timeout},
 };
 use tracing::Dispatch;
 
@@ -201,6 +202,10 @@ enum Fault {
     NoResponse,
     /// Another client writes the Lease first.
     Outrun,
+    /// The response comes after this time.
+    Slow(Duration),
+    /// The clock is this much later when the response comes, and no timer has fired since.
+    Suspended(Duration),
 }
 
 /// A client whose requests are treated by the number of PUTs until then.
@@ -229,6 +234,16 @@ fn counted(
                 Fault::Outrun => {
                     annotate(&writer, number).await;
                     client.send(request).await
+                }
+                Fault::Slow(time) => {
+                    let response = client.send(request).await;
+                    sleep(time).await;
+                    response
+                }
+                Fault::Suspended(time) => {
+                    let response = client.send(request).await;
+                    _ = advance(time).now_or_never();
+                    response
                 }
             }
         }
@@ -272,13 +287,34 @@ async fn a_renewal_found_later_does_not_extend_the_leadership() {
     assert!((taken - start).as_secs() == 77 && second.term() == 1, "{:?}", taken - start);
 }
 
+/// Goal: one lost response ends no leadership. Method: the third renewal hangs, with pauses and response times whose sum
+/// is at most 3 s.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_without_a_response_leaves_time_for_another() {
-    let server = server();
-    let first_hangs = |_: &http::Method, puts: usize| if puts == 1 { Fault::NoResponse } else { Fault::None };
-    let leader = Election::new(faulty(&server, first_hangs), "a", "controller", "one").lead().await;
-    sleep(60 * SECOND).await;
-    assert!(leader.is_held());
+    for (retry, response_time) in [(2 * SECOND, Duration::ZERO), (2 * SECOND, SECOND), (3 * SECOND, Duration::ZERO)] {
+        let server = server();
+        let third_hangs =
+            move |_: &http::Method, puts: usize| if puts == 3 { Fault::NoResponse } else { Fault::Slow(response_time) };
+        let election = Election::new(faulty(&server, third_hangs), "a", "controller", "one");
+        let leader = election.timing(|timing| timing.retry = retry).lead().await;
+        sleep(60 * SECOND).await;
+        assert!(leader.is_held(), "{retry:?} {response_time:?}");
+    }
+}
+
+/// Goal: no renewal is sent once the deadline is over, for others would wait for it. Method: a conflict, and then the
+/// machine is suspended while the Lease is read.
+#[tokio::test(start_paused = true)]
+async fn no_renewal_follows_a_suspension_beyond_the_deadline() {
+    let (server, puts) = (server(), Arc::<AtomicUsize>::default());
+    let faults = |method: &http::Method, puts: usize| match (method, puts) {
+        (&http::Method::PUT, 3) => Fault::Outrun,
+        (_, 3) => Fault::Suspended(20 * SECOND),
+        _ => Fault::None,
+    };
+    let leader = Election::new(counted(&server, faults, Arc::clone(&puts)), "a", "controller", "one").lead().await;
+    leader.lost().await;
+    assert_eq!(puts.load(Ordering::SeqCst), 3);
 }
 
 /// Goal: a client that writes the Lease all the time causes few requests, and its conflicts can be seen. Method: it
