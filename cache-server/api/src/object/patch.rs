@@ -151,7 +151,9 @@ impl Patch {
         if !patch.values().all(sparse::is_free_of_seals) {
             return None;
         }
-        let is_managed = patch.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some());
+        // Directives name the member that they change at their end.
+        let metadata = patch.get("metadata").and_then(Value::as_object);
+        let is_managed = metadata.is_some_and(|metadata| metadata.keys().any(|name| name.ends_with("managedFields")));
         let managed = if is_managed { ManagedTouch::Whole } else { ManagedTouch::None };
         if let PatchKind::Merge(_) = self.how {
             return sparse::read(text, managed, &|name| Touch::by_merge(patch, name));

@@ -8,7 +8,11 @@
 //! values, so only values of a normal entry are sealed: they were checked when they were stored. INVARIANT: no other
 //! string begins with [`SEAL`]: an object or a change with such a string is decoded whole.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use informer_core::wire::json;
 use serde_json::Value;
@@ -109,10 +113,9 @@ impl<'a> Touch<'a> {
 /// whole. Cost: one pass over the text; two over items that are patched, at each level of such lists.
 pub(crate) fn read<'p>(text: &[u8], managed: ManagedTouch<'_>, touch: &dyn Fn(&str) -> Touch<'p>) -> Option<Object> {
     let mut reader = SparseReader::new(text);
-    // Rules read the metadata, and those for writes of nodes the members of the spec.
     let object = reader.object(&mut |reader, name| match (name, touch(name)) {
         ("metadata", _) => reader.value(&Touch::Metadata(managed)),
-        ("spec", Touch::None) => reader.value(&Touch::Members),
+        (name, Touch::None) if is_read(name) => reader.value(&Touch::Members),
         (_, touch) => reader.value(&touch),
     })?;
     reader.ended(object)
@@ -139,14 +142,14 @@ pub(crate) fn pair<'t>(
     let mut sealed = Object::new();
     let object = reader.object(&mut |reader, name| {
         let Some(applied) = config.get(name) else {
-            return reader.value(if name == "spec" { &Touch::Members } else { &Touch::None });
+            return reader.value(if is_read(name) { &Touch::Members } else { &Touch::None });
         };
         if name == "metadata" {
             sealed.insert(name.to_owned(), applied.clone());
             return reader.value(&Touch::Metadata(managed));
         }
         let inner = typed::member(Some(shape), name);
-        let (stored, applied) = reader.pair(applied, inner.as_ref(), name == "spec")?;
+        let (stored, applied) = reader.pair(applied, inner.as_ref(), is_read(name))?;
         sealed.insert(name.to_owned(), applied);
         Some(stored)
     })?;
@@ -159,6 +162,11 @@ pub(crate) fn pair<'t>(
     }
     let others = std::mem::take(&mut reader.others);
     Some(SealedPair { object: reader.ended(object)?, config: sealed, others })
+}
+
+/// Returns true for the parts of an object whose members rules read: those for writes of nodes.
+fn is_read(name: &str) -> bool {
+    matches!(name, "spec" | "status")
 }
 
 /// Returns true if no string in the value begins like a sealed value.
@@ -330,11 +338,18 @@ impl<'t> SparseReader<'t> {
         patches: &HashMap<String, &Object>,
         shape: Option<&ValueShape>,
     ) -> Option<Value> {
+        let mut patched = HashSet::new();
         self.items(&mut |reader| {
             let start = reader.at;
             let opened = reader.value(&Touch::Members)?;
-            let patch = opened.get(key).and_then(|identity| patches.get(&identity.to_string()));
-            let Some(patch) = patch else { return Some(opened) };
+            let Some((identity, patch)) = opened.get(key).and_then(|key| patches.get_key_value(&key.to_string()))
+            else {
+                return Some(opened);
+            };
+            // Of items with one key, a patch changes the first.
+            if !patched.insert(identity) {
+                return Some(opened);
+            }
             reader.at = start;
             reader.value(&Touch::Strategic(patch, shape.cloned()))
         })
@@ -373,13 +388,16 @@ impl<'t> SparseReader<'t> {
     /// Pairs the items of lists by their steps. Opens all, since the rules read their keys. Ends the pass if two have
     /// one step.
     fn paired_items(&mut self, applied: &[Value], shape: &ValueShape) -> Option<(Value, Value)> {
-        let Merge::ByKey(_) = shape.apply() else { return Some((self.whole()?, Value::Array(applied.to_vec()))) };
+        let Merge::ByKey(keys) = shape.apply() else { return Some((self.whole()?, Value::Array(applied.to_vec()))) };
         let (mut sealed, inner) = (applied.to_vec(), shape.item());
         let steps = applied.iter().enumerate().filter_map(|(at, item)| Some((typed::step(shape, item).ok()?, at)));
         let mut places: HashMap<String, Option<usize>> = steps.map(|(step, at)| (step, Some(at))).collect();
         let stored = self.items(&mut |reader| {
             let start = reader.at;
             let opened = reader.value(&Touch::Members)?;
+            if keys.iter().any(|key| opened.get(&**key).is_some_and(is_sealed)) {
+                return None;
+            }
             let step = typed::step(shape, &opened).ok()?;
             let Some(place) = places.get_mut(&step) else { return Some(opened) };
             let at = place.take()?;

@@ -22,7 +22,10 @@ use super::{
     sparse::SealedPair,
     validation,
 };
-use crate::registry::{Registry, ResourceType};
+use crate::{
+    limits::UNREAD_BYTES_MAX,
+    registry::{Registry, ResourceType},
+};
 
 /// Change that a client requests.
 pub enum RequestedChange<'a> {
@@ -42,8 +45,11 @@ impl RequestedChange<'_> {
         if ty.texts.is_some() || ty.defines_types {
             return None;
         }
-        let (text, is_normal) =
-            (stored.object_text(), || stored.is_normal() || NormalEntry::of(ty, Arc::clone(stored)).is_some());
+        let text = stored.object_text();
+        // Longer values are not checked.
+        if !stored.is_normal() && UNREAD_BYTES_MAX < text.len() {
+            return None;
+        }
         let (object, config) = match self {
             Self::Patch(patch) => (patch.sparse(ty, text)?, None),
             Self::Apply(applied) => {
@@ -52,7 +58,8 @@ impl RequestedChange<'_> {
             }
             Self::Replace(_) => return None,
         };
-        is_normal().then_some((object, SealedChange { config }))
+        let is_normal = stored.is_normal() || NormalEntry::of(ty, Arc::clone(stored)).is_some();
+        is_normal.then_some((object, SealedChange { config }))
     }
 }
 

@@ -327,6 +327,39 @@ const SAMPLES: [Sample; 6] = [
     (("", "nodes"), node),
 ];
 
+/// Goal: checks of writes by nodes find the members of a status that a patch removes.
+#[test]
+fn a_removed_status_shows_its_members_to_checks() {
+    let mut pod = pod();
+    pod["status"] = json!({"phase": "Running", "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "d"}]});
+    let place = ChangedPlace::new(("", "pods"), pod, Part::Status);
+    for (media_type, body) in
+        [(MERGE, r#"{"status":null}"#), (STRATEGIC, r#"{"status":null}"#), (STRATEGIC, r#"{"metadata":{}}"#)]
+    {
+        let kind = PatchType::of(&place.ty, Some(media_type)).expect("a type of patch");
+        let patch = Patch::read(kind, body.as_bytes(), FieldValidation::Warn).expect("a patch");
+        let (object, _) = RequestedChange::Patch(patch).sparse(&place.ty, &place.entry).expect("a sparse object");
+        assert!(object["status"].get("resourceClaimStatuses").is_some_and(is_sealed), "{body}: {object:?}");
+    }
+}
+
+/// Goal: patches of lists that have several items with one key change the first.
+#[test]
+fn patches_change_the_first_of_items_with_one_key() {
+    let mut pod = pod();
+    let container = pod["spec"]["containers"][0].clone();
+    pod["spec"]["containers"] = json!([container.clone(), container.clone(), container]);
+    let place = ChangedPlace::new(("", "pods"), pod, Part::Main);
+    for body in [
+        r#"{"spec":{"containers":[{"name":"c","env":[{"name":"A","value":"9"},{"name":"Z","value":"1"}]}]}}"#,
+        r#"{"spec":{"containers":[{"name":"c","env":null},{"name":"d","image":"j"}]}}"#,
+        r#"{"metadata":{"$deleteFromPrimitiveList/managedFields":[{"manager":"m"}]}}"#,
+    ] {
+        let (_, outcome) = place.assert_equal(STRATEGIC, body);
+        assert!(!matches!(outcome, ChangeOutcome::Refused(..)), "{outcome:?}");
+    }
+}
+
 /// Goal: a patch of a sparse object leads to the bytes, the warnings or the refusal of the patch of the whole one.
 /// Method: random patches of objects of several types, made from their members.
 #[test]
