@@ -371,8 +371,7 @@ pub const CHURN_RATE_MAX: u32 = 100_000;
 /// Time for which `churn` waits for the last responses after it was asked to stop.
 pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
 
-/// Largest value of `--max-staleness`. After the API server was restored to an older state, consistent reads can fail for
-/// this long, because the kept confirmation is ahead of the new history.
+/// Largest value of `--max-staleness`. Reads without a resourceVersion go on for this long while the API server is away.
 pub const STALENESS_MAX: Duration = Duration::from_secs(60);
 
 /// Pause between two checks of the addresses of an upstream: whether they answer, and for which cluster. Cost: a read of one

@@ -61,6 +61,8 @@ pub struct Upstream {
     readers: Arc<FrequentReaders>,
     /// Bounds the reviews that go on after their GETs were passed on: connections do not.
     late_reviews: Arc<Semaphore>,
+    /// Bounds the questions about callers whose lists wait for a turn in a doubt.
+    doubted_callers: Semaphore,
     /// Maximum age of the proof that a read without a resourceVersion accepts.
     max_staleness: Duration,
     /// The types to cache, as `pods` or `deployments.apps`; empty: all on first use, but Secrets.
@@ -139,6 +141,7 @@ impl Upstream {
             own_rights: Rights::new(own_questions, Arc::clone(&last_answer)),
             readers: Arc::default(),
             late_reviews: Arc::new(Semaphore::new(LATE_REVIEWS_MAX)),
+            doubted_callers: Semaphore::new(DOUBTED_CALLERS_MAX),
             max_staleness: config.max_staleness,
             last_answer,
             forwarder,
@@ -282,32 +285,57 @@ impl Upstream {
             return Ok(self.by_upstream());
         }
         // Watches get 503 meanwhile: passed on, they would stay at the API server long after the doubt.
-        if self.is_passable(read) && is_newest_list(read) && self.is_in_doubt(read, &target.ty).await {
-            return Box::pin(self.list_in_doubt(read, target)).await;
+        if is_newest_list(read) && self.is_in_doubt(read, &target.ty).await? {
+            return Box::pin(self.list_in_doubt(read, &target.ty)).await;
         }
         Ok(Answerer::Here)
     }
 
-    /// True if the API server must answer a list of the newest state.
-    async fn is_in_doubt(&self, read: ReadHead<'_>, ty: &ResourceType) -> bool {
-        // The API server continues what it began: the cache may have another state at the same revision.
-        is_later_page(read) && self.source.is_suspect(ty) || !Box::pin(self.source.may_list_newest(ty)).await
+    /// True if the cache must not answer a list of the newest state.
+    ///
+    /// # Errors
+    /// 410 for a later page of a lost history.
+    async fn is_in_doubt(&self, read: ReadHead<'_>, ty: &ResourceType) -> Result<bool, Status> {
+        if is_later_page(read) {
+            if self.source.is_lost(ty) {
+                // Together with pages of the other history it would make a list that no server ever had.
+                return Err(Status::expired_list());
+            }
+            // The API server continues what it began: the cache may have another state at the same revision.
+            if self.source.is_suspect(ty) {
+                return Ok(true);
+            }
+        }
+        Ok(self.is_passable(read) && !Box::pin(self.source.may_list_newest(ty)).await)
     }
 
     /// Decides about a list of a type whose history is in doubt. All agents list after an outage: the API server must not
-    /// get all of these lists at once.
-    async fn list_in_doubt(&self, read: ReadHead<'_>, target: &Target) -> Result<Answerer<'_>, Status> {
+    /// get all of these lists at once, nor a question about each of their callers.
+    async fn list_in_doubt(&self, read: ReadHead<'_>, ty: &ResourceType) -> Result<Answerer<'_>, Status> {
+        let (is_later, is_page) = (is_later_page(read), is_page(read));
         // A caller as which this server may not act takes no turn from others.
-        let may_pass = match (read.local, &self.impersonator) {
-            (Some(user), Some(impersonator)) => impersonator.act_as(user).await?.is_some(),
-            (local, _) => local.is_none(),
-        };
-        if may_pass && (is_later_page(read) || self.source.may_pass_list(&target.ty, is_page(read))) {
+        if (is_later || self.source.has_list_turn(ty, is_page))
+            && self.may_pass_in_doubt(read, is_later).await?
+            && (is_later || self.source.takes_list_turn(ty, is_page))
+        {
             return Ok(self.by_upstream());
         }
         let text = "it is not known yet whether this state is the API server's: it is being compared";
         let details = Details { retry_after_seconds: UPSTREAM_RETRY_AFTER_SECONDS, ..Details::default() };
         Err(Status { details: Some(details), ..Status::unavailable(text) })
+    }
+
+    /// True if the API server would get a list of this caller. False, too, if enough others wait for the answer to that: only
+    /// one of them gets the turn. A later page needs none.
+    async fn may_pass_in_doubt(&self, read: ReadHead<'_>, is_later: bool) -> Result<bool, Status> {
+        let Some(user) = read.local else { return Ok(true) };
+        let Some(impersonator) = &self.impersonator else { return Ok(false) };
+        let _slot = match self.doubted_callers.try_acquire() {
+            _ if is_later => None,
+            Ok(slot) => Some(slot),
+            Err(_) => return Ok(false),
+        };
+        Ok(impersonator.act_as(user).await?.is_some())
     }
 
     /// Rights of users that are known here.
@@ -540,6 +568,10 @@ fn is_newest_list(read: ReadHead<'_>) -> bool {
 fn is_later_page(read: ReadHead<'_>) -> bool {
     read.query.get("continue").is_some_and(|token| !token.is_empty())
 }
+
+/// Callers at once of whom the API server is asked whether this server may act as them, for a list of a type in doubt. Few
+/// of these lists are passed on.
+const DOUBTED_CALLERS_MAX: usize = 16;
 
 /// Most objects of a list that counts as a page: those of kubectl and of kube.
 const PASSED_PAGE_MAX: u64 = 500;

@@ -138,16 +138,26 @@ impl UpstreamSource {
         stream.is_lost() || stream.needs_comparison()
     }
 
+    /// True if the API server has another history, whose state is not complete here.
+    pub fn is_lost(&self, ty: &ResourceType) -> bool {
+        self.followed(ty).state().is_lost()
+    }
+
     /// Like [`is_in_doubt`](Self::is_in_doubt), but false in an outage, however long, if nothing else speaks against
     /// the history.
     pub fn is_suspect(&self, ty: &ResourceType) -> bool {
         self.followed(ty).state().is_suspect()
     }
 
+    /// True if a list of a type in doubt would get a turn now.
+    pub fn has_list_turn(&self, ty: &ResourceType, is_page: bool) -> bool {
+        self.followed(ty).has_list_turn(is_page)
+    }
+
     /// Returns true if a list of a type in doubt may go to the API server: one whole list a second for each type, and 20 of
     /// its pages.
-    pub fn may_pass_list(&self, ty: &ResourceType, is_page: bool) -> bool {
-        self.followed(ty).takes_list(is_page)
+    pub fn takes_list_turn(&self, ty: &ResourceType, is_page: bool) -> bool {
+        self.followed(ty).takes_list_turn(is_page)
     }
 
     /// Ends the histories of all types: the cluster was replaced by another one.

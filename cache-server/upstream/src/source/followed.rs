@@ -256,6 +256,10 @@ impl FollowedEvents {
         Ok(match event {
             Event::Init => {
                 self.is_initial = true;
+                if self.had_state {
+                    // The API server refused to go on from the position, or has other objects.
+                    self.followed.suspect();
+                }
                 self.followed.begin_state();
                 Update::StateBegins
             }

@@ -81,10 +81,9 @@ impl StreamState {
         self.is_followed() && revision <= self.position
     }
 
-    /// True if the history of `seen` goes on without a doubt; with `despite_break` also while no watch is accepted.
+    /// True if the history of `seen` goes on without a doubt; with `despite_break` also in an outage.
     pub(in super::super) fn continues(&self, seen: Self, despite_break: bool) -> bool {
-        let is_broken = matches!(self.trust, HistoryTrust::Broken { .. });
-        self.history == seen.history && (self.is_sound() || despite_break && is_broken)
+        self.history == seen.history && (self.is_sound() || despite_break && !self.is_suspect())
     }
 
     /// True if there is a reason to doubt the history, other than the length of a break.
@@ -118,8 +117,10 @@ pub(in super::super) struct FollowedType {
     ended_delays: AtomicU32,
     /// Index of the address that the stream used last.
     address: AtomicUsize,
-    /// Time of the last loss of a history.
+    /// Time of the last loss of a history that this server found.
     lost_at: Mutex<Option<Instant>>,
+    /// Time at which the history began.
+    begun_at: Mutex<Option<Instant>>,
     fitness: watch::Sender<Fitness>,
     unfit_since: Mutex<Option<Instant>>,
     /// The cache that the stream fills.
@@ -175,15 +176,19 @@ impl FollowedType {
         let _ = self.stream.subscribe().wait_for(condition).await;
     }
 
+    /// True unless a pause lasts for lists of this size.
+    pub(in super::super) fn has_list_turn(&self, is_page: bool) -> bool {
+        is_list_due(self.passed_lists.lock()[usize::from(is_page)], is_page)
+    }
+
     /// Returns true, and begins a pause, unless one lasts for lists of this size.
-    pub(in super::super) fn takes_list(&self, is_page: bool) -> bool {
-        let pause = if is_page { PASSED_PAGES_PAUSE } else { PASSED_LISTS_PAUSE };
+    pub(in super::super) fn takes_list_turn(&self, is_page: bool) -> bool {
         let last = &mut self.passed_lists.lock()[usize::from(is_page)];
-        let may = last.is_none_or(|at| pause <= at.elapsed());
-        if may {
+        let is_due = is_list_due(*last, is_page);
+        if is_due {
             *last = Some(Instant::now());
         }
-        may
+        is_due
     }
 
     /// Waits for a proof, or the loss of the history. Cancel safe.
@@ -263,6 +268,8 @@ impl FollowedType {
     /// Resets position and proofs for a whole state, which may belong to another history.
     pub(super) fn restart(&self, position: u64) {
         self.proofs.lock().clear();
+        // First, so that nothing sent before counts once the history is sound.
+        *self.begun_at.lock() = Some(Instant::now());
         self.stream.send_modify(|stream| {
             *stream = StreamState { position, history: stream.history + 1, trust: HistoryTrust::Sound };
         });
@@ -308,7 +315,7 @@ impl FollowedType {
         });
     }
 
-    /// Something that the proofs of the SDK found, or a new address, puts the history in doubt.
+    /// A finding of the SDK, such as a position that is too old, or a new address puts the history in doubt.
     pub(in super::super) fn suspect(&self) {
         self.stream.send_modify(|stream| match &mut stream.trust {
             trust @ HistoryTrust::Sound => *trust = HistoryTrust::Doubtful,
@@ -360,10 +367,9 @@ impl FollowedType {
         is_lost
     }
 
-    /// True if the history is lost or in doubt, or was lost since `time`.
+    /// True if the history is lost or suspect, or began after `time`.
     pub(in super::super) fn is_doubted_since(&self, time: Instant) -> bool {
-        let stream = self.state();
-        stream.is_lost() || stream.is_doubtful() || self.lost_at.lock().is_some_and(|lost| time <= lost)
+        self.state().is_suspect() || self.begun_at.lock().is_some_and(|begun| time <= begun)
     }
 
     pub(super) fn set_fitness(&self, fitness: Fitness) {
@@ -396,6 +402,11 @@ impl FollowedType {
         let until = (*self.unfit_since.lock())? + UNFIT_PAUSE;
         Some(until.saturating_duration_since(Instant::now()))
     }
+}
+
+fn is_list_due(last: Option<Instant>, is_page: bool) -> bool {
+    let pause = if is_page { PASSED_PAGES_PAUSE } else { PASSED_LISTS_PAUSE };
+    last.is_none_or(|at| pause <= at.elapsed())
 }
 
 /// Proofs that wait for the stream. A stream that does not move leaves one for each probe; only late ones matter.
@@ -449,6 +460,44 @@ mod tests {
         assert_eq!(followed.state().position, 20, "of a saved state, which is behind");
         followed.pass(33);
         assert_eq!(followed.take_proven(), None, "the changes between 20 and 30 may be missing");
+    }
+
+    /// Goal: what was confirmed counts in an outage, but not while its history is suspect, nor in the next history. Method: a
+    /// history in each state of trust, and another one.
+    #[tokio::test(start_paused = true)]
+    async fn a_confirmation_counts_while_nothing_speaks_against_its_history() {
+        let followed = FollowedType::default();
+        followed.restart(5);
+        let tick = async || tokio::time::advance(Duration::from_millis(1)).await;
+        tick().await;
+        let (sent, seen) = (Instant::now(), followed.state());
+        let counts = || {
+            let counts = !followed.is_doubted_since(sent);
+            assert_eq!(followed.state().continues(seen, true), counts, "GETs as lists");
+            counts
+        };
+        assert!(counts() && followed.state().continues(seen, false));
+        followed.fail();
+        assert!(counts() && !followed.state().continues(seen, false), "an outage");
+        followed.accept(true);
+        assert!(!counts(), "another address");
+        followed.fail();
+        assert!(!counts(), "an outage of that address");
+        followed.accept(false);
+        assert!(!counts());
+        followed.confirm(followed.state());
+        assert!(counts(), "compared");
+        followed.fail();
+        followed.suspect();
+        assert!(!counts(), "found by the SDK");
+        tick().await;
+        followed.restart(3);
+        assert!(!counts(), "another history");
+        let (sent, seen) = (Instant::now(), followed.state());
+        assert!(followed.is_doubted_since(sent), "maybe sent before it began");
+        tick().await;
+        assert!(!followed.is_doubted_since(Instant::now()) && followed.end_history(seen));
+        assert!(followed.is_doubted_since(Instant::now()), "lost");
     }
 
     #[tokio::test(start_paused = true)]
