@@ -391,6 +391,14 @@ async fn pages_and_peers_get_nothing_of_a_lost_history() {
     assert!(scene.is_here(&page, None).await, "an outage");
     scene.objects.recover();
     until("the outage is over", async || scene.is_shown_to_peers().await).await;
+    // The SDK's last proof is too old then.
+    sleep(Duration::from_secs(60)).await;
+    scene.objects.refuse_connections().replace_history();
+    sleep(Duration::from_secs(2)).await;
+    scene.objects.recover().withhold_end_bookmark();
+    until("the SDK has found another history", async || !scene.is_here(&page, None).await).await;
+    scene.objects.recover();
+    until("the other history is read", async || scene.is_shown_to_peers().await).await;
     scene.objects.stall_streams();
     scene.upstream.source.lose_histories();
     let local = User::authenticated("alice", []);
