@@ -51,6 +51,7 @@ impl ConfirmedTime {
     }
 
     /// When it was noted, on the clock that does not jump.
+    #[cfg(all(feature = "controller", feature = "kube-5"))]
     pub(crate) const fn at(&self) -> Instant {
         self.at
     }
