@@ -4,7 +4,8 @@
 //! write survives a crash of the process and of the machine. INVARIANT: no position is used twice: each process begins
 //! above every revision of earlier ones, and the positions between the two belong to no process.
 //!
-//! `docs/storage.md` describes the file, `docs/adr/0033-keep-objects-and-history-in-one-ordered-table.md` the reasons.
+//! `docs/storage.md` describes its use, `journal.rs` the file, and
+//! `docs/adr/0033-keep-objects-and-history-in-one-ordered-table.md` the reasons.
 
 mod disk;
 mod file;
