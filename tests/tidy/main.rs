@@ -83,7 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tests", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("counts", &["cache-server", "informer-core", "informer-serving", "watch-cache"]),
     ("benches", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
-    ("rivals", &["cache-server", "informer", "informer-core"]),
+    ("rivals", &["cache-server", "examples", "informer", "informer-core"]),
 ];
 
 /// Crates that a pure core must not depend on.
