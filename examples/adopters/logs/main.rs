@@ -1,6 +1,6 @@
 //! Shows what a log collector's metadata costs: for each line of a container it looks up the pod, its namespace and its
-//! node, as Vector's `kubernetes_logs` does. Compares three stores: kube-runtime's reflectors, the informer as ported
-//! (own types of the fields that are read, `project`), and the informer's default form with kube's types.
+//! node, as Vector's `kubernetes_logs` does. Compares four stores: kube-runtime's reflectors, and the informer onto
+//! own types of the fields that are read (`project`), with kube's types decoded once (`Typed`), and in its default form.
 //!
 //! Each runs in a process of its own beside one server, writes the same records and must end with the same hash.
 

@@ -1,4 +1,4 @@
-//! The original: three reflectors of kube-runtime.
+//! Three reflectors of kube-runtime.
 
 use std::{fmt::Debug, hash::Hash};
 

@@ -62,7 +62,7 @@ pub fn client_from(config: Config) -> Result<Client, Error> {
 /// with its types.
 ///
 /// # Errors
-/// As of [`client_from`].
+/// In the cases of [`client_from`], as kube's own error.
 #[expect(clippy::type_complexity, reason = "kube's alias of this service is private")]
 pub fn client_builder_from(
     config: Config,

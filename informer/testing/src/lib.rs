@@ -96,7 +96,9 @@ use self::{call::FakeCall, faults::Faults, history::History, log::RequestLog, ty
 ///
 /// Differences from kube-apiserver: no admission, defaulting, or validation beyond metadata and the JSON types of
 /// built-in fields; no tables, discovery, protobuf or indented bodies, `scale`, or warnings in responses. A delete has
-/// no cascade, and waits for no kubelet. Unknown paths always return a `Status`, and namespaces need not exist.
+/// no cascade, and waits for no kubelet. Unknown paths always return a `Status`, and namespaces need not exist. Only
+/// applies own fields: one that changes another client's field meets no conflict. Definitions prune and check nothing,
+/// and are never `Established`. Writes are dated from 2026-01-01.
 #[derive(Clone)]
 pub struct FakeApiServer {
     world: Arc<World>,

@@ -17,7 +17,7 @@ use api_rules::{
         patch::{Patch, PatchType},
         update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan, read_sent},
     },
-    registry::ResourceType,
+    registry::{CLEANUP, ResourceType},
 };
 use http::Method;
 use informer_serving::{
@@ -34,6 +34,9 @@ use super::{
     read, rules,
     types::{FakeType, PathTarget},
 };
+
+/// Longest beginning of a generated name, as in kube-apiserver.
+const GENERATED_BASE_BYTES_MAX: usize = 58;
 
 /// One write, as sent.
 pub(super) struct FakeWrite<'a> {
@@ -65,7 +68,8 @@ impl FakeWrite<'_> {
     /// Deletes the objects that a LIST with the same query returns, and answers with that LIST.
     pub(super) async fn collection(&self, options: &ListOptions, form: FakeForm) -> Result<(u16, Body), Status> {
         let deletion = self.on_history(|store, request| {
-            if store.ty.namespaced && request.namespace.is_none() {
+            let is_everywhere = store.ty.namespaced && request.namespace.is_none();
+            if is_everywhere || !store.ty.verbs.contains(&"deletecollection") {
                 return Err(Status::generic_method_not_allowed());
             }
             DeleteOptions::read(request)
@@ -128,7 +132,8 @@ struct RuledStore<'a> {
 impl RuledStore<'_> {
     fn create(&mut self, request: &WriteRequest<'_>) -> Result<FakeAnswer, Status> {
         let (mut sent, options) = create::read(&rules::BUILTIN, request, &mut Vec::new())?;
-        let base = metadata::text(&sent, "generateName").to_owned();
+        let base = metadata::text(&sent, "generateName");
+        let base = base.get(..GENERATED_BASE_BYTES_MAX).unwrap_or(base).to_owned();
         let namespace = request.namespace.unwrap_or_default();
         let name = loop {
             let name = format!("{base}{:05x}", fastrand::u32(..1 << 20));
@@ -201,9 +206,12 @@ impl RuledStore<'_> {
         Ok((200, json))
     }
 
-    /// Returns true for a namespace without finalizers: once deleted, it ends, as nothing deletes the objects in it.
+    /// Returns true for a namespace or definition without finalizers of clients: once deleted, it ends, as nothing
+    /// deletes the objects in it.
     fn ends_with_its_finalizers(&self, object: &Object) -> bool {
-        self.ty.holds_objects && metadata::finalizers(object).is_empty()
+        let finalizers = metadata::finalizers(object);
+        (self.ty.holds_objects && finalizers.is_empty())
+            || (self.ty.defines_types && finalizers.iter().all(|finalizer| *finalizer == CLEANUP))
     }
 
     /// Creates the object that an update or apply did not find.

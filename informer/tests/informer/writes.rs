@@ -7,9 +7,12 @@ use informer::{
     controller::{Controller, Requeue},
     testing::{FakeApiServer, RequestKind},
 };
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{ConfigMap, Namespace, Pod},
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Namespace, Pod},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
@@ -206,6 +209,11 @@ async fn deletions_wait_for_finalizers_and_collections_for_selectors() {
     namespaces.create(&PostParams::default(), &typed(json!({"metadata": {"name": "a"}}))).await.unwrap();
     namespaces.delete("a", &DeleteParams::default()).await.unwrap();
     assert_eq!(refusal(namespaces.get("a").await).0, 404);
+    let all = namespaces.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
+    assert_eq!(refusal(all).0, 405, "namespaces are deleted one by one");
+    let long = json!({"metadata": {"generateName": "n".repeat(60)}});
+    let made = namespaces.create(&PostParams::default(), &typed(long)).await.unwrap();
+    assert_eq!(made.metadata.name.unwrap().len(), 63);
     let pods = Api::<Pod>::namespaced(server.client(), "a");
     server.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a"}, "spec":
         {"nodeName": "n", "containers": []}}));
@@ -239,6 +247,9 @@ async fn custom_resources_follow_their_definition() {
     assert_eq!(both.data["spec"]["legs"], json!([{"name": "left"}, {"name": "right"}]), "they merge by their names");
     assert_eq!(both.metadata.generation, Some(2));
     assert_eq!(refusal(api.patch_status("x", &PatchParams::default(), &Patch::Merge(json!({}))).await).0, 404);
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    definitions.delete("sheep.example.com", &DeleteParams::default()).await.unwrap();
+    assert_eq!(refusal(definitions.get("sheep.example.com").await).0, 404, "nothing has to clean up");
 
     let goats = of("Goat", "goats");
     server.serve_resource(&goats);
