@@ -13,7 +13,7 @@ use super::{
 
 /// File name of the raw numbers.
 const NUMBERS: &str = "numbers.json";
-/// Hand-written notes: the section [`GENERAL`] is always shown, that of a case if it missed a target.
+/// Hand-written notes. The page has the section [`GENERAL`], and those of cases that missed a target.
 pub(crate) const NOTES: &str = include_str!("../../notes.md");
 /// Runs of at least this many seconds tell how much CPU other programs took.
 const SECONDS_TOLD: f64 = 1.0;

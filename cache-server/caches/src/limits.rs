@@ -371,7 +371,8 @@ pub const CHURN_RATE_MAX: u32 = 100_000;
 /// Time for which `churn` waits for the last responses after it was asked to stop.
 pub const CHURN_DRAIN: Duration = Duration::from_secs(2);
 
-/// Largest value of `--max-staleness`. Reads without a resourceVersion go on for this long while the API server is away.
+/// Largest value of `--max-staleness`: the longest time for which an outage of the API server leaves reads without a
+/// resourceVersion unaffected.
 pub const STALENESS_MAX: Duration = Duration::from_secs(60);
 
 /// Pause between two checks of the addresses of an upstream: whether they answer, and for which cluster. Cost: a read of one

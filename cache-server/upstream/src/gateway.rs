@@ -61,7 +61,7 @@ pub struct Upstream {
     readers: Arc<FrequentReaders>,
     /// Bounds the reviews that go on after their GETs were passed on: connections do not.
     late_reviews: Arc<Semaphore>,
-    /// Bounds the questions about callers whose lists wait for a turn in a doubt.
+    /// Bounds the reviews of callers whose lists wait for a turn while a type is in doubt.
     doubted_callers: Semaphore,
     /// Maximum age of the proof that a read without a resourceVersion accepts.
     max_staleness: Duration,
@@ -330,10 +330,11 @@ impl Upstream {
     async fn may_pass_in_doubt(&self, read: ReadHead<'_>, is_later: bool) -> Result<bool, Status> {
         let Some(user) = read.local else { return Ok(true) };
         let Some(impersonator) = &self.impersonator else { return Ok(false) };
-        let _slot = match self.doubted_callers.try_acquire() {
-            _ if is_later => None,
-            Ok(slot) => Some(slot),
-            Err(_) => return Ok(false),
+        let _slot = if is_later {
+            None
+        } else {
+            let Ok(slot) = self.doubted_callers.try_acquire() else { return Ok(false) };
+            Some(slot)
         };
         Ok(impersonator.act_as(user).await?.is_some())
     }
@@ -569,8 +570,8 @@ fn is_later_page(read: ReadHead<'_>) -> bool {
     read.query.get("continue").is_some_and(|token| !token.is_empty())
 }
 
-/// Callers at once of whom the API server is asked whether this server may act as them, for a list of a type in doubt. Few
-/// of these lists are passed on.
+/// Most concurrent reviews of whether this server may impersonate a caller, for lists of types in doubt. Few of these
+/// lists are passed on.
 const DOUBTED_CALLERS_MAX: usize = 16;
 
 /// Most objects of a list that counts as a page: those of kubectl and of kube.

@@ -63,7 +63,7 @@ impl Seen {
     }
 }
 
-/// Follows all objects of the listed types; the function is that of the types' scope.
+/// Watches all objects of the listed types into an index each, by the index function for their scope.
 macro_rules! follow {
     ($runtime:ident, $all:ident, $index:path, $($of:ty),+) => {$(
         let seen = Arc::new(RwLock::new(Seen::default()));

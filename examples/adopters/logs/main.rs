@@ -60,7 +60,7 @@ struct Collector {
     lines: usize,
 }
 
-/// Where a collector looks up.
+/// Store of a collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Store {
     /// kube-runtime's reflectors.

@@ -113,7 +113,7 @@ impl FakeWrite<'_> {
 }
 
 impl FakeApiServer {
-    /// The time of writes, in whole seconds: that of tokio's clock since the server was created.
+    /// Time of writes, in whole seconds: [`CREATED`], plus what passed since by tokio's clock.
     fn now(&self) -> Timestamp {
         let created: Timestamp = CREATED.parse().expect("a time of our own writing");
         let passed = i64::try_from(self.world.began.elapsed().as_secs()).unwrap_or(i64::MAX);

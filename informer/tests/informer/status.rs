@@ -129,8 +129,8 @@ async fn failures_come_as_a_stream_that_ends_with_the_informer() {
     assert!(errors.next().await.is_none());
 }
 
-/// Goal: failures of a shared copy end with each use, and the use's status is that of its end. Method: the copy runs on
-/// for another use.
+/// Goal: `errors()` of one use of a shared copy ends with the use, whose status keeps the time of its end. Method:
+/// another use keeps the copy running.
 #[tokio::test(start_paused = true)]
 async fn failures_and_times_of_a_shared_copy_end_with_the_use() {
     let server = server();

@@ -412,8 +412,9 @@ async fn pages_and_peers_get_nothing_of_a_lost_history() {
     }
 }
 
-/// Goal: in a doubt, users that only this server knows take turns as others do, few of them are asked about, and none without
-/// a turn. One as which this server may not act takes no turn. Method: a crowd, and pairs of lists.
+/// Goal: while a type is in doubt, users that only this server knows take turns like others; few of them cost a review,
+/// and none without a free turn. A user that this server may not impersonate takes no turn. Method: a crowd, and pairs of
+/// lists.
 #[tokio::test(start_paused = true)]
 async fn users_that_only_this_server_knows_take_turns_in_a_doubt() {
     let (scene, _hangs) = in_doubt(300).await;

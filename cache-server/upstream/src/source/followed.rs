@@ -257,7 +257,7 @@ impl FollowedEvents {
             Event::Init => {
                 self.is_initial = true;
                 if self.had_state {
-                    // The API server refused to go on from the position, or has other objects.
+                    // The API server rejected the position, or has other objects.
                     self.followed.suspect();
                 }
                 self.followed.begin_state();

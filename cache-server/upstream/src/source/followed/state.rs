@@ -81,7 +81,7 @@ impl StreamState {
         self.is_followed() && revision <= self.position
     }
 
-    /// True if the history of `seen` goes on without a doubt; with `despite_break` also in an outage.
+    /// True if the history of `seen` continues without a doubt; with `despite_break` also during an outage.
     pub(in super::super) fn continues(&self, seen: Self, despite_break: bool) -> bool {
         self.history == seen.history && (self.is_sound() || despite_break && !self.is_suspect())
     }
