@@ -11,7 +11,8 @@
 //! - `< 201` is the status, `< name: value` a header, and the line `< {…}` is the body; `<| …` is a line of a text
 //!   body. The default headers are `application/json`, and `private` in `cache-control`.
 //! - `> WATCH path` reads a stream: a line for each event, and `< END` for the clean end. Consecutive watches are open
-//!   concurrently.
+//!   concurrently. They last eight seconds, so that a busy machine has time for the state; those that take bookmarks
+//!   get the last one two seconds before the end, as from kube-apiserver.
 //!
 //! In a body `…` matches anything: inside a string, as a value, as a member (more may follow) and as the last item of
 //! an array. `$uid`, `$time` and `$rv` match values of that format. `$A` names a position that later lines use as

@@ -62,10 +62,11 @@ pub(super) const SESSION: &str = r#"
 < {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml","reason":"UnsupportedMediaType","code":415}
 
 == CR watchlist
-> WATCH /apis/cr.bar.com/v1/namespaces/default/foos?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1
+> WATCH /apis/cr.bar.com/v1/namespaces/default/foos?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=8
 < 200
 < {"type":"ADDED","object":{"apiVersion":"cr.bar.com/v1","kind":"Foo","metadata":{"name":"f1","…":0,"resourceVersion":"{F3}"},"spec":{"a":2},"status":{"x":1}}}
 < {"type":"BOOKMARK","object":{"apiVersion":"cr.bar.com/v1","kind":"Foo","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"{F3}"}}}
+< {"type":"BOOKMARK","object":{"apiVersion":"cr.bar.com/v1","kind":"Foo","metadata":{"resourceVersion":"{F3}"}}}
 < END
 
 == CR 404

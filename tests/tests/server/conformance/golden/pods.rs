@@ -52,7 +52,7 @@ pub(super) const SESSION: &str = r#"
 < {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p3","…":0,"resourceVersion":"{P3+2}","deletionGracePeriodSeconds":0},"…":0}
 
 == what a watcher saw: the mark before each removal
-> WATCH /api/v1/namespaces/default/pods?watch=1&timeoutSeconds=1&resourceVersion={P2}
+> WATCH /api/v1/namespaces/default/pods?watch=1&timeoutSeconds=8&resourceVersion={P2}
 < 200
 < {"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p1","…":0,"deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}
 < {"type":"DELETED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p1","…":0,"resourceVersion":"{P2+2}","deletionTimestamp":"$time","deletionGracePeriodSeconds":0},"…":0}}

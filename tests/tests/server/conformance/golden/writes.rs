@@ -216,7 +216,7 @@ pub(super) const DELETING: &str = r#"
 < {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"fin","namespace":"default","uid":"$uid","resourceVersion":"{M}","creationTimestamp":"$time","deletionTimestamp":"$time","deletionGracePeriodSeconds":0}}
 
 == FINALIZER: watchers see the mark, and the last content with its finalizer at the position of the removal
-> WATCH /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=fin&resourceVersion={F}
+> WATCH /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=8&fieldSelector=metadata.name=fin&resourceVersion={F}
 < 200
 < {"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"fin","…":0,"resourceVersion":"{M}","deletionTimestamp":"$time","deletionGracePeriodSeconds":0,"finalizers":["kubernetes.io/x"]}}}
 < {"type":"DELETED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"fin","…":0,"resourceVersion":"{M+1}","deletionTimestamp":"$time","finalizers":["kubernetes.io/x"]}}}
@@ -259,7 +259,7 @@ pub(super) const DELETING: &str = r#"
 < {"kind":"Status","apiVersion":"v1","metadata":{"…":0},"status":"Success","details":{"name":"a","kind":"configmaps","uid":"$uid"}}
 
 == what a watcher of the label saw
-> WATCH /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1&labelSelector=app=x&resourceVersion={A}
+> WATCH /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=8&labelSelector=app=x&resourceVersion={A}
 < 200
 < {"type":"DELETED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","…":0,"resourceVersion":"{A1}","labels":{"app":"x"}}}}
 < {"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","…":0,"resourceVersion":"{A2}","labels":{"app":"x"}}}}
