@@ -44,7 +44,7 @@ use crate::{
     storage::Store,
     supervised::SupervisedTasks,
     upstream::{
-        connect::{NO_SUCH_TYPE, UpstreamError},
+        error::{NO_SUCH_TYPE, UpstreamError},
         gateway::Upstream,
         identity::{self, ClusterName},
     },

@@ -32,7 +32,7 @@ mod write;
 pub use api_rules::etcd;
 pub use cache_server_admission::authenticate::assemble::AuthenticationError;
 pub use cache_server_caches::{cacher, config, limits, registry, watched::AccessFileError};
-pub use cache_server_upstream::{connect::UpstreamError, source::UpstreamSource};
+pub use cache_server_upstream::{error::UpstreamError, source::UpstreamSource};
 pub use serve::{Server, StartError, TlsError};
 pub use workload::manifests::LoadError;
 #[cfg(feature = "workload")]

@@ -38,7 +38,7 @@ use crate::{
     limits,
     storage::folder::FolderError,
     stored::ExistingObjects,
-    upstream::{connect::UpstreamError, gateway::Upstream},
+    upstream::{error::UpstreamError, gateway::Upstream},
     workload::{
         flow_objects,
         manifests::{self, LoadError},

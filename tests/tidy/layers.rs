@@ -37,6 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "key",
             "last_answer",
+            "error",
             "connect",
             "answers",
             "frequent",
@@ -44,9 +45,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "own_requests",
             "forward",
             "rights",
+            "sender",
             "source",
             "impersonator",
             "gateway",
+            "absent",
         ],
     ),
     (

@@ -155,6 +155,20 @@ fn a_client_carries_no_server() {
     assert_eq!(testing["optional"], true, "only the feature `testing` brings the fake API server");
 }
 
+/// Goal: a server of its own objects carries and waits for no client of a cluster. Method: the crates of a build with
+/// `embedded` alone.
+#[test]
+fn a_server_of_its_own_objects_carries_no_client() {
+    let crates = cargo::crates_of("cache-server", "embedded");
+    assert!(crates.contains("cache-server-stores"), "{crates:?}");
+    for absent in ["informer", "kube", "k8s-openapi"] {
+        assert!(
+            !crates.contains(absent),
+            "{absent} is needed by `cargo build --no-default-features --features embedded`"
+        );
+    }
+}
+
 /// Goal: a cache in front of a cluster carries no storage. Method: the crates of a build with `upstream` alone.
 #[test]
 fn a_cache_in_front_of_a_cluster_carries_no_storage() {
@@ -384,7 +398,8 @@ fn type_names_are_used_once() {
     assert!(bare.is_empty(), "a type is named by a noun, and these are none: {bare:?}");
 }
 
-/// The files that define each type name, without tests.
+/// The files that define each type name, without tests, and without `absent`, which has the names of other modules in
+/// builds without them.
 fn type_names() -> BTreeMap<String, BTreeSet<PathBuf>> {
     let mut found = BTreeMap::<String, BTreeSet<PathBuf>>::new();
     for name in NAMED_CRATES {
@@ -393,7 +408,7 @@ fn type_names() -> BTreeMap<String, BTreeSet<PathBuf>> {
         sources(&folder, &mut files);
         for file in files {
             let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
-            if path.split(['/', '.']).any(|part| part == "tests") {
+            if path.split(['/', '.']).any(|part| matches!(part, "tests" | "absent")) {
                 continue;
             }
             let source = fs::read_to_string(&file).expect("a readable file");

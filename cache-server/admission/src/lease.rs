@@ -38,7 +38,10 @@ use super::{
 use crate::{
     limits::{RECHECK_EVERY, RECHECK_PAUSE, RECHECKS_MAX},
     term::Withdrawal,
-    upstream::{gateway::CredentialRight, key::QuestionKey, rights::HeldAllow},
+    upstream::{
+        key::QuestionKey,
+        rights::{CredentialRight, HeldAllow},
+    },
 };
 
 /// Identity of a right: watches with equal keys share one.

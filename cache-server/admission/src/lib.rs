@@ -52,7 +52,7 @@ use cache_server_caches::{
     shares::{PlaceKind, ProofWatcher, StreamCaller, StreamOwner, UserPlace, UserShare, UserShares},
     storage, stored, supervised, term, watched,
 };
-use cache_server_upstream::{self as upstream, gateway::CredentialRight, own_requests::QuestionOrigin};
+use cache_server_upstream::{self as upstream, own_requests::QuestionOrigin, rights::CredentialRight};
 
 /// Header with the identifier of a request, in requests and in responses.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

@@ -8,11 +8,7 @@
 mod dial;
 mod token_file;
 
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fmt, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -33,84 +29,11 @@ pub use self::dial::{ConnectionUse, Dial};
 use self::token_file::TokenFile;
 use crate::{
     config::UpstreamConfig,
+    error::{NO_SUCH_TYPE, UpstreamError},
     limits::{PEERS_MAX, UPSTREAM_ADDRESSES_MAX},
     registry::Registry,
     watched::FileWatcher,
 };
-
-/// Reason why the upstream API server cannot be used, in one line.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpstreamError {
-    /// Neither a flag nor the environment names a cluster.
-    #[error("no upstream is known: no URL was given, {kubeconfig}, and this is no pod: {pod}")]
-    NotFound {
-        /// The problem of the kubeconfig.
-        kubeconfig: String,
-        /// The problem of the service account.
-        pod: String,
-    },
-    /// A kubeconfig cannot be used.
-    #[error("{kubeconfig}: {problem}")]
-    Kubeconfig {
-        /// Path of the kubeconfig, or the words for the default one.
-        kubeconfig: String,
-        /// The problem, without any of the file's content.
-        problem: String,
-    },
-    /// A URL cannot be used.
-    #[error("the upstream URL {url}: {problem}")]
-    Url {
-        /// The URL, without user name and password.
-        url: String,
-        /// The problem.
-        problem: &'static str,
-    },
-    /// More URLs than [`UPSTREAM_ADDRESSES_MAX`].
-    #[error("there are {count} upstream URLs; at most {UPSTREAM_ADDRESSES_MAX} are used")]
-    TooManyUrls {
-        /// Number of URLs.
-        count: usize,
-    },
-    /// More peers than [`PEERS_MAX`].
-    #[error("there are {count} peers; at most {PEERS_MAX} are used")]
-    TooManyPeers {
-        /// Number of peers.
-        count: usize,
-    },
-    /// The cached part of a type cannot be used.
-    #[error("the scope of {ty}: {problem}")]
-    Scope {
-        /// The type.
-        ty: String,
-        /// The problem.
-        problem: &'static str,
-    },
-    /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
-    /// A file has unusable content.
-    #[error("{}: {problem}", path.display())]
-    Content {
-        /// Path of the file.
-        path: PathBuf,
-        /// The problem, without any of the file's content.
-        problem: &'static str,
-    },
-    /// kube rejects the identity or the certificates.
-    #[error("cannot connect to {server}: {problem}")]
-    Client {
-        /// URL of the server.
-        server: String,
-        /// The problem.
-        problem: String,
-    },
-}
 
 /// The upstream API server as its users need it.
 pub struct UpstreamAddresses {
@@ -461,9 +384,6 @@ fn in_cluster_problem(error: &InClusterError) -> String {
 
 /// Directive of Cache-Control in requests to peers, which then answer from their caches or with 504 (RFC 9111, 5.2.1.7).
 pub const ONLY_IF_CACHED: &str = "only-if-cached";
-
-/// Problem of a setting that names an unknown type.
-pub const NO_SUCH_TYPE: &str = "there is no such type; give its plural and group, such as deployments.apps";
 
 const NO_HOST: &str = "it needs a scheme and a host, such as https://10.0.0.1:6443";
 

@@ -31,8 +31,8 @@ use super::{
     impersonator::{Impersonator, OwnQuestions},
     key::QuestionKey,
     last_answer::LastAnswer,
-    own_requests::OwnRequests,
-    rights::{AskUpstream, HeldAllow, Rights, SubjectRights},
+    rights::{AskUpstream, CredentialRight, HeldAllow, Rights, SubjectRights},
+    sender::OwnRequests,
     source::{Fitness, PROOF_WAIT, Peers, ProvedCache, UpstreamSource},
 };
 use crate::{
@@ -69,15 +69,6 @@ pub struct Upstream {
     named: Vec<String>,
     /// True if a read outside the cached part of a type is refused, not passed on.
     refuses_outside: bool,
-}
-
-/// The right of a caller to a read, by its own credentials.
-pub struct CredentialRight {
-    /// Hash of the credentials.
-    pub caller: QuestionKey,
-    pub credentials: HeaderMap,
-    /// The answer by which the read was allowed; `None` if the API server was not asked.
-    pub allow: Option<HeldAllow>,
 }
 
 /// The server that answers a request.

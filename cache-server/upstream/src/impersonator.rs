@@ -19,8 +19,9 @@ use super::{
     connect::{OwnAddresses, OwnIdentity},
     forward::{self, Forwarder},
     last_answer::LastAnswer,
-    own_requests::{AnswerBounds, OwnRequests, SendOwn as _},
+    own_requests::{AnswerBounds, SendOwn as _},
     rights::{AskUpstream, Rights},
+    sender::OwnRequests,
 };
 use crate::limits::{REVIEW_BYTES_MAX, REVIEW_WAIT};
 

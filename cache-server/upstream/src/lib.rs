@@ -5,23 +5,40 @@
 //! INVARIANT: the requests of callers carry their own credentials and never this server's, except for users that only this
 //! server knows ([`impersonator`]), if the settings want that.
 
+#![cfg_attr(not(feature = "client"), allow(dead_code, unused_imports, reason = "the client uses it"))]
 #![allow(rustdoc::private_intra_doc_links, reason = "internal: read with the code")]
 #![allow(missing_docs, unnameable_types, reason = "internal: fields that name themselves, and parts of other types")]
 
-pub mod answers;
+// The client of the API server. Without it, `absent` has the names that other crates need.
+#[cfg(not(feature = "client"))]
+mod absent;
+#[cfg(feature = "client")]
 pub mod connect;
+#[cfg(feature = "client")]
 pub mod forward;
-pub mod frequent;
+#[cfg(feature = "client")]
 pub mod gateway;
+#[cfg(feature = "client")]
 pub mod identity;
+#[cfg(feature = "client")]
 pub mod impersonator;
+#[cfg(feature = "client")]
+pub mod sender;
+#[cfg(feature = "client")]
+pub mod source;
+
+pub mod answers;
+pub mod error;
+pub mod frequent;
 pub mod key;
 pub mod last_answer;
 pub mod own_requests;
 pub mod rights;
-pub mod source;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod tests;
+
+#[cfg(not(feature = "client"))]
+pub use self::absent::*;
 
 use cache_server_caches::{cacher, coalesced, config, limits, registry, route, storage, watched};

@@ -72,6 +72,15 @@ impl HeldAllow {
     }
 }
 
+/// The right of a caller to a read, by its own credentials.
+pub struct CredentialRight {
+    /// Hash of the credentials.
+    pub caller: QuestionKey,
+    pub credentials: HeaderMap,
+    /// The answer by which the read was allowed; `None` if the API server was not asked.
+    pub allow: Option<HeldAllow>,
+}
+
 /// Sends questions, each when it is its turn.
 #[derive(Clone)]
 struct Asker {

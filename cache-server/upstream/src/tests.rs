@@ -24,7 +24,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    connect::{UpstreamAddresses, UpstreamError},
+    connect::UpstreamAddresses,
+    error::UpstreamError,
     forward::{Forwarder, RequestIdentity},
     last_answer::LastAnswer,
 };

@@ -23,8 +23,9 @@ use crate::{
     limits::{JWKS_BYTES_MAX, JWKS_WAIT},
     metrics::AuthenticationMetrics,
     upstream::{
-        connect::UpstreamError,
-        own_requests::{AnswerBounds, OwnRequests, SendOwn},
+        error::UpstreamError,
+        own_requests::{AnswerBounds, SendOwn},
+        sender::OwnRequests,
     },
     watched::{AccessFileError, FileWatcher, WatchedFile},
 };

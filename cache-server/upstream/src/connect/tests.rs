@@ -1,5 +1,7 @@
 //! Kubeconfigs, URLs and files: the settings read from them, the requests that carry our identity, and the errors.
 
+use std::path::PathBuf;
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};

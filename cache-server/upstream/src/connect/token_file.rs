@@ -11,7 +11,7 @@ use std::{
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use kube::config::AuthInfo;
 
-use super::UpstreamError;
+use crate::error::UpstreamError;
 use crate::watched::{FileWatcher, WatchedFile};
 
 /// A file with a token, checked for changes until the last clone is dropped. A token that cannot be read any more stays in use.
