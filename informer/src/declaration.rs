@@ -1,13 +1,8 @@
-//! Declaration of an informer or raw stream: resource type, selectors and settings.
-//!
-//! Parses texts once, when they are set; keeps the first mistake and returns it from `start`.
+//! Declaration of an informer or raw stream: resource type, selection and settings.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use informer_core::{
-    Resource,
-    selector::{field, label},
-};
+use informer_core::Resource;
 
 use crate::{
     checkpoint::ObjectChanges,
@@ -17,7 +12,7 @@ use crate::{
     driver::Setup,
     error::ConfigError,
     resource_kind::{ResourceKind, ResourceScope},
-    selectors::IntoLabelSelector,
+    selection::{DeclaredSelection, Selection},
 };
 
 /// Everything a driver needs; not validated yet.
@@ -28,11 +23,7 @@ pub(crate) struct Declaration {
     pub(crate) metadata_only: bool,
     pub(crate) object_changes: ObjectChanges,
     pub(crate) delays: Option<Box<dyn Delays>>,
-    pub(crate) labels: label::Selector,
-    pub(crate) fields: field::Selector,
-    /// Empty for all namespaces.
-    pub(crate) namespaces: BTreeSet<String>,
-    mistake: Option<ConfigError>,
+    pub(crate) selection: DeclaredSelection,
 }
 
 impl Declaration {
@@ -44,19 +35,7 @@ impl Declaration {
             metadata_only: false,
             object_changes: ObjectChanges::default(),
             delays: None,
-            labels: label::Selector::default(),
-            fields: field::Selector::default(),
-            namespaces: BTreeSet::new(),
-            mistake: None,
-        }
-    }
-
-    /// Replaces the namespaces. None at all is a mistake, because it would mean all of them.
-    pub(crate) fn namespaces(&mut self, namespaces: impl IntoIterator<Item = String>) {
-        self.namespaces = namespaces.into_iter().collect();
-        let wrong = self.namespaces.iter().find(|namespace| !is_label(namespace)).cloned();
-        if let Some(wrong) = wrong.or_else(|| self.namespaces.is_empty().then(String::new)) {
-            self.mistake(ConfigError::Namespace(wrong));
+            selection: DeclaredSelection::default(),
         }
     }
 
@@ -64,52 +43,12 @@ impl Declaration {
         self.of.is_cluster_scoped = scope == ResourceScope::Cluster;
     }
 
-    /// An equal declaration of one namespace, or of all. Without [`Delays`], which cannot be cloned.
-    pub(crate) fn within(&self, namespace: Option<&String>) -> Self {
-        Self {
-            cluster: Arc::clone(&self.cluster),
-            of: self.of.clone(),
-            config: self.config.clone(),
-            metadata_only: self.metadata_only,
-            object_changes: self.object_changes,
-            delays: None,
-            labels: self.labels.clone(),
-            fields: self.fields.clone(),
-            namespaces: namespace.cloned().into_iter().collect(),
-            mistake: self.mistake.clone(),
-        }
-    }
-
-    pub(crate) fn labels(&mut self, selector: impl IntoLabelSelector) {
-        match selector.into_label_selector() {
-            Ok(selector) => self.labels = selector,
-            Err(error) => self.mistake(ConfigError::Labels(error)),
-        }
-    }
-
-    pub(crate) fn fields(&mut self, selector: &str) {
-        match field::Selector::parse(selector) {
-            Ok(selector) => self.fields = selector,
-            Err(error) => self.mistake(ConfigError::Fields(error)),
-        }
-    }
-
-    /// Keeps the first mistake only: later ones often follow from it.
-    pub(crate) fn mistake(&mut self, mistake: ConfigError) {
-        self.mistake.get_or_insert(mistake);
-    }
-
-    /// Validates the declaration.
+    /// Validates the declaration, and returns the objects that it selects.
     ///
     /// # Errors
     /// The first wrong setting.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.of.is_cluster_scoped && !self.namespaces.is_empty() {
-            return Err(ConfigError::ClusterScoped { plural: self.of.plural.clone() });
-        }
-        if let Some(mistake) = &self.mistake {
-            return Err(mistake.clone());
-        }
+    pub(crate) fn check(&self) -> Result<Selection, ConfigError> {
+        let selection = self.selection.resolve(&self.of)?;
         self.config.check()?;
         let is_secret = self.of.group_version_path == "/api/v1" && self.of.plural == "secrets";
         if is_secret && self.config.checkpoint.is_some() && !self.config.checkpoint_secrets {
@@ -118,25 +57,29 @@ impl Declaration {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConfigError::NoRuntime);
         }
-        Ok(())
+        Ok(selection)
     }
 
-    /// Validates the declaration, of at most one namespace, and turns it into a driver's setup.
-    ///
-    /// # Errors
-    /// The first wrong setting.
-    pub(crate) fn into_setup(self) -> Result<Setup, ConfigError> {
-        self.check()?;
-        let type_meta = self.of.type_meta();
+    /// Returns the setup of the driver that reads the first part of a selection.
+    pub(crate) fn setup(&self, selection: &Selection, delays: Option<Box<dyn Delays>>) -> Setup {
+        let part = selection.parts().next();
+        let (labels, fields) = part.map(|(_, by)| (by.labels.to_string(), by.fields.to_string())).unwrap_or_default();
         let resource = Resource {
-            group_version_path: self.of.group_version_path,
-            plural: self.of.plural,
-            namespace: self.namespaces.into_iter().next(),
-            labels: self.labels.to_string(),
-            fields: self.fields.to_string(),
+            group_version_path: self.of.group_version_path.clone(),
+            plural: self.of.plural.clone(),
+            namespace: part.map(|(namespace, _)| namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+            labels,
+            fields,
         };
-        let Self { cluster, config, metadata_only, object_changes, delays, .. } = self;
-        Ok(Setup { cluster, resource, type_meta, metadata_only, object_changes, delays, config })
+        Setup {
+            cluster: Arc::clone(&self.cluster),
+            resource,
+            type_meta: self.of.type_meta(),
+            metadata_only: self.metadata_only,
+            object_changes: self.object_changes,
+            delays,
+            config: self.config.clone(),
+        }
     }
 }
 
@@ -145,11 +88,8 @@ impl fmt::Debug for Declaration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Declaration")
             .field("plural", &self.of.plural)
-            .field("namespaces", &self.namespaces)
-            .field("labels", &self.labels.to_string())
-            .field("fields", &self.fields.to_string())
+            .field("selection", &self.selection)
             .field("config", &self.config)
-            .field("mistake", &self.mistake)
             .finish_non_exhaustive()
     }
 }
@@ -170,13 +110,13 @@ macro_rules! declaration_setters {
 
         /// Reads only objects with these labels: `app in (web,api),!legacy`, or kube's `Selector` or `Expression`.
         pub fn labels(mut self, selector: impl $crate::IntoLabelSelector) -> Self {
-            self.declared.labels(selector);
+            self.declared.selection.labels(None, selector);
             self
         }
 
         /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
         pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
-            self.declared.fields(selector.as_ref());
+            self.declared.selection.fields(None, selector.as_ref());
             self
         }
 
@@ -219,7 +159,7 @@ macro_rules! declaration_setters {
 
         /// Reads only the objects of one namespace. Default: all namespaces.
         pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-            self.declared.namespaces([namespace.into()]);
+            self.declared.selection.namespaces([namespace.into()]);
             self
         }
 
@@ -233,9 +173,3 @@ macro_rules! declaration_setters {
 }
 
 pub(crate) use declaration_setters;
-
-/// Returns true for an RFC 1123 label, as every namespace name is. Keeps other path segments out of the request.
-fn is_label(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
-}

@@ -312,6 +312,9 @@ pub enum ConfigError {
     /// The namespace is not a valid name for a path segment.
     #[error("namespace {0:?} is not a namespace's name")]
     Namespace(String),
+    /// A namespace has selectors of its own, and is not one of the declared namespaces.
+    #[error("namespace {0:?} has selectors, but is not one of the declared namespaces")]
+    UnselectedNamespace(String),
     /// A namespace was given for a cluster-scoped type.
     #[error("{plural} are cluster-scoped, a namespace cannot be given")]
     ClusterScoped {

@@ -106,8 +106,8 @@
 //!   after its last one, and filtered for narrower declarations; several namespaces as one informer
 //!   ([`InformerBuilder::namespaces`]); one wait for all informers ([`Cluster::ready_all`]) or for some
 //!   ([`ready_all`]);
-//! - label and field selectors, one namespace or all, fields cut while objects are received
-//!   ([`InformerBuilder::drop_path`]);
+//! - label and field selectors, of single namespaces too ([`InformerBuilder::namespace_labels`]); fields cut while
+//!   objects are received ([`InformerBuilder::drop_path`]);
 //! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
 //!   semantic of Kubernetes ([`ListSemantic`]);
 //! - initial streams that resume where they broke, at servers that support it ([`Config::resume_initial`]);
@@ -203,6 +203,7 @@ pub mod raw;
 mod readiness;
 mod representation;
 mod resource_kind;
+mod selection;
 mod selectors;
 mod shared;
 mod stats;

@@ -182,8 +182,10 @@ impl Builder {
     ///
     /// # Errors
     /// The first wrong setting. Failures at the server are not returned here but by the stream.
-    pub fn start(self) -> Result<Events, ConfigError> {
-        let setup = self.declared.into_setup()?;
+    pub fn start(mut self) -> Result<Events, ConfigError> {
+        let selection = self.declared.check()?;
+        let delays = self.declared.delays.take();
+        let setup = self.declared.setup(&selection, delays);
         let (sender, progress) = watch::channel(Progress::new());
         let queue = EventQueue { events: VecDeque::new(), witnesses: self.witnesses, from: self.from.clone() };
         let driver = Driver::new(setup, queue, sender.into(), self.from);

@@ -134,9 +134,9 @@ pub struct UnreadyInformer {
     pub resource: String,
     /// The namespaces; empty for all namespaces and for cluster-scoped types.
     pub namespaces: Vec<String>,
-    /// The label selector; empty for none.
+    /// The label selector; empty for none. Where namespaces differ, that of each: `app=web in a and app=api in b`.
     pub labels: String,
-    /// The field selector; empty for none.
+    /// The field selector, as [`labels`](Self::labels).
     pub fields: String,
     /// The reason, with the error of the last attempt.
     pub reason: NotReady,

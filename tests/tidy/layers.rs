@@ -112,6 +112,7 @@ const SDK_LAYERS: &[&str] = &[
     "delays",
     "selectors",
     "resource_kind",
+    "selection",
     "stats",
     "status",
     "progress",

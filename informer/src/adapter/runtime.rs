@@ -133,10 +133,10 @@ impl<K: Resource> Watcher<K> {
         let mut raw = raw::Builder::new(cluster, of);
         let declared = &mut raw.declared;
         if let Some(namespace) = namespace {
-            declared.namespaces([namespace]);
+            declared.selection.namespaces([namespace]);
         }
-        declared.labels(requested.label_selector.as_deref().unwrap_or_default());
-        declared.fields(requested.field_selector.as_deref().unwrap_or_default());
+        declared.selection.labels(None, requested.label_selector.as_deref().unwrap_or_default());
+        declared.selection.fields(None, requested.field_selector.as_deref().unwrap_or_default());
         declared.metadata_only = differences::is_metadata::<K>();
         declared.config.bookmarks = requested.bookmarks;
         declared.config.list_semantic = match requested.list_semantic {

@@ -9,6 +9,7 @@ use crate::{
     declaration::{Declaration, declaration_setters},
     error::ConfigError,
     resource_kind::{HasResourceKind, ResourceKind},
+    selectors::IntoLabelSelector,
 };
 
 /// Declaration of an informer: what it watches, and how. Sends no request before [`start`](Self::start) or
@@ -65,7 +66,28 @@ impl<K> InformerBuilder<K> {
     /// version and, of some namespaces, later ones. A quiet namespace moves on with bookmarks only, about once a
     /// minute; [`Informer::wait_for`] takes as long.
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
-        self.declared.namespaces(namespaces.into_iter().map(Into::into));
+        self.declared.selection.namespaces(namespaces.into_iter().map(Into::into));
+        self
+    }
+
+    /// Reads the objects of one namespace by these labels, in place of [`labels`](Self::labels). The namespace must be
+    /// one of [`namespaces`](Self::namespaces). Without these, all others are read too, by one watch whose field
+    /// selector has `metadata.namespace!=` this one. Empty text selects all objects of the namespace.
+    ///
+    /// The order of the calls does not matter; of two for one namespace, the last one counts. Transforms are those of
+    /// the whole informer, and see the namespace of each object.
+    ///
+    /// # Errors
+    /// At the start, [`ConfigError::UnselectedNamespace`] for a namespace that is not read.
+    pub fn namespace_labels(mut self, namespace: impl Into<String>, selector: impl IntoLabelSelector) -> Self {
+        self.declared.selection.labels(Some(namespace.into()), selector);
+        self
+    }
+
+    /// Reads the objects of one namespace by these fields, in place of [`fields`](Self::fields); see
+    /// [`namespace_labels`](Self::namespace_labels).
+    pub fn namespace_fields(mut self, namespace: impl Into<String>, selector: impl AsRef<str>) -> Self {
+        self.declared.selection.fields(Some(namespace.into()), selector.as_ref());
         self
     }
 
@@ -107,12 +129,15 @@ impl<K> InformerBuilder<K> {
     where
         K: Send + Sync + 'static,
     {
-        if self.declared.namespaces.len() > 1 {
+        let selection = self.declared.check()?;
+        if selection.has_parts() {
             return self.start_copy(false);
         }
+        let delays = self.declared.delays.take();
+        let setup = self.declared.setup(&selection, delays);
         let decoded = Arc::clone(&self.keep.decoded);
         let indexes = std::mem::take(&mut self.keep.indexes);
-        Ok(Informer::start(self.declared.into_setup()?, self.keep.config(&decoded, indexes), decoded))
+        Ok(Informer::start(setup, self.keep.config(&decoded, indexes), decoded))
     }
 }
 

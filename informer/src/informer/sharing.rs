@@ -9,6 +9,7 @@ use informer_core::ListSemantic;
 use super::{Informer, InformerBuilder};
 use crate::{
     error::ConfigError,
+    selection::Selection,
     shared::{CopyFeed, CopyOrigin, CopyQuestion, CopyTable, CopyUse, Decoders, DerivedCopy, SharedCopy},
 };
 
@@ -98,16 +99,16 @@ impl<K> InformerBuilder<K> {
 impl<K: Send + Sync + 'static> InformerBuilder<K> {
     /// Starts a handle on a copy. Without `is_shared`, on copies that no other declaration may use.
     pub(super) fn start_copy(mut self, is_shared: bool) -> Result<Informer<K>, ConfigError> {
-        self.declared.check()?;
+        let selection = self.declared.check()?;
         if self.declared.delays.is_some() {
             return Err(ConfigError::DelaysShared);
         }
         let indexes = mem::take(&mut self.keep.indexes);
-        let is_derived = self.declared.namespaces.len() > 1 || !indexes.is_empty();
+        let is_derived = selection.has_parts() || !indexes.is_empty();
         if is_derived && self.keep.form.linger.is_some() {
             return Err(ConfigError::LingerDerived);
         }
-        let question = self.question();
+        let question = self.question(selection);
         let copies = Arc::clone(self.declared.cluster.copies());
         let used = if is_shared {
             self.find(question, &mut copies.lock())
@@ -129,13 +130,11 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
     }
 
     /// All settings that decide what the copy holds.
-    fn question(&self) -> CopyQuestion {
+    fn question(&self, selection: Selection) -> CopyQuestion {
         CopyQuestion {
             group_version_path: self.declared.of.group_version_path.clone(),
             plural: self.declared.of.plural.clone(),
-            namespaces: self.declared.namespaces.clone(),
-            labels: self.declared.labels.clone(),
-            fields: self.declared.fields.clone(),
+            selection,
             drop_paths: self.declared.config.drop_paths.iter().cloned().collect(),
             object_bytes_max: self.declared.config.object_bytes_max,
             transforms: self.keep.transforms.iter().map(|transform| transform.identity).collect(),
@@ -175,12 +174,12 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
 
     /// Starts a copy that answers `question`, and adds it to the table.
     fn open(&self, question: CopyQuestion, is_shared: bool, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
-        if question.namespaces.len() > 1 {
+        if question.selection.has_parts() {
             return self.merge(question, is_shared, table);
         }
         // A copy that is not shared has one user, who reads the counts of all its parts.
         let decoded = if is_shared { Arc::default() } else { Arc::clone(&self.keep.decoded) };
-        let setup = self.declared.within(question.namespaces.first()).into_setup()?;
+        let setup = self.declared.setup(&question.selection, None);
         let fed = Informer::start(setup, self.keep.config(&decoded, Vec::new()), decoded).into_feeding();
         let progress = fed.running.life().progress_receiver();
         let (decoders, settings) = (Decoders::of(fed.decoded), self.declared.config.clone());
@@ -193,16 +192,13 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
     /// Merges the copies of several namespaces, and adds the result to the table.
     fn merge(&self, question: CopyQuestion, is_shared: bool, table: &mut CopyTable) -> Result<CopyUse, ConfigError> {
         // Before any part starts: a refused declaration must send no request and leave no copy that others share.
-        let running = question.namespaces.iter().filter_map(|namespace| table.get(&question.within(namespace)));
-        let mut running = running.filter(|copy| copy.is_running() && !copy.is_filtered());
+        let running: Vec<_> = question.parts().filter_map(|part| table.get(&part)).collect();
+        let mut running = running.into_iter().filter(|copy| copy.is_running() && !copy.is_filtered());
         if let Some(name) = running.find_map(|copy| self.refused_by(copy)) {
             return Err(ConfigError::SharedSetting(name));
         }
-        let part = |namespace: &String| {
-            let part = question.within(namespace);
-            if is_shared { self.find(part, table) } else { self.open(part, false, table) }
-        };
-        let parts = question.namespaces.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        let start = |part| if is_shared { self.find(part, table) } else { self.open(part, false, table) };
+        let parts = question.parts().map(start).collect::<Result<Vec<_>, _>>()?;
         let has_filtered = parts.iter().any(|part| part.copy.is_filtered());
         let origin = CopyOrigin::Namespaces { count: parts.len(), has_filtered };
         let (derived, source, progress) = DerivedCopy::new(parts, Box::new(|_| true), Vec::new());

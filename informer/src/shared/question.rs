@@ -6,13 +6,14 @@
 use std::{any::TypeId, borrow::Cow, collections::BTreeSet, fmt, time::Duration};
 
 use informer_core::{
-    selector::{field, label},
+    selector::field,
     store::{Entry, EntryFilter},
 };
 
 use crate::{
     readiness::{DeclaredObjects, name_of},
     representation::Representation,
+    selection::Selection,
 };
 
 /// All settings that decide which objects a copy holds, and in which form.
@@ -20,10 +21,7 @@ use crate::{
 pub(crate) struct CopyQuestion {
     pub(crate) group_version_path: String,
     pub(crate) plural: String,
-    /// Empty for all namespaces.
-    pub(crate) namespaces: BTreeSet<String>,
-    pub(crate) labels: label::Selector,
-    pub(crate) fields: field::Selector,
+    pub(crate) selection: Selection,
     pub(crate) drop_paths: BTreeSet<String>,
     pub(crate) object_bytes_max: usize,
     /// The types of the transforms, in their order. Only the question of a copy that is not shared has a `None`.
@@ -42,9 +40,9 @@ pub(crate) struct StoredForm {
 }
 
 impl CopyQuestion {
-    /// The question about one namespace of several.
-    pub(crate) fn within(&self, namespace: &str) -> Self {
-        Self { namespaces: BTreeSet::from([namespace.to_owned()]), ..self.clone() }
+    /// The questions about the objects of each watch.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Self> {
+        self.selection.split().map(|selection| Self { selection, ..self.clone() })
     }
 
     /// Returns the filter that answers `self` from a copy of `wider`; `None` if the copy may lack an object or a field
@@ -57,21 +55,21 @@ impl CopyQuestion {
             && self.transforms == wider.transforms
             && self.form == wider.form
             && self.form.linger.is_none();
-        let has_namespaces = wider.namespaces.is_empty()
-            || (!self.namespaces.is_empty() && self.namespaces.is_subset(&wider.namespaces));
-        let has_labels = wider.labels.requirements().all(|wide| self.labels.requirements().any(|mine| mine == wide));
-        let has_fields = wider.fields.terms().iter().all(|wide| self.fields.terms().contains(wide));
-        let is_readable = (self.labels.is_empty() || self.keeps("metadata.labels"))
-            && self.fields.terms().iter().all(|term| wider.fields.terms().contains(term) || self.reads(&term.field));
-        (is_alike && has_namespaces && has_labels && has_fields && is_readable).then(|| {
-            // Terms that the wider copy has hold for all of its objects, and may not be readable here.
-            let fields: Vec<field::Term> =
-                self.fields.terms().iter().filter(|term| !wider.fields.terms().contains(term)).cloned().collect();
-            let (namespaces, labels) = (self.namespaces.clone(), self.labels.clone());
+        if !is_alike {
+            return None;
+        }
+        // Terms that the wider copy has hold for all of its objects, and may not be readable here.
+        let narrowed = self.selection.narrowed(&wider.selection)?;
+        let is_readable = narrowed.parts().all(|(_, selectors)| {
+            (selectors.labels.is_empty() || self.keeps("metadata.labels"))
+                && selectors.fields.terms().iter().all(|term| self.reads(&term.field))
+        });
+        is_readable.then(|| {
             Box::new(move |entry: &Entry| {
-                (namespaces.is_empty() || namespaces.contains(entry.namespace()))
-                    && (entry.is_skipped() || labels.matches(|key| entry.label(key)))
-                    && fields.iter().all(|term| has_value(entry, term))
+                narrowed.of(entry.namespace()).is_some_and(|selectors| {
+                    (entry.is_skipped() || selectors.labels.matches(|key| entry.label(key)))
+                        && selectors.fields.terms().iter().all(|term| has_value(entry, term))
+                })
             }) as EntryFilter
         })
     }
@@ -117,9 +115,9 @@ impl From<&CopyQuestion> for DeclaredObjects {
     fn from(question: &CopyQuestion) -> Self {
         Self {
             resource: name_of(&question.group_version_path, &question.plural),
-            namespaces: question.namespaces.iter().cloned().collect(),
-            labels: question.labels.to_string(),
-            fields: question.fields.to_string(),
+            namespaces: question.selection.namespaces(),
+            labels: question.selection.labels(),
+            fields: question.selection.fields(),
         }
     }
 }
@@ -127,11 +125,10 @@ impl From<&CopyQuestion> for DeclaredObjects {
 /// Names the objects: `namespace a, labels app=web`.
 impl fmt::Display for CopyQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let namespaces: Vec<&str> = self.namespaces.iter().map(String::as_str).collect();
         let parts = [
-            ("namespace ", namespaces.join(" or ")),
-            ("labels ", self.labels.to_string()),
-            ("fields ", self.fields.to_string()),
+            ("namespace ", self.selection.namespaces().join(" or ")),
+            ("labels ", self.selection.labels()),
+            ("fields ", self.selection.fields()),
         ];
         let shown: Vec<String> =
             parts.iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| format!("{name}{text}")).collect();

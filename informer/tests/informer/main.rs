@@ -35,6 +35,7 @@ mod resuming;
 mod runtime;
 mod runtime_corners;
 mod runtime_delays;
+mod selections;
 mod sharing;
 mod sharing_ends;
 mod skipping;

@@ -6,20 +6,41 @@ use informer_core::{
 };
 
 use super::*;
+use crate::{resource_kind::ResourceKind, selection::DeclaredSelection};
 
 /// A question about pods: namespaces, labels, fields.
 fn pods(namespaces: &[&str], labels: &str, fields: &str) -> CopyQuestion {
+    selected(|declared| {
+        if !namespaces.is_empty() {
+            declared.namespaces(namespaces.iter().map(|name| (*name).to_owned()));
+        }
+        declared.labels(None, labels);
+        declared.fields(None, fields);
+    })
+}
+
+fn selected(declare: impl FnOnce(&mut DeclaredSelection)) -> CopyQuestion {
+    let mut declared = DeclaredSelection::default();
+    declare(&mut declared);
     CopyQuestion {
         group_version_path: "/api/v1".into(),
         plural: "pods".into(),
-        namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
-        labels: label::Selector::parse(labels).unwrap(),
-        fields: field::Selector::parse(fields).unwrap(),
+        selection: declared.resolve(&ResourceKind::new("v1", "Pod", "pods")).unwrap(),
         drop_paths: BTreeSet::from(["metadata.managedFields".to_owned()]),
         object_bytes_max: 1 << 20,
         transforms: Vec::new(),
         form: StoredForm::default(),
     }
+}
+
+/// Of namespace `a` the labels `app=web`, of these others or of all others everything.
+fn web_in_a(namespaces: &[&str]) -> CopyQuestion {
+    selected(|declared| {
+        declared.labels(Some("a".into()), "app=web");
+        if !namespaces.is_empty() {
+            declared.namespaces(namespaces.iter().map(|name| (*name).to_owned()));
+        }
+    })
 }
 
 /// Goal: a copy answers only questions whose objects and fields it has. Method: pairs of a wider and a narrower
@@ -43,6 +64,18 @@ fn a_copy_answers_narrower_questions_only() {
         (&pods(&[], "app=web", ""), pods(&["a"], "app=api", ""), false),
         (&pods(&[], "", "status.phase=Running"), pods(&["a"], "", "status.phase=Running"), true),
         (&pods(&[], "", "spec.nodeName=n"), pods(&[], "", ""), false),
+        (&all, web_in_a(&["a", "b"]), true),
+        (&all, web_in_a(&[]), true),
+        (&web_in_a(&["a", "b"]), pods(&["b"], "", ""), true),
+        (&web_in_a(&["a", "b"]), pods(&["a"], "", ""), false),
+        (&web_in_a(&["a", "b"]), pods(&["a"], "app=web,tier=a", ""), true),
+        (&web_in_a(&["a", "b"]), pods(&["a", "b"], "", ""), false),
+        (&web_in_a(&[]), web_in_a(&[]), true),
+        (&web_in_a(&[]), pods(&["a"], "app=web", ""), true),
+        (&web_in_a(&[]), pods(&[], "app=web", ""), false),
+        (&web_in_a(&[]), all.clone(), false),
+        // It could: a watch of its own is correct, too.
+        (&web_in_a(&[]), pods(&["b"], "", ""), false),
     ] {
         assert_eq!(narrower.filter_of(wider).is_some(), expected, "{narrower} of {wider}");
     }
@@ -115,6 +148,9 @@ fn the_filter_passes_what_is_asked() {
         (pods(&[], "", "spec.nodeName="), "b/z"),
         (pods(&[], "", "metadata.name=x,spec.nodeName!=m"), "a/x b/x"),
         (pods(&[], "", "metadata.namespace=b"), "b/x b/z"),
+        (web_in_a(&["a", "b"]), "a/x b/x b/z"),
+        (web_in_a(&["a", "c"]), "a/x"),
+        (web_in_a(&[]), "a/x b/x b/z"),
     ] {
         let filter = narrower.filter_of(&all).unwrap();
         let state = store.snapshot();

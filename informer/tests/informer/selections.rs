@@ -1,0 +1,293 @@
+//! Selectors of single namespaces, and selections of a whole cluster: the requests sent, and the objects held.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use informer::{
+    Cause, Cluster, ConfigError, Informer, InformerBuilder, InformerPhase, InitialList, Ready, ready_all,
+    testing::{FakeApiServer, RequestKind},
+};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Client, client::Body};
+use tokio::time::sleep;
+
+use crate::{
+    fixture::{SOON, contents, next, until},
+    sharing::{ALL, pod, ready, server},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Of namespace `a` the pods of `app=web`, of `b` those on `node-y`.
+fn web_in_a(cluster: &Cluster) -> InformerBuilder<Pod> {
+    let declared = cluster.informer::<Pod>().namespace_labels("a", "app=web").namespaces(["a", "b"]);
+    declared.namespace_fields("b", "spec.nodeName=node-y")
+}
+
+const WEB_IN_A: &str = "a/x@42 b/y@45";
+
+/// Path and selectors of a request: `a app=web`, without a namespace `* …`.
+fn selection(request: &str) -> String {
+    let (path, query) = request.split_once('?').unwrap();
+    let namespace = path.strip_prefix("GET /api/v1/namespaces/").map_or("*", |rest| rest.split('/').next().unwrap());
+    let selector = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)).unwrap_or_default();
+    let text = [selector("labelSelector="), selector("fieldSelector=")].join(" ");
+    format!("{namespace} {text}").replace("%3D", "=").replace("%21", "!").replace("%2C", ",").trim().to_owned()
+}
+
+/// The selections of the requests from the `first` on, but for the objects that prove a history.
+fn selections(server: &FakeApiServer, first: usize) -> Vec<String> {
+    let requests = server.requests();
+    requests[first..].iter().filter(|seen| seen.kind != RequestKind::Get).map(|seen| selection(&seen.request)).collect()
+}
+
+/// Goal: each namespace is read by its own selectors, in whatever way, into one store with one subscription. Method:
+/// streams, pages, and one list; then changes that match, leave, and do not match.
+#[tokio::test(start_paused = true)]
+async fn each_namespace_is_read_by_its_own_selectors() {
+    for initial in [InitialList::Stream, InitialList::Paged, InitialList::Unpaged] {
+        let server = server().put(pod("c", "x", "web"));
+        let cluster = Cluster::new(server.client());
+        let pods = web_in_a(&cluster).initial_list(initial).page_size(1).start().unwrap();
+        ready(&pods).await;
+        assert_eq!(contents(&pods), WEB_IN_A, "{initial:?}");
+        until("both watches", || server.count(RequestKind::Watch) + server.count(RequestKind::Stream) == 2).await;
+        let mut requested = selections(&server, 0);
+        requested.sort();
+        requested.dedup();
+        assert_eq!(requested, ["a app=web", "b  spec.nodeName=node-y"], "{initial:?}");
+
+        let mut events = pods.subscribe();
+        assert_eq!(next(&mut events, 2).await.join(" "), "+a/x@42 +b/y@45");
+        // The version of the whole is the lowest one of both.
+        assert!(next(&mut events, 1).await[0].starts_with('='));
+        server.put(pod("a", "z", "api")).put(pod("b", "x", "api")).put(pod("a", "x", "api")).put(pod("a", "y", "web"));
+        assert_eq!(next(&mut events, 2).await.join(" "), "-a/x@42 +a/y@50");
+        assert_eq!(contents(&pods), "a/y@50 b/y@45");
+    }
+}
+
+/// Goal: all namespaces can be read, some of them by selectors of their own, and no object twice.
+#[tokio::test(start_paused = true)]
+async fn one_namespace_differs_from_all_others() {
+    let server = server().put(pod("c", "x", "web")).put(pod("c", "y", "api"));
+    let cluster = Cluster::new(server.client());
+    let declared = cluster.informer::<Pod>().labels("app=web");
+    let pods = declared.namespace_labels("b", "app=api").namespace_labels("c", "").start_shared().unwrap();
+    ready(&pods).await;
+    assert_eq!(contents(&pods), "a/x@42 b/y@45 c/x@46 c/y@47");
+    let expected = ["* app=web metadata.namespace!=b,metadata.namespace!=c", "b app=api", "c"];
+    assert_eq!(selections(&server, 0), expected);
+    server.put(pod("b", "z", "web")).put(pod("d", "z", "web"));
+    pods.wait_until(|now| now.get("d/z").is_some()).await.unwrap();
+    assert_eq!(contents(&pods), "a/x@42 b/y@45 c/x@46 c/y@47 d/z@49");
+    drop(cluster.informer::<Pod>().namespace("c").start_shared().unwrap());
+    assert_eq!(server.requests().len(), 3, "a part answers");
+}
+
+/// Goal: users share what is equal, and no user gets objects of other selectors.
+#[tokio::test(start_paused = true)]
+async fn copies_are_shared_by_the_selectors_of_each_namespace() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let first = web_in_a(&cluster).start_shared().unwrap();
+    ready(&first).await;
+    let equal = cluster.informer::<Pod>().namespaces(["b", "a"]).fields("spec.nodeName=node-y");
+    let equal = equal.namespace_labels("a", "app in (web)").namespace_labels("a", "app=web");
+    let equal = equal.namespace_fields("a", "").start_shared().unwrap();
+    let part = cluster.informer::<Pod>().namespace("a").labels("app=web").start_shared().unwrap();
+    ready_all([equal.readiness(), part.readiness()], SOON).await.unwrap();
+    assert_eq!((contents(&equal).as_str(), contents(&part).as_str()), (WEB_IN_A, "a/x@42"));
+    assert_eq!(server.requests().len(), 2, "nothing new was asked");
+    assert!(first.explain().ends_with(" (shared by 2, one of 2 namespaces)"), "{}", first.explain());
+
+    let all_of_a = cluster.informer::<Pod>().namespaces(["a", "b"]).namespace_fields("b", "spec.nodeName=node-y");
+    let all_of_a = all_of_a.start_shared().unwrap();
+    ready(&all_of_a).await;
+    assert_eq!(contents(&all_of_a), "a/x@42 a/y@43 b/y@45");
+    assert_eq!(selections(&server, 2), ["a"], "the part that is equal is shared");
+
+    // A copy of all pods answers each namespace by its filter.
+    let cluster = Cluster::new(server.client());
+    let all = cluster.informer::<Pod>().start_shared().unwrap();
+    ready(&all).await;
+    let filtered = web_in_a(&cluster).start_shared().unwrap();
+    ready(&filtered).await;
+    assert_eq!((contents(&all).as_str(), contents(&filtered).as_str()), (ALL, WEB_IN_A));
+    assert_eq!(server.requests().len(), 4);
+    let filter = "namespace a or b, labels app=web in a, fields spec.nodeName=node-y in b)";
+    assert!(filtered.explain().ends_with(filter), "{}", filtered.explain());
+}
+
+/// Goal: after a 410, each namespace is read again by its own selectors, and misses no deletion. Method: streams, and a
+/// server that refuses them.
+#[tokio::test(start_paused = true)]
+async fn a_relist_of_each_namespace_has_its_selectors() {
+    for refused in [false, true] {
+        let server = server();
+        if refused {
+            server.refuse_stream(422);
+        }
+        let cluster = Cluster::new(server.client());
+        let pods = web_in_a(&cluster).start().unwrap();
+        ready(&pods).await;
+        until("both watches", || server.count(RequestKind::Watch) + server.count(RequestKind::Stream) >= 2).await;
+        let mut events = pods.subscribe();
+        next(&mut events, 3).await;
+        let (before, lists) = (server.requests().len(), server.initial_reads());
+        server.refuse_connections().break_watches();
+        server.delete(pod("a", "x", "web")).put(pod("a", "y", "web")).put(pod("b", "z", "api"));
+        server.put(pod("b", "y", "web")).put(pod("b", "x", "web"));
+        server.expire_at(server.resource_version()).recover().expire_at(server.resource_version());
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            // Each of both relists ends in a `Synced`.
+            seen.extend(next(&mut events, 1).await.into_iter().filter(|event| !event.starts_with('=')));
+        }
+        seen.sort();
+        assert_eq!(seen, ["+a/y@47", "-a/x@42?", "b/y@45>49"]);
+        assert_eq!(contents(&pods), "a/y@47 b/y@49");
+        let mut requested = selections(&server, before);
+        requested.sort();
+        requested.dedup();
+        assert_eq!(requested, ["a app=web", "b  spec.nodeName=node-y"]);
+        assert_eq!(server.initial_reads() - lists, 2, "one for each namespace");
+    }
+}
+
+/// Goal: a namespace without matching changes moves on by its own bookmarks, so that the whole can resume.
+#[tokio::test(start_paused = true)]
+async fn bookmarks_of_each_namespace_move_the_whole() {
+    let server = server();
+    let pods = web_in_a(&Cluster::new(server.client())).start().unwrap();
+    ready(&pods).await;
+    server.put(pod("a", "z", "web")).put(pod("c", "z", "web"));
+    pods.wait_until(|now| now.get("a/z").is_some()).await.unwrap();
+    let behind = pods.resource_version().unwrap();
+    assert_eq!(behind.as_str(), "45", "b has seen nothing of it");
+    pods.wait_for(server.resource_version(), 2 * MINUTE).await.unwrap();
+    // Both resume at the bookmark: what came before it has expired.
+    server.expire_at(server.resource_version() - 1).break_watches();
+    server.put(pod("b", "y", "new"));
+    pods.wait_for(server.resource_version(), 2 * MINUTE).await.unwrap();
+    assert_eq!((contents(&pods).as_str(), server.initial_reads()), ("a/x@42 a/z@46 b/y@48", 2));
+}
+
+/// Goal: each namespace resumes from the checkpoint of its selectors, and of no others. Method: restarts.
+#[tokio::test]
+async fn checkpoints_are_those_of_a_namespace_and_its_selectors() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let saved = || {
+        let files = std::fs::read_dir(folder.path()).unwrap().filter_map(Result::ok);
+        files.filter(|file| file.metadata().is_ok_and(|file| file.len() > 0)).count()
+    };
+    let start = |labels: &'static str| {
+        let declared = web_in_a(&Cluster::new(server.client())).namespace_labels("a", labels);
+        declared.checkpoint(folder.path()).start().unwrap()
+    };
+    let pods = start("app=web");
+    ready(&pods).await;
+    pods.stop().await;
+    until("two checkpoints", || saved() >= 2).await;
+    server.put(pod("a", "y", "web")).put(pod("b", "y", "new"));
+    let again = start("app=web");
+    ready(&again).await;
+    until("both changes", || contents(&again) == "a/x@42 a/y@46 b/y@47").await;
+    assert_eq!(server.initial_reads(), 2, "the restart resumed both");
+    again.stop().await;
+
+    let other = start("app=api");
+    ready(&other).await;
+    assert_eq!(contents(&other), "b/y@47", "the saved state of other selectors is not used");
+    assert_eq!(server.initial_reads(), 3, "namespace a has other selectors");
+}
+
+/// A cluster whose server forbids namespace `b` while the switch is set.
+fn forbidding_b(server: &FakeApiServer) -> (Cluster, Arc<AtomicBool>) {
+    let (client, is_forbidden) = (server.client(), Arc::new(AtomicBool::new(true)));
+    let (denied, forbids) = (FakeApiServer::new().fail_next(usize::MAX, 403).client(), Arc::clone(&is_forbidden));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let is_denied = request.uri().path().contains("/namespaces/b/") && forbids.load(Ordering::SeqCst);
+        let client = if is_denied { denied.clone() } else { client.clone() };
+        async move { client.send(request).await }
+    });
+    (Cluster::new(Client::new(service, "default")), is_forbidden)
+}
+
+/// Goal: a namespace that is forbidden is named, never silently missing; the others are read meanwhile. Method: a role
+/// that lacks a namespace, gets it, and loses it again.
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_namespace_is_named_while_the_others_are_read() {
+    let server = server();
+    let (cluster, is_forbidden) = forbidding_b(&server);
+    let pods: Informer<Pod> = web_in_a(&cluster).start_shared().unwrap();
+    let refused = pods.ready(MINUTE).await.unwrap_err();
+    assert!(matches!(&refused.cause, Cause::Failed(error) if error.is_forbidden()), "{refused}");
+    let status = pods.status();
+    assert_eq!(status.phase, InformerPhase::Starting, "{status}");
+    let (error, _) = status.last_error.unwrap();
+    assert!(error.request().unwrap().to_string().contains("/namespaces/b/pods?"), "{error:?}");
+    assert!(pods.explain().contains("/namespaces/b/pods?"), "{}", pods.explain());
+    let unready = cluster.ready_all(Duration::ZERO).await.unwrap_err().to_string();
+    assert!(unready.contains("pods in namespace b with fields spec.nodeName=node-y: not ready after"), "{unready}");
+    assert!(!unready.contains("pods in namespace a with labels app=web: not"), "{unready}");
+    assert_eq!(contents(&pods), "", "a state without b would pass for a whole one");
+    let part = cluster.informer::<Pod>().namespace("a").labels("app=web").start_shared().unwrap();
+    ready(&part).await;
+    assert_eq!(contents(&part), "a/x@42", "the namespace alone is readable");
+
+    is_forbidden.store(false, Ordering::SeqCst);
+    pods.ready(10 * MINUTE).await.unwrap();
+    assert_eq!(contents(&pods), WEB_IN_A);
+    // It lists what it could not watch, and then tries again to watch.
+    reaches(&pods, InformerPhase::Watching).await;
+
+    is_forbidden.store(true, Ordering::SeqCst);
+    server.break_watches();
+    reaches(&pods, InformerPhase::Disconnected).await;
+    server.put(pod("a", "z", "web")).put(pod("b", "y", "new"));
+    pods.wait_until(|now| now.get("a/z").is_some()).await.unwrap();
+    sleep(MINUTE).await;
+    assert_eq!(contents(&pods), "a/x@42 a/z@46 b/y@45", "the others go on");
+    let status = pods.status();
+    assert_eq!((status.phase, pods.ready(SOON).await.unwrap()), (InformerPhase::Disconnected, Ready::Disconnected));
+    assert!(status.last_error.is_some_and(|(error, _)| error.is_forbidden()));
+    assert_eq!(part.status().phase, InformerPhase::Watching, "its namespace is not forbidden");
+    is_forbidden.store(false, Ordering::SeqCst);
+    reaches(&pods, InformerPhase::Watching).await;
+    assert_eq!(contents(&pods), "a/x@42 a/z@46 b/y@47");
+}
+
+/// Waits until a copy has this phase, for at most an hour of paused time.
+async fn reaches(pods: &Informer<Pod>, phase: InformerPhase) {
+    for _ in 0..3_600 {
+        if pods.status().phase == phase {
+            return;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    panic!("{}", pods.status());
+}
+
+/// Goal: contradictions are errors before a request.
+#[tokio::test(start_paused = true)]
+async fn selectors_of_namespaces_that_are_not_read_are_errors() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let unselected = || cluster.informer::<Pod>().namespace("a").namespace_labels("b", "app=web");
+    assert_eq!(unselected().start().unwrap_err(), ConfigError::UnselectedNamespace("b".into()));
+    assert_eq!(unselected().start_shared().unwrap_err(), ConfigError::UnselectedNamespace("b".into()));
+    let nodes = cluster.informer::<Node>().namespace_fields("a", "spec.unschedulable=true").start().unwrap_err();
+    assert_eq!(nodes, ConfigError::ClusterScoped { plural: "nodes".into() });
+    let bad = cluster.informer::<Pod>().namespaces(["a", "b"]).namespace_labels("a", "==").start().unwrap_err();
+    assert!(matches!(bad, ConfigError::Labels(_)), "{bad}");
+    let lingering = cluster.informer::<Pod>().namespace_labels("a", "app=web").linger(SOON).start().unwrap_err();
+    assert_eq!(lingering, ConfigError::LingerDerived);
+    assert_eq!(server.requests().len(), 0);
+}
