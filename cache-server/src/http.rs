@@ -34,7 +34,9 @@ use self::{
 use crate::{
     access::{AUDIT_ID, RequestContext, flow::FlowHeaders},
     app::{App, LocalApp},
-    clock, discovery, openapi,
+    clock, discovery,
+    metrics::RequestClass,
+    openapi,
     read::{
         encode::{self, RequestedEncoding},
         get, list,
@@ -68,8 +70,9 @@ where
     let mut head = RequestHead::new(&parts);
     let mut context = RequestContext::new(&parts, &head.query);
     let route = route::parse(&app.registry.now(), parts.uri.path());
-    let (verb, resource) = verb_and_resource(&head, &route);
-    let mut answering = log::RequestGuard::new(&app, &parts, verb, resource);
+    let kind = request_kind(&head, &route);
+    let verb = kind.verb;
+    let mut answering = log::RequestGuard::new(&app, &parts, kind);
     app.access.begin_audit(&parts, &mut context).await;
     let info = Arc::clone(&context.info);
     let passage = match unreached(&app, &route) {
@@ -258,13 +261,13 @@ fn finished(
 ) -> Response {
     let mut response = match answer {
         Ok(mut response) => {
-            answering.answered(context, response.status(), None);
+            answering.answered(context, &mut response, None);
             admission::audited(context, &mut response, None);
             response
         }
         Err(error) => {
             let mut response = encode::error(&error, errors);
-            answering.answered(context, response.status(), Some(&error.message));
+            answering.answered(context, &mut response, Some(&error.message));
             admission::audited(context, &mut response, Some(&error));
             response
         }
@@ -295,7 +298,8 @@ pub(crate) async fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) 
         Refusal::ForeignOrigin => status::foreign_origin(),
     };
     let mut response = encode::error(&status, RequestedEncoding::Indented);
-    log::RequestGuard::new(app, &parts, "OTHER", "").answered(&context, response.status(), Some(&status.message));
+    let mut answering = log::RequestGuard::new(app, &parts, RequestClass::without_type("OTHER"));
+    answering.answered(&context, &mut response, Some(&status.message));
     if let Some(audit) = &mut context.audit {
         audit.authenticated(None);
     }
@@ -325,17 +329,19 @@ fn set_flow(headers: &mut HeaderMap, flow: &FlowHeaders) {
 }
 
 /// Returns the Kubernetes verb of a request and its resource, as metrics and logs name them.
-fn verb_and_resource<'a>(head: &RequestHead<'_>, route: &'a Route) -> (&'static str, &'a str) {
+fn request_kind(head: &RequestHead<'_>, route: &Route) -> RequestClass {
     match route {
-        Route::Resource(target) => (verb(head, target), target.ty.id()),
+        Route::Resource(target) => RequestClass::of(verb(head, target), target),
         Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics
             if *head.method == Method::GET =>
         {
-            ("GET", "")
+            RequestClass::without_type("GET")
         }
-        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => ("OTHER", ""),
-        Route::Connect(ty) => ("CONNECT", ty.id()),
-        Route::Missing(_) | Route::NotFound | Route::Unknown => ("OTHER", ""),
+        Route::Connect(ty) => RequestClass::connection(ty),
+        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
+            RequestClass::without_type("OTHER")
+        }
+        Route::Missing(_) | Route::NotFound | Route::Unknown => RequestClass::without_type("OTHER"),
     }
 }
 

@@ -7,9 +7,12 @@
 //! INVARIANT: the series of a type end with its definition, at the next scrape or when the number of series has
 //! doubled.
 
+mod process;
+mod requests;
+
 use std::{
-    collections::HashSet,
-    fmt, fs,
+    collections::{HashMap, HashSet},
+    fmt,
     hash::Hash,
     sync::{Arc, atomic::AtomicU64},
 };
@@ -21,12 +24,18 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
+use tokio::time::Instant;
 use watch_cache::CacheStats;
 
+use self::requests::{RequestMeasures, WatchSeries};
+pub(crate) use self::{
+    process::resident_bytes,
+    requests::{RequestClass, RequestMeasure, WatchGauge},
+};
 use crate::{
     access::metrics::{AuditCounters, AuthenticationMetrics, AuthorizationMetrics},
     cacher::Caches,
-    registry::Live,
+    registry::{Live, Registry as Types},
 };
 
 /// Labels of one kind of request.
@@ -118,7 +127,7 @@ impl OfResource for LongRunning {
 /// A metric family whose series end with their types. Memory: the labels twice.
 #[derive(Clone)]
 struct Series<L, M> {
-    family: Family<L, M>,
+    family: Family<L, M, fn() -> M>,
     labels: Arc<Mutex<Labels<L>>>,
 }
 
@@ -128,10 +137,15 @@ struct Labels<L> {
     room: usize,
 }
 
-impl<L: OfResource, M: Default + Clone> Series<L, M> {
-    fn new() -> Self {
+impl<L: OfResource, M: Clone> Series<L, M> {
+    fn new(metric: fn() -> M) -> Self {
         let labels = Labels { all: HashSet::new(), room: SERIES_ROOM };
-        Self { family: Family::default(), labels: Arc::new(Mutex::new(labels)) }
+        Self { family: Family::new_with_constructor(metric), labels: Arc::new(Mutex::new(labels)) }
+    }
+
+    /// Returns the family, to be registered.
+    fn family(&self) -> Family<L, M, fn() -> M> {
+        self.family.clone()
     }
 
     /// Returns the metric of `labels`. Cost: one look-up once it exists.
@@ -146,14 +160,13 @@ impl<L: OfResource, M: Default + Clone> Series<L, M> {
             known.room < known.all.len()
         };
         if is_full {
-            self.retain(types);
+            self.retain(&types.now());
         }
         self.family.get_or_create_owned(labels)
     }
 
     /// Removes the series of deleted types.
-    fn retain(&self, types: &Live) {
-        let types = types.now();
+    fn retain(&self, types: &Types) {
         let Labels { all, room } = &mut *self.labels.lock();
         all.retain(|labels| {
             let stays = labels.resource().is_empty() || types.has_id(labels.resource());
@@ -176,6 +189,9 @@ pub struct Metrics {
     long_running: Series<LongRunning, Gauge>,
     watch_events: Series<ResourceLabels, Counter>,
     marked: Series<MarkLabels, Counter>,
+    measures: RequestMeasures,
+    /// The metrics of watches by their kind.
+    watches: Mutex<HashMap<RequestClass, Arc<WatchSeries>>>,
     connections: Gauge,
     connections_ended: Counter,
     /// Counters of authentication.
@@ -197,11 +213,13 @@ impl Metrics {
     #[must_use]
     pub fn new(types: Arc<Live>) -> Self {
         let mut registry = Registry::default();
-        let requests = Series::<RequestLabels, Counter>::new();
-        let aborted = Series::<AbortedLabels, Counter>::new();
-        let long_running = Series::<LongRunning, Gauge>::new();
-        let watch_events = Series::<ResourceLabels, Counter>::new();
-        let marked = Series::<MarkLabels, Counter>::new();
+        let requests = Series::<RequestLabels, _>::new(Counter::default);
+        let aborted = Series::<AbortedLabels, _>::new(Counter::default);
+        let long_running = Series::<LongRunning, _>::new(Gauge::default);
+        let watch_events = Series::<ResourceLabels, _>::new(Counter::default);
+        let marked = Series::<MarkLabels, _>::new(Counter::default);
+        let measures = RequestMeasures::new(Arc::clone(&types));
+        measures.register(&mut registry);
         let connections = Gauge::default();
         let connections_ended = Counter::default();
         let authentication = AuthenticationMetrics::default();
@@ -231,6 +249,8 @@ impl Metrics {
             long_running,
             watch_events,
             marked,
+            measures,
+            watches: Mutex::default(),
             connections,
             connections_ended,
             authentication,
@@ -257,14 +277,29 @@ impl Metrics {
         self.aborted.get(&AbortedLabels { verb, resource: resource.to_owned() }, &self.types).inc();
     }
 
-    /// Counts one open watch of `resource` until the guard is dropped.
+    /// Measures an answered request until the measure is dropped.
+    pub(crate) fn measure(&self, kind: &RequestClass, arrived: Instant) -> RequestMeasure {
+        self.measures.begin(kind, arrived)
+    }
+
+    /// Counts and measures one open watch until the guard is dropped.
     #[must_use]
-    pub fn watch(&self, resource: &str) -> WatchGauge {
-        let labels = LongRunning { verb: "WATCH", resource: resource.to_owned() };
-        let open = self.long_running.get(&labels, &self.types);
-        open.inc();
-        let events = self.watch_events.get(&ResourceLabels { resource: resource.to_owned() }, &self.types);
-        WatchGauge { open, events }
+    #[expect(clippy::mutable_key_type, reason = "equality and hash read only names, which do not change")]
+    pub(crate) fn watch(&self, kind: RequestClass) -> WatchGauge {
+        let watches = &mut *self.watches.lock();
+        if let Some(series) = watches.get(&kind) {
+            return WatchGauge::new(Arc::clone(series));
+        }
+        if watches.len() > SERIES_ROOM {
+            let types = self.types.now();
+            watches.retain(|kind, _| types.has_id(kind.id()));
+        }
+        let resource = kind.id().to_owned();
+        let open = self.long_running.get(&LongRunning { verb: "WATCH", resource: resource.clone() }, &self.types);
+        let events = self.watch_events.get(&ResourceLabels { resource }, &self.types);
+        let series = WatchSeries::new(kind.clone(), &self.measures, open, events);
+        watches.insert(kind, Arc::clone(&series));
+        WatchGauge::new(series)
     }
 
     /// Counts one initial stream of `resource` whose client requested marks and got `answer`.
@@ -288,11 +323,14 @@ impl Metrics {
     /// Returns the exposition text (OpenMetrics), with gauges read now.
     #[must_use]
     pub fn text(&self, caches: &Caches) -> String {
-        self.requests.retain(&self.types);
-        self.aborted.retain(&self.types);
-        self.long_running.retain(&self.types);
-        self.watch_events.retain(&self.types);
-        self.marked.retain(&self.types);
+        let types = &self.types.now();
+        self.requests.retain(types);
+        self.aborted.retain(types);
+        self.long_running.retain(types);
+        self.watch_events.retain(types);
+        self.marked.retain(types);
+        self.watches.lock().retain(|kind, _| types.has_id(kind.id()));
+        self.measures.retain(types);
         let mut out = String::new();
         let read = read_now(caches);
         let written = text::encode_registry(&mut out, &self.registry)
@@ -305,26 +343,6 @@ impl Metrics {
 
 /// The Content-Type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// One open watch. Dropping it decrements the gauge.
-#[derive(Debug)]
-pub struct WatchGauge {
-    open: Gauge,
-    events: Counter,
-}
-
-impl WatchGauge {
-    /// Counts events written to this watch, bookmarks not included. Cost: one atomic addition.
-    pub fn sent(&self, events: u64) {
-        self.events.inc_by(events);
-    }
-}
-
-impl Drop for WatchGauge {
-    fn drop(&mut self) {
-        self.open.dec();
-    }
-}
 
 /// One open connection. Dropping it decrements the gauge.
 #[derive(Debug)]
@@ -427,37 +445,46 @@ fn read_now(caches: &Caches) -> Registry {
     messages.set(watch_cache::messages_bytes() as u64);
     let about_messages = "Bytes of protobuf messages that clients share";
     registry.register_with_unit("cache_protobuf", about_messages, Unit::Bytes, messages);
-    let resident = Number::default();
-    resident.set(resident_bytes().unwrap_or_default());
-    registry.register_with_unit("process_resident_memory", "Resident memory", Unit::Bytes, resident);
+    process::register(&mut registry);
     registry
-}
-
-/// Returns the resident memory of this process as the kernel counts it; `None` without `/proc`.
-pub(crate) fn resident_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 #[cfg(test)]
 mod tests {
+    use api_rules::registry::Definition;
+
     use super::*;
-    use crate::{app::App, config::Config};
+    use crate::{app::App, config::Config, registry::ResourceType, route::Target};
+
+    fn watch_of(ty: Arc<ResourceType>) -> RequestClass {
+        RequestClass::of("WATCH", &Target { ty, namespace: None, name: None, subresource: None, watched: false })
+    }
+
+    /// A watch of a type that has no definition.
+    fn watch_of_undefined() -> RequestClass {
+        let object = serde_json::json!({
+            "metadata": {"name": "gone.example.com"},
+            "spec": {"group": "example.com", "versions": [{"name": "v1", "served": true, "storage": true}]},
+            "status": {"acceptedNames": {"plural": "gone", "kind": "Gone"}},
+        });
+        let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
+        watch_of(definition.types(&Arc::new(definition.schema()), 1).remove(0))
+    }
 
     #[test]
     fn requests_and_watches_are_counted_by_kubernetes_names() {
         let app = App::new(Config::default());
         app.metrics.request("LIST", "pods", 200);
         app.metrics.request("LIST", "pods", 200);
-        let watching = app.metrics.watch("pods");
+        let watching = app.metrics.watch(watch_of(app.registry.now().by_id("pods").expect("pods")));
         watching.sent(7);
+        watching.handed_out(1_000);
         let text = app.metrics.text(&app.caches);
         for line in [
             r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 2"#,
             r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 1"#,
             r#"apiserver_watch_events_total{resource="pods"} 7"#,
+            r#"cache_sent_bytes_total{verb="WATCH",group="",version="v1",resource="pods",scope="cluster"} 1000"#,
         ] {
             assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
         }
@@ -476,7 +503,8 @@ mod tests {
         app.metrics.request("GET", "", 200);
         app.metrics.request("POST", "gone.example.com", 201);
         app.metrics.marked("gone.example.com", MarksReply::Accepted);
-        let watching = app.metrics.watch("gone.example.com");
+        let watching = app.metrics.watch(watch_of_undefined());
+        drop(app.metrics.measure(&watch_of_undefined(), Instant::now()));
         let text = app.metrics.text(&app.caches);
         assert!(!text.contains("gone.example.com"), "{text}");
         assert!(text.contains(r#"{verb="LIST",resource="pods",code="200"} 1"#), "{text}");

@@ -66,7 +66,7 @@ pub struct FlowControl {
     exempt: ExemptRequests,
     /// Bodies with seats.
     held: HeldSeats,
-    measures: FlowMeasures,
+    measures: Arc<FlowMeasures>,
 }
 
 /// The levels, and the requests that wait in their queues.
@@ -114,7 +114,7 @@ impl FlowControl {
     pub fn new(seats: u32) -> Self {
         let (began, config) = (Instant::now(), FlowConfig::builtin());
         let levels = PriorityLevels::new(Duration::ZERO, seats, &config);
-        let measures = FlowMeasures::default();
+        let measures = Arc::<FlowMeasures>::default();
         let rules = RwLock::new(Arc::new(FlowRules::new(config, &levels, &measures)));
         measures.set_limits(levels.seats());
         let table = LevelTable { levels, waiting: HashMap::new(), retry_after: HashMap::new() };

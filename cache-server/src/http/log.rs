@@ -2,26 +2,27 @@
 //!
 //! INVARIANT: bodies and credentials are never logged, and only the first characters of page tokens.
 
-use std::fmt::{self, Write as _};
+use std::{
+    fmt::{self, Write as _},
+    net::SocketAddr,
+    time::Duration,
+};
 
-use http::{StatusCode, Version, header, request::Parts};
+use http::{HeaderValue, Method, Version, header, request::Parts};
 
-use crate::{access::RequestContext, app::App, limits::LOGGED_CHARS_MAX};
+use crate::{access::RequestContext, app::App, limits::LOGGED_CHARS_MAX, metrics::RequestClass, read::body::Response};
 
 /// A request in progress. Counts and logs it exactly once, also if its client disconnects before the answer.
 pub(super) struct RequestGuard<'a> {
     app: &'a App,
     parts: &'a Parts,
-    verb: &'static str,
-    resource: &'a str,
+    kind: RequestClass,
     answered: bool,
 }
 
 impl<'a> RequestGuard<'a> {
-    /// `verb` and `resource` come from the registry and fixed names, never from the request's text, so that metric
-    /// labels are bounded.
-    pub(super) const fn new(app: &'a App, parts: &'a Parts, verb: &'static str, resource: &'a str) -> Self {
-        Self { app, parts, verb, resource, answered: false }
+    pub(super) const fn new(app: &'a App, parts: &'a Parts, kind: RequestClass) -> Self {
+        Self { app, parts, kind, answered: false }
     }
 
     /// Returns the server, if the request came over HTTP/2.
@@ -29,22 +30,38 @@ impl<'a> RequestGuard<'a> {
         (self.parts.version == Version::HTTP_2).then_some(self.app)
     }
 
-    /// Records the status code of the answer. `error` is the message of a Status.
-    pub(super) fn answered(&mut self, context: &RequestContext, code: StatusCode, error: Option<&str>) {
-        let Self { app, parts, verb, resource, .. } = *self;
+    /// Records the answer: its code now, and its duration and bytes once they are sent. `error` is the message of a Status.
+    pub(super) fn answered(&mut self, context: &RequestContext, response: &mut Response, error: Option<&str>) {
         self.answered = true;
-        app.metrics.request(verb, resource, code.as_u16());
-        let (method, uri, user_agent) = (&parts.method, LoggedTarget(parts), Agent(parts));
-        let (code, error) = (code.as_u16(), error.map(TextPrefix));
-        let (id, user, peer) = (&context.id, context.user().map_or("-", |user| &user.name), context.peer.address);
-        let took = context.arrived.elapsed();
-        match error {
-            Some(error) => tracing::debug!(
-                verb, resource, %method, %uri, %user_agent, code, %error, ?id, user, ?peer, ?took, "request answered"
-            ),
-            None => tracing::debug!(
-                verb, resource, %method, %uri, %user_agent, code, ?id, user, ?peer, ?took, "request answered"
-            ),
+        let code = response.status().as_u16();
+        self.app.metrics.request(self.kind.verb, self.kind.id(), code);
+        let is_logged = tracing::enabled!(tracing::Level::DEBUG);
+        if response.body_mut().watches_since(context.arrived) {
+            if is_logged {
+                self.line(context, code, error).log(context.arrived.elapsed(), None);
+            }
+            return;
+        }
+        let mut measure = self.app.metrics.measure(&self.kind, context.arrived);
+        if is_logged {
+            let line = self.line(context, code, error);
+            measure.then(move |took, bytes| line.log(took, Some(bytes)));
+        }
+        response.body_mut().measure(measure);
+    }
+
+    fn line(&self, context: &RequestContext, code: u16, error: Option<&str>) -> RequestLine {
+        RequestLine {
+            verb: self.kind.verb,
+            resource: self.kind.id().to_owned(),
+            method: self.parts.method.clone(),
+            uri: LoggedTarget(self.parts).to_string(),
+            user_agent: Agent(self.parts).to_string(),
+            code,
+            error: error.map(|error| TextPrefix(error).to_string()),
+            id: context.id.clone(),
+            user: context.user().map_or_else(|| "-".to_owned(), |user| user.name.clone()),
+            peer: context.peer.address,
         }
     }
 }
@@ -52,11 +69,37 @@ impl<'a> RequestGuard<'a> {
 impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            let Self { app, parts, verb, resource, .. } = *self;
+            let Self { app, parts, kind, .. } = self;
+            let (verb, resource) = (kind.verb, kind.id());
             app.metrics.aborted(verb, resource);
             let (method, uri, user_agent) = (&parts.method, LoggedTarget(parts), Agent(parts));
             tracing::debug!(verb, resource, %method, %uri, %user_agent, "request aborted");
         }
+    }
+}
+
+/// The line of an answered request, which may be logged when its response has been sent.
+struct RequestLine {
+    verb: &'static str,
+    resource: String,
+    method: Method,
+    uri: String,
+    user_agent: String,
+    code: u16,
+    error: Option<String>,
+    id: HeaderValue,
+    user: String,
+    peer: Option<SocketAddr>,
+}
+
+impl RequestLine {
+    /// Logs the line. `bytes` are those of the body; `None` while it is open.
+    fn log(self, took: Duration, bytes: Option<u64>) {
+        let Self { verb, resource, method, uri, user_agent, code, error, id, user, peer } = self;
+        let error = error.map(tracing::field::display);
+        tracing::debug!(
+            verb, resource, %method, %uri, %user_agent, code, error, ?id, user, ?peer, ?took, bytes, "request answered"
+        );
     }
 }
 

@@ -21,6 +21,7 @@ mod authorizers;
 mod dropped;
 mod flow;
 mod forms;
+mod metrics;
 mod paths;
 
 /// A server without sockets, at revision 100.

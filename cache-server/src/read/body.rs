@@ -23,6 +23,7 @@ use super::{list::ListBody, watch::Watch};
 use crate::{
     access::{guard::ResponseGuard, lease::WatchLease},
     limits,
+    metrics::RequestMeasure,
     term::WatchTerm,
     upstream::forward::{BrokenAnswer, ForwardedBody, UpstreamTunnel},
 };
@@ -49,11 +50,31 @@ enum BodyKind {
     /// The last bytes of a stream, without a declared length.
     Last(Slices),
     /// A LIST, item by item.
-    List(Box<ListBody>),
+    List(Box<MeasuredBody<ListBody>>),
     /// A watch.
     Watch(Box<Watch>),
     /// The answer of an upstream server.
-    Forwarded(Box<ForwardedBody>),
+    Forwarded(Box<MeasuredBody<ForwardedBody>>),
+}
+
+/// A body that is sent over some time, and the measurement of its request, which ends with it.
+struct MeasuredBody<B> {
+    body: B,
+    measure: Option<RequestMeasure>,
+}
+
+impl<B> MeasuredBody<B> {
+    fn boxed(body: B) -> Box<Self> {
+        Box::new(Self { body, measure: None })
+    }
+
+    /// Counts the bytes of a frame.
+    fn counted(&mut self, polled: Poll<Option<BodyFrame>>) -> Poll<Option<BodyFrame>> {
+        if let (Poll::Ready(Some(Ok(frame))), Some(measure)) = (&polled, &mut self.measure) {
+            measure.sent(frame.data_ref().map_or(0, Slices::bytes));
+        }
+        polled
+    }
 }
 
 impl Body {
@@ -73,11 +94,11 @@ impl Body {
 
     /// The answer of an upstream server, which keeps its own headers.
     pub(crate) fn forwarded(body: ForwardedBody) -> Self {
-        Self::new(BodyKind::Forwarded(Box::new(body)))
+        Self::new(BodyKind::Forwarded(MeasuredBody::boxed(body)))
     }
 
     pub(super) fn list(listing: ListBody) -> Self {
-        Self::new(BodyKind::List(Box::new(listing)))
+        Self::new(BodyKind::List(MeasuredBody::boxed(listing)))
     }
 
     pub(super) fn watch(watch: Watch) -> Self {
@@ -101,6 +122,23 @@ impl Body {
         if let BodyKind::Watch(watch) = &mut self.kind {
             watch.expire_at(at);
         }
+    }
+
+    /// Measures the request that it answers: a stream until it ends, any other body now. Watches measure themselves.
+    pub(crate) fn measure(&mut self, mut measure: RequestMeasure) {
+        match &mut self.kind {
+            BodyKind::Full(slices) | BodyKind::Last(slices) => measure.sent(slices.bytes()),
+            BodyKind::List(list) => list.measure = Some(measure),
+            BodyKind::Forwarded(forwarded) => forwarded.measure = Some(measure),
+            BodyKind::Watch(_) => {}
+        }
+    }
+
+    /// Sets the time at which the request of a watch arrived. Returns false for other bodies.
+    pub(crate) fn watches_since(&mut self, arrived: Instant) -> bool {
+        let BodyKind::Watch(watch) = &mut self.kind else { return false };
+        watch.arrived_at(arrived);
+        true
     }
 
     /// The guard that is held until the body ends.
@@ -138,7 +176,7 @@ impl Body {
     /// Returns the upstream's side of a connection that changes its protocol, and the guard; `None` for other bodies.
     pub(crate) fn into_tunnel(self) -> Option<(UpstreamTunnel, Option<Box<ResponseGuard>>)> {
         match self.kind {
-            BodyKind::Forwarded(body) => body.into_tunnel().map(|tunnel| (tunnel, self.guard)),
+            BodyKind::Forwarded(forwarded) => forwarded.body.into_tunnel().map(|tunnel| (tunnel, self.guard)),
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => None,
         }
     }
@@ -209,7 +247,7 @@ impl http_body::Body for Body {
         match &self.kind {
             BodyKind::Full(slices) => SizeHint::with_exact(slices.remaining() as u64),
             BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => SizeHint::default(),
-            BodyKind::Forwarded(body) => body.size_hint(),
+            BodyKind::Forwarded(forwarded) => forwarded.body.size_hint(),
         }
     }
 }
@@ -247,7 +285,7 @@ impl BodyKind {
     fn needs_seats(&self) -> bool {
         match self {
             Self::Full(_) | Self::Last(_) | Self::Forwarded(_) => false,
-            Self::List(listing) => !listing.is_over(),
+            Self::List(list) => !list.body.is_over(),
             Self::Watch(watch) => watch.is_initial(),
         }
     }
@@ -255,9 +293,9 @@ impl BodyKind {
     fn is_over(&self) -> bool {
         match self {
             Self::Full(slices) | Self::Last(slices) => slices.is_empty(),
-            Self::List(listing) => listing.is_over(),
+            Self::List(list) => list.body.is_over(),
             Self::Watch(watch) => watch.is_over(),
-            Self::Forwarded(body) => http_body::Body::is_end_stream(body.as_ref()),
+            Self::Forwarded(forwarded) => http_body::Body::is_end_stream(&forwarded.body),
         }
     }
 
@@ -267,13 +305,19 @@ impl BodyKind {
                 let slices = std::mem::take(slices);
                 Poll::Ready((!slices.is_empty()).then(|| Ok(Frame::data(slices))))
             }
-            Self::List(listing) => listing.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
+            Self::List(list) => {
+                let polled = list.body.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data)));
+                list.counted(polled)
+            }
             Self::Watch(watch) => watch.poll_frame(cx).map(|batch| batch.map(|batch| batch.map(Frame::data))),
-            Self::Forwarded(body) => http_body::Body::poll_frame(Pin::new(body.as_mut()), cx).map(|frame| {
-                frame.map(|frame| {
-                    frame.map(|frame| frame.map_data(Slices::from)).map_err(|BrokenAnswer| BodyError::Upstream)
-                })
-            }),
+            Self::Forwarded(forwarded) => {
+                let polled = http_body::Body::poll_frame(Pin::new(&mut forwarded.body), cx).map(|frame| {
+                    frame.map(|frame| {
+                        frame.map(|frame| frame.map_data(Slices::from)).map_err(|BrokenAnswer| BodyError::Upstream)
+                    })
+                });
+                forwarded.counted(polled)
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ use crate::{
     cacher::FreshnessError,
     clock,
     limits::{WATCH_END_WAIT, WITHDRAWN_END_WAIT},
-    metrics::WatchGauge,
+    metrics::{RequestClass, WatchGauge},
     registry::ResourceType,
     route::Target,
 };
@@ -126,7 +126,7 @@ pub(crate) async fn watch(
         before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
-    let watching = app.metrics.watch(target.ty.id());
+    let watching = app.metrics.watch(RequestClass::of("WATCH", target));
     // A WebSocket message is one line, and a mark too.
     let is_compressible = answer.gzip && end_bookmark && marks.is_none() && !headers.contains_key(header::UPGRADE);
     let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
@@ -344,6 +344,11 @@ impl Watch {
         self.expires.map_or(self.deadline + WATCH_END_WAIT, |at| at + WITHDRAWN_END_WAIT)
     }
 
+    /// Sets the time at which its request arrived.
+    pub(super) const fn arrived_at(&mut self, arrived: Instant) {
+        self.watching.arrived_at(arrived);
+    }
+
     /// Ends the watch at `at`, when its caller's credentials expire, unless its deadline comes first.
     pub(super) fn expire_at(&mut self, at: Instant) {
         if at < self.deadline {
@@ -408,6 +413,7 @@ impl Watch {
             (true, Turn::More | Turn::Waiting) => Poll::Pending,
             (false, _) => {
                 self.cut = turn == Turn::Cut;
+                self.watching.handed_out(out.bytes());
                 Poll::Ready(Some(Ok(out)))
             }
         }
@@ -459,6 +465,7 @@ impl Watch {
                     if std::mem::take(&mut self.end_bookmark) {
                         cursor.push_bookmark(at, true, out);
                         self.bookmark_sent();
+                        self.watching.initial_done();
                         bookmarks += 1;
                     }
                 }

@@ -1,9 +1,14 @@
 //! Metrics of flow control, under kube-apiserver's names.
 //!
 //! INVARIANT: the labels are the names of objects in force: their number is bounded by
-//! [`FLOW_OBJECTS_MAX`](access_rules::flow::config::FLOW_OBJECTS_MAX), and the series of an object end with it.
+//! [`FLOW_OBJECTS_MAX`](access_rules::flow::config::FLOW_OBJECTS_MAX), and the series of an object end with it. A schema
+//! has series from its first request on, and those of refusals from its first refusal on: all others would be zeros.
 
-use std::{collections::HashSet, sync::atomic::AtomicU64, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
+    time::Duration,
+};
 
 use access_rules::flow::{levels::LevelSeats, queues::RefusalReason};
 use parking_lot::Mutex;
@@ -125,20 +130,23 @@ impl FlowMeasures {
     }
 
     /// Returns the metrics of one schema.
-    pub(super) fn of_schema(&self, schema: &str, level: &str) -> SchemaMeasures {
+    pub(super) fn of_schema(self: &Arc<Self>, schema: &str, level: &str) -> SchemaMeasures {
         let labels = FlowLabels { priority_level: level.to_owned(), flow_schema: schema.to_owned() };
+        let (used, refused, waited_in_vain) = Default::default();
+        SchemaMeasures { all: Arc::clone(self), labels, used, refused, waited_in_vain }
+    }
+
+    /// Creates the series of a schema.
+    fn begin(&self, labels: &FlowLabels) -> UsedSchema {
         self.known.lock().0.insert(labels.clone());
-        let wait = |execute| self.wait.get_or_create_owned(&labels.wait(execute));
-        SchemaMeasures {
-            dispatched: self.dispatched.get_or_create_owned(&labels),
-            refused: REASONS.map(|reason| self.refused.get_or_create_owned(&labels.refusal(reason))),
-            waiting: self.waiting.get_or_create_owned(&labels),
-            waiting_seats: self.waiting_seats.get_or_create_owned(&labels),
-            executing: self.executing.get_or_create_owned(&labels),
-            executing_seats: self.executing_seats.get_or_create_owned(&labels),
-            waited: wait("true"),
-            waited_in_vain: wait("false"),
-            execution: self.execution.get_or_create_owned(&labels),
+        UsedSchema {
+            dispatched: self.dispatched.get_or_create_owned(labels),
+            waiting: self.waiting.get_or_create_owned(labels),
+            waiting_seats: self.waiting_seats.get_or_create_owned(labels),
+            executing: self.executing.get_or_create_owned(labels),
+            executing_seats: self.executing_seats.get_or_create_owned(labels),
+            waited: self.wait.get_or_create_owned(&labels.wait("true")),
+            execution: self.execution.get_or_create_owned(labels),
         }
     }
 
@@ -200,51 +208,74 @@ impl FlowLabels {
 
 /// The metrics of one schema. Cost: one atomic addition for each change of a counter.
 pub(super) struct SchemaMeasures {
+    all: Arc<FlowMeasures>,
+    labels: FlowLabels,
+    /// Empty before the first request.
+    used: OnceLock<UsedSchema>,
+    refused: [OnceLock<Counter>; REASONS.len()],
+    waited_in_vain: OnceLock<Histogram>,
+}
+
+/// The series of a schema that had a request.
+struct UsedSchema {
     dispatched: Counter,
-    refused: [Counter; REASONS.len()],
     waiting: Gauge,
     waiting_seats: Gauge,
     executing: Gauge,
     executing_seats: Gauge,
     waited: Histogram,
-    waited_in_vain: Histogram,
     execution: Histogram,
 }
 
 impl SchemaMeasures {
+    fn used(&self) -> &UsedSchema {
+        self.used.get_or_init(|| self.all.begin(&self.labels))
+    }
+
     pub(super) fn begin(&self, width: u32) {
-        self.dispatched.inc();
-        self.executing.inc();
-        self.executing_seats.inc_by(width.into());
+        let used = self.used();
+        used.dispatched.inc();
+        used.executing.inc();
+        used.executing_seats.inc_by(width.into());
     }
 
     pub(super) fn end(&self, width: u32) {
-        self.executing.dec();
-        self.executing_seats.dec_by(width.into());
+        let used = self.used();
+        used.executing.dec();
+        used.executing_seats.dec_by(width.into());
     }
 
     pub(super) fn executed(&self, time: Duration) {
-        self.execution.observe(time.as_secs_f64());
+        self.used().execution.observe(time.as_secs_f64());
     }
 
     pub(super) fn enqueued(&self, width: u32) {
-        self.waiting.inc();
-        self.waiting_seats.inc_by(width.into());
+        let used = self.used();
+        used.waiting.inc();
+        used.waiting_seats.inc_by(width.into());
     }
 
     pub(super) fn dequeued(&self, width: u32) {
-        self.waiting.dec();
-        self.waiting_seats.dec_by(width.into());
+        let used = self.used();
+        used.waiting.dec();
+        used.waiting_seats.dec_by(width.into());
     }
 
     pub(super) fn waited(&self, time: Duration, executes: bool) {
-        let histogram = if executes { &self.waited } else { &self.waited_in_vain };
+        let histogram = if executes {
+            &self.used().waited
+        } else {
+            self.waited_in_vain.get_or_init(|| self.all.wait.get_or_create_owned(&self.labels.wait("false")))
+        };
         histogram.observe(time.as_secs_f64());
     }
 
     pub(super) fn refused(&self, reason: RefusalReason) {
+        // A refused request is one: the labels become known.
+        self.used();
         if let Some(place) = REASONS.iter().position(|one| *one == reason) {
-            self.refused[place].inc();
+            let series = || self.all.refused.get_or_create_owned(&self.labels.refusal(reason));
+            self.refused[place].get_or_init(series).inc();
         }
     }
 }

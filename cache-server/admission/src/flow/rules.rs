@@ -39,7 +39,7 @@ pub struct FlowHeaders {
 }
 
 impl FlowRules {
-    pub(super) fn new(config: FlowConfig, levels: &PriorityLevels, measures: &FlowMeasures) -> Self {
+    pub(super) fn new(config: FlowConfig, levels: &PriorityLevels, measures: &Arc<FlowMeasures>) -> Self {
         let uid = |uid: &str| Some(uid).filter(|uid| !uid.is_empty()).and_then(|uid| HeaderValue::from_str(uid).ok());
         let schemas = config.schemas().iter().map(|schema| {
             let level = if schema.is_exempt() { None } else { levels.find(&schema.level) };

@@ -355,6 +355,11 @@ async fn a_server_that_stops_ends_its_watches_cleanly() {
     assert_eq!(stream.next().await, None);
 }
 
+/// The collection of all objects of a type.
+fn all_of(ty: &Arc<ResourceType>) -> Target {
+    Target { ty: Arc::clone(ty), namespace: None, name: None, subresource: None, watched: false }
+}
+
 /// Goal: after a relist clients reconnect spread out, and a server that shuts down ends all watches at once. Method: a
 /// cache that is reset, then one that is closed.
 #[tokio::test(start_paused = true)]
@@ -368,7 +373,7 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
         let watches = (0..200).map(|_| {
             let cursor = reader.cursor(CursorStart::After(5), watch_cache::Filter::all()).expect("the head");
             let deadline = begun + Duration::from_secs(3_600);
-            let watching = app.metrics.watch(ty.id());
+            let watching = app.metrics.watch(RequestClass::of("WATCH", &all_of(&ty)));
             Body::watch(Watch::new(cursor, None, None, false, deadline, watching))
         });
         let watches: Vec<_> = watches.collect();
@@ -423,7 +428,14 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
         let cursor =
             reader.cursor(CursorStart::Initial(reader.snapshot()), watch_cache::Filter::all()).expect("the head");
         let deadline = begun + Duration::from_secs(3_600);
-        let watch = Watch::new(cursor, None, None, end_bookmark, deadline, app.metrics.watch(ty.id()));
+        let watch = Watch::new(
+            cursor,
+            None,
+            None,
+            end_bookmark,
+            deadline,
+            app.metrics.watch(RequestClass::of("WATCH", &all_of(&ty))),
+        );
         let mut body = Body::watch(watch);
         body.frame().await.expect("the first batch").expect("not cut yet");
         let within = match end {
