@@ -12,6 +12,8 @@
 
 mod cluster;
 mod followers;
+mod gitops;
+mod helm;
 mod kubectl;
 mod metrics;
 mod scene;

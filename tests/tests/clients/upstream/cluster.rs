@@ -1,10 +1,11 @@
-//! The controllers and the scheduler of Kubernetes, kube-state-metrics and kubectl through one cache-server, in front of
-//! the kube-apiserver of their release.
+//! The controllers and the scheduler of Kubernetes, kube-state-metrics, Argo CD's cluster cache, helm and kubectl through
+//! one cache-server, in front of the kube-apiserver of their release.
 //!
 //! Goal: programs that were written for kube-apiserver do their work through this server, whichever part restarts, and
-//! cost the API server one watch a type. Method: Deployments are created, scaled and deleted at random, while each part
-//! restarts in turn. In the end each Deployment has its pods, the scheduler has placed all of them, nothing of deleted
-//! Deployments is left, and kube-state-metrics names exactly these pods. The API server's audit log has the cost.
+//! cost the API server one watch a type. Method: Deployments are created, scaled and deleted at random, custom types come
+//! and go, and helm deploys a chart, while each part restarts in turn. In the end each Deployment has its pods, the
+//! scheduler has placed all of them, nothing of deleted Deployments is left, kube-state-metrics names exactly these pods,
+//! and the cluster cache has the objects of one that follows the API server itself. The audit log has the cost.
 //!
 //! Skipped with one line unless `benches/kube-apiserver/prepare --release 1.37 --controllers` was run and
 //! `GENUINE_FOLDER` names its folder. `PROGRAMS_SECONDS` is the duration of the writes.
@@ -20,7 +21,7 @@ use std::{
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tests::{
-    genuine::{ADMIN, CACHE, Genuine, GenuineSettings, Identity, RecordedRead, programs},
+    genuine::{ADMIN, CACHE, Genuine, GenuineSettings, Identity, RecordedRead, cluster_role_binding, programs},
     http::Client as Http,
     objects::node,
     relay::Relay,
@@ -31,6 +32,8 @@ use tokio::{
 };
 
 use super::{
+    gitops::{CUSTOM_OBJECTS, GitopsCache, by_kind, create_custom, delete_custom},
+    helm::{Helm, Release},
     metrics::KubeStateMetrics,
     scene::{Front, until_within},
 };
@@ -41,6 +44,14 @@ const SECONDS: u64 = 60;
 const SETTLED_WAIT: Duration = Duration::from_secs(180);
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/pods";
+const NAMESPACED_PODS: &str = "/api/v1/namespaces/default/pods";
+const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
+/// Collections that no program reads from the API server itself.
+const CACHED: [&str; 5] =
+    [PODS, "/api/v1/configmaps", "/api/v1/events", "/apis/apps/v1/deployments", "/apis/example.com/v1/widgets"];
+/// Custom types: one is deleted during the churn, and the other is defined.
+const OLD_KIND: &str = "Relic";
+const NEW_KIND: &str = "Widget";
 const NODES: usize = 3;
 const DEPLOYMENTS_MAX: usize = 6;
 const REPLICAS_MAX: u64 = 8;
@@ -50,6 +61,10 @@ const CONTROLLERS: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 const METRICS: &str = "kube-state-metrics";
 const KUBECTL: &str = "kubectl";
+const ARGO_CD: &str = "argocd";
+const HELM: &str = "helm";
+/// A user of Argo CD who may read a part of the types.
+const TENANT: &str = "tenant";
 
 /// The servers, and the programs that run through the cache-server. The programs know the address of `below`.
 struct Cluster {
@@ -71,12 +86,13 @@ impl Cluster {
             eprintln!("{test}: skipped, no {CONTROLLERS} in {}", folder.display());
             return None;
         }
-        let identities =
-            [CONTROLLERS, SCHEDULER, METRICS, KUBECTL].map(|name| Identity::new(name, &["system:masters"]));
+        let mut identities =
+            [CONTROLLERS, SCHEDULER, METRICS, KUBECTL].map(|name| Identity::new(name, &["system:masters"])).to_vec();
+        identities.extend([ARGO_CD, TENANT].map(|name| Identity::new(name, &[])));
         let genuine = Genuine::start_with(
             test,
             GenuineSettings {
-                identities: identities.into(),
+                identities,
                 // No kubelet makes nodes ready, and no account is created before the controllers start.
                 without_plugins: "ServiceAccount,TaintNodesByCondition",
                 records_reads: true,
@@ -84,6 +100,9 @@ impl Cluster {
             },
         )
         .await?;
+        for (user, role) in [(ARGO_CD, "cache-reader"), (TENANT, "view")] {
+            genuine.client(ADMIN).create_manifest(&cluster_role_binding(user, role, "User", user)).await;
+        }
         let front = Front::start(genuine.kubeconfig(CACHE), &[]).await;
         let below = Relay::start(front.address()).await;
         let (running, deployments) = (BTreeMap::new(), BTreeMap::new());
@@ -144,8 +163,23 @@ impl Cluster {
         }
     }
 
-    /// Writes until `end`, and restarts each part in turn.
-    async fn churn(&mut self, random: &mut Rng, seconds: u64) {
+    /// helm, with the rights of an account in one namespace. `None` if helm is not here.
+    async fn release(&self) -> Option<Release> {
+        let direct = self.genuine.client(ADMIN);
+        let token = Release::account(direct).await;
+        let kubeconfig = self.front.kubeconfig_with(HELM, &token, self.below.address());
+        Some(Release::new(Helm::ready(&kubeconfig)?, direct))
+    }
+
+    /// Restarts the cache-server, as behind a Service: clients lose their connections, and reach the new one.
+    async fn restart_front(&mut self) {
+        self.front.restart().await;
+        self.below.lead_to(self.front.address());
+        self.below.cut();
+    }
+
+    /// Writes for `seconds`, and restarts each part in turn.
+    async fn churn(&mut self, random: &mut Rng, seconds: u64, release: Option<&Release>) {
         let begun = Instant::now();
         for part in 1..=5 {
             while begun.elapsed() < Duration::from_secs(seconds * part / 5) {
@@ -155,12 +189,18 @@ impl Cluster {
             match part {
                 1 => self.run(SCHEDULER),
                 2 => self.genuine.restart().await,
-                3 => {
-                    self.front.restart().await;
-                    self.below.lead_to(self.front.address());
-                    self.below.cut();
-                }
+                3 if let Some(release) = release => release.upgrade_across("green", 4, self.restart_front()).await,
+                3 => self.restart_front().await,
                 4 => self.run(CONTROLLERS),
+                _ => {}
+            }
+            if let Some(release) = release {
+                eprintln!("helm, after restart {part}");
+                release.step(part).await;
+            }
+            match part {
+                2 => create_custom(self.client(), NEW_KIND).await,
+                4 => delete_custom(self.client(), OLD_KIND).await,
                 _ => {}
             }
         }
@@ -170,7 +210,7 @@ impl Cluster {
     async fn missing(&self) -> Vec<String> {
         let direct = self.genuine.client(ADMIN);
         let mut missing = Vec::new();
-        let pods = direct.get(PODS).await.with_code(200).json();
+        let pods = direct.get(NAMESPACED_PODS).await.with_code(200).json();
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for pod in pods["items"].as_array().unwrap() {
             let name = pod["metadata"]["labels"]["app"].as_str().unwrap_or_default().to_owned();
@@ -183,7 +223,7 @@ impl Cluster {
         if counts != expected {
             missing.push(format!("pods by Deployment: {counts:?}, not {expected:?}"));
         }
-        let sets = direct.get("/apis/apps/v1/replicasets").await.with_code(200).json();
+        let sets = direct.get(REPLICA_SETS).await.with_code(200).json();
         let sets = sets["items"].as_array().unwrap().len();
         if sets != self.deployments.len() {
             missing.push(format!("{sets} ReplicaSets of {} Deployments", self.deployments.len()));
@@ -234,6 +274,15 @@ impl Cluster {
             eprintln!("{user:>50}: {lists:5} lists, {watches:5} watches, {reviews:5} reviews");
         }
     }
+
+    /// Asserts that no program read a cached type from the API server.
+    fn assert_few_reads(&self) {
+        let programs = [CONTROLLERS, SCHEDULER, METRICS, KUBECTL, ARGO_CD];
+        let is_past =
+            |read: &RecordedRead| programs.contains(&&*read.user) && CACHED.iter().any(|path| read.is_of(path));
+        let past: Vec<_> = self.genuine.reads().into_iter().filter(is_past).collect();
+        assert!(past.is_empty(), "reads past the cache: {past:#?}");
+    }
 }
 
 fn deployment(name: &str, replicas: u64) -> Value {
@@ -270,10 +319,30 @@ async fn programs_of_a_cluster_do_their_work_through_the_cache() {
     let mut random = Rng::with_seed(6);
     cluster.write(&mut random).await;
     cluster.settle("start").await;
-    let kubeconfig = cluster.front.kubeconfig(METRICS, cluster.below.address());
-    let metrics = KubeStateMetrics::start_with(&kubeconfig, "pods").await;
-    cluster.churn(&mut random, seconds).await;
+    create_custom(cluster.client(), OLD_KIND).await;
+    let kubeconfig = |cluster: &Cluster, user| cluster.front.kubeconfig(user, cluster.below.address());
+    let metrics = KubeStateMetrics::start_with(&kubeconfig(&cluster, METRICS), "pods").await;
+    let copy = GitopsCache::start(&kubeconfig(&cluster, ARGO_CD)).await;
+    let release = cluster.release().await;
+    cluster.churn(&mut random, seconds, release.as_ref()).await;
     cluster.settle("churn with restarts").await;
+    compare_names(&cluster, metrics).await;
+    if let Some(copy) = copy {
+        compare_copies(&cluster, copy, ADMIN).await;
+        let copy = GitopsCache::start(&kubeconfig(&cluster, TENANT)).await.expect("gitops-engine is here");
+        compare_copies(&cluster, copy, TENANT).await;
+    }
+    if let Some(release) = release {
+        let direct = Helm::ready(&cluster.genuine.kubeconfig(ADMIN)).expect("helm is here");
+        assert_eq!(release.helm.shows().await, direct.shows().await);
+        release.uninstall().await;
+    }
+    cluster.print_costs();
+    cluster.assert_few_reads();
+}
+
+/// Asserts that kube-state-metrics and kubectl name the pods of the API server.
+async fn compare_names(cluster: &Cluster, metrics: Option<KubeStateMetrics>) {
     let pods = cluster.genuine.client(ADMIN).get(PODS).await.with_code(200).json();
     let names =
         pods["items"].as_array().unwrap().iter().map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned());
@@ -287,13 +356,23 @@ async fn programs_of_a_cluster_do_their_work_through_the_cache() {
         };
         assert!(until_within(SETTLED_WAIT, equal).await, "kube-state-metrics shows {last:?}, not {names:?}");
     }
-    if let Some(mut shown) = kubectl_names(&cluster, "pods").await {
+    if let Some(mut shown) = kubectl_names(cluster, "pods").await {
         shown.sort_unstable();
         assert_eq!(shown, names);
     }
-    cluster.print_costs();
-    let is_past =
-        |read: &RecordedRead| read.is_of(PODS) && [CONTROLLERS, SCHEDULER, METRICS, KUBECTL].contains(&&*read.user);
-    let past: Vec<_> = cluster.genuine.reads().into_iter().filter(is_past).collect();
-    assert!(past.is_empty(), "reads of all pods past the cache: {past:?}");
+}
+
+/// Asserts that a cluster cache holds what another one, of a user with the same rights, reads from the API server itself.
+async fn compare_copies(cluster: &Cluster, mut copy: GitopsCache, user: &str) {
+    let mut direct = GitopsCache::start(&cluster.genuine.kubeconfig(user)).await.expect("gitops-engine is here");
+    let mut differences = Vec::new();
+    let equal = async || {
+        differences = copy.differences(&mut direct).await;
+        differences.is_empty()
+    };
+    assert!(until_within(SETTLED_WAIT, equal).await, "gitops-engine beside that of {user}: {differences:#?}");
+    let objects = copy.objects().await;
+    let of = |kind: &str| objects.keys().filter(|key| key.split('/').nth(1) == Some(kind)).count();
+    assert_eq!((of(OLD_KIND), of(NEW_KIND)), (0, if user == TENANT { 0 } else { CUSTOM_OBJECTS }));
+    eprintln!("gitops-engine, as {user}, holds {} objects: {}", objects.len(), by_kind(&objects));
 }

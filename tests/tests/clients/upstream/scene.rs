@@ -29,7 +29,7 @@ pub(super) const RESOURCES: [(&str, &str); 4] = [
     ("deployments.apps", "/apis/apps/v1/deployments"),
 ];
 /// Timeout of every step, with a margin for busy machines.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// Pause between two checks of a condition.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
@@ -138,12 +138,17 @@ impl Front {
 
     /// Writes a kubeconfig with a user's token, for an address that leads to this server.
     pub(super) fn kubeconfig(&self, user: &str, address: SocketAddr) -> PathBuf {
+        self.kubeconfig_with(user, &token_of(user), address)
+    }
+
+    /// Like [`kubeconfig`](Self::kubeconfig), with another token.
+    pub(super) fn kubeconfig_with(&self, user: &str, token: &str, address: SocketAddr) -> PathBuf {
         let cluster = json!({"server": format!("https://{address}"), "certificate-authority": self.ca_file()});
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "front",
             "clusters": [{"name": "front", "cluster": cluster}],
             "contexts": [{"name": "front", "context": {"cluster": "front", "user": user}}],
-            "users": [{"name": user, "user": {"token": token_of(user)}}],
+            "users": [{"name": user, "user": {"token": token}}],
         });
         let path = self.folder.path().join(format!("{user}.kubeconfig"));
         fs::write(&path, config.to_string()).unwrap();
