@@ -51,7 +51,7 @@
 //!   `kube::runtime::finalizer`, return `Action::await_change()`, and your `Requeue` after it.
 //!
 //! `kube::runtime::finalizer` and `kube::runtime::events` work unchanged. The example `controller` has both, with
-//! status conditions and leader election.
+//! status conditions and leader election; `manager` has two controllers in one program, with probes and metrics.
 //!
 //! # Memory
 //!

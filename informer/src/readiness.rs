@@ -76,6 +76,12 @@ impl Readiness {
         self.life.ready(deadline).await
     }
 
+    /// True while the informer keeps its copy in step; see [`Informer::is_running`](crate::Informer::is_running).
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.life.end_reason().is_none()
+    }
+
     /// True if the server was heard within `max_age`; see [`Informer::is_alive`](crate::Informer::is_alive).
     #[must_use]
     pub fn is_alive(&self, max_age: Duration) -> bool {

@@ -71,25 +71,25 @@ impl ControllerMetrics {
 
     fn register_reconciles(&self, registry: &mut Registry) {
         let name = |rest: &str| format!("controller_runtime_{rest}");
-        registry.register(name("reconcile"), "Reconciles that ended.", self.reconciles.clone());
-        registry.register(name("reconcile_errors"), "Reconciles that failed.", self.errors.clone());
-        registry.register(name("reconcile_panics"), "Reconciles that panicked.", self.panics.clone());
+        registry.register(name("reconcile"), "Reconciles that ended", self.reconciles.clone());
+        registry.register(name("reconcile_errors"), "Reconciles that failed", self.errors.clone());
+        registry.register(name("reconcile_panics"), "Reconciles that panicked", self.panics.clone());
         let time = self.reconcile_time.clone();
-        registry.register_with_unit(name("reconcile_time"), "Time of a reconcile.", Unit::Seconds, time);
-        registry.register(name("active_workers"), "Reconciles that run.", self.running.clone());
+        registry.register_with_unit(name("reconcile_time"), "Time of a reconcile", Unit::Seconds, time);
+        registry.register(name("active_workers"), "Reconciles that run", self.running.clone());
         let most = self.running_max.clone();
-        registry.register(name("max_concurrent_reconciles"), "Most reconciles that may run at once.", most);
+        registry.register(name("max_concurrent_reconciles"), "Most reconciles that may run at once", most);
     }
 
     fn register_queue(&self, registry: &mut Registry) {
         let name = |rest: &str| format!("workqueue_{rest}");
-        registry.register(name("depth"), "Objects that wait for their turn.", self.depth.clone());
-        registry.register(name("adds"), "Times that an object began to wait for its turn.", self.adds.clone());
+        registry.register(name("depth"), "Objects that wait for their turn", self.depth.clone());
+        registry.register(name("adds"), "Times that an object began to wait for its turn", self.adds.clone());
         let waited = self.queue_time.clone();
-        registry.register_with_unit(name("queue_duration"), "Time of waiting for a turn.", Unit::Seconds, waited);
+        registry.register_with_unit(name("queue_duration"), "Time of waiting for a turn", Unit::Seconds, waited);
         let worked = self.work_time.clone();
-        registry.register_with_unit(name("work_duration"), "Time of a reconcile.", Unit::Seconds, worked);
-        registry.register(name("retries"), "Failed reconciles to be repeated.", self.retries.clone());
+        registry.register_with_unit(name("work_duration"), "Time of a reconcile", Unit::Seconds, worked);
+        registry.register(name("retries"), "Failed reconciles to be repeated", self.retries.clone());
     }
 
     /// The series of one controller, all of which a scrape shows from now on.

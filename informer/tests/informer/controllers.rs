@@ -132,6 +132,22 @@ async fn every_object_is_reconciled_once_and_then_once_a_change() {
     reconciles.are(&[("z", 1)]).await;
 }
 
+/// Goal: a controller costs no copy, and has its own triggers. Method: two controllers on equal declarations, one of
+/// which ignores changes of the status.
+#[tokio::test(start_paused = true)]
+async fn controllers_of_a_program_share_one_copy() {
+    let world = World::new(&["x"]).await;
+    let shared = || world.cluster.informer::<Deployment>().start_shared().unwrap();
+    let (every, _one) = counted(Controller::new(&shared()));
+    let (specs, _other) = counted(Controller::new(&shared()).when(changed::generation));
+    every.are(&[("x", 1)]).await;
+    specs.are(&[("x", 1)]).await;
+    world.server.put(deployment("x", 1, 1));
+    every.are(&[("x", 1)]).await;
+    specs.are(&[]).await;
+    assert_eq!(world.server.initial_reads(), 2, "one of the world's own informer, one for both controllers");
+}
+
 /// Goal: a relist costs no reconcile for objects that did not change. Method: a relist without a change, then one after
 /// a change, an addition and a deletion that no watch carried.
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ fn pod(name: &str) -> Value {
 async fn started(server: &FakeApiServer) -> Informer<Pod> {
     let pods = Cluster::new(server.client()).informer::<Pod>().start().unwrap();
     assert_eq!(pods.ready(SOON).await.unwrap(), Ready::Watching);
+    assert!(pods.is_running() && pods.readiness().is_running());
     pods
 }
 
@@ -30,7 +31,7 @@ async fn has_ended(pods: &Informer<Pod>, reason: EndReason, held: &str) {
     assert!(matches!(not_ready.cause, Cause::Ended(found) if found == reason), "{not_ready}");
     let mut store = pods.store().clone();
     assert_eq!((pods.end_reason(), store.end_reason()), (Some(reason), Some(reason)));
-    assert!(!store.is_live() && !store.is_alive(DAY) && !pods.is_alive(DAY));
+    assert!(!store.is_live() && !store.is_alive(DAY) && !pods.is_alive(DAY) && !pods.readiness().is_running());
     assert_eq!(contents(pods), held);
     let mut changes = pods.subscribe();
     let rest = timeout(SOON, async { while changes.next().await.is_some() {} });

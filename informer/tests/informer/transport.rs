@@ -21,6 +21,8 @@ use informer::{
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
+    Api, ResourceExt as _,
+    api::PostParams,
     config::AuthInfo,
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
@@ -91,6 +93,23 @@ async fn thirty_types_share_one_connection() {
     let connections = server.log.connections();
     assert!(connections.len() == 1 && connections[0].is_http2, "{connections:?}");
     assert_eq!(fake.initial_reads(), TYPES);
+}
+
+/// Goal: a controller's writes cost no connection. Method: an informer, and a write by the client of its cluster.
+#[tokio::test]
+async fn writes_share_the_connection_of_the_watches() {
+    let fake = FakeApiServer::new();
+    let server = SecureServer::start(&fake).await;
+    let cluster = Cluster::try_from(server.config()).unwrap();
+    let maps = cluster.informer::<ConfigMap>().start().unwrap();
+    maps.ready(SOON).await.unwrap();
+    let map = serde_json::from_value(json!({"metadata": {"name": "written"}})).unwrap();
+    let api = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+    let written = api.create(&PostParams::default(), &map).await.unwrap();
+    maps.wait_for(written.resource_version(), SOON).await.unwrap();
+    assert!(maps.store().snapshot().get("default/written").is_some());
+    let connections = server.log.connections();
+    assert!(connections.len() == 1 && connections[0].is_http2, "{connections:?}");
 }
 
 /// Goal: a server that allows few streams on a connection stalls no informer. Method: servers of each limit, 30 informers
