@@ -60,7 +60,7 @@ async fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let arguments = Arguments::parse();
-    let outcome = if arguments.demo { demo::run().await } else { manage(arguments, shutdown_signal()).await };
+    let outcome = if arguments.demo { demo::run().await } else { manage(arguments).await };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -70,11 +70,11 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs a replica until `stop` resolves.
+/// Runs a replica until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// Also if a copy was not complete in time, or if the leadership was lost. The kubelet then starts the replica again.
-async fn manage(arguments: Arguments, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Failure> {
+async fn manage(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { listen, namespace, identity, sync_seconds, server, .. } = arguments;
     let cluster = match server {
         Some(url) => Cluster::try_from(kube::Config::new(url.parse()?))?,
@@ -94,7 +94,7 @@ async fn manage(arguments: Arguments, stop: impl Future<Output = ()> + Send + 's
     let listener = TcpListener::bind(listen).await?;
     println!("{identity} serves probes on {}", listener.local_addr()?);
 
-    let stop = stop.shared();
+    let stop = shutdown_signal().shared();
     let election = Election::new(cluster.client(), &namespace, "manager", &identity);
     let work = async {
         let leading = async {
