@@ -134,14 +134,17 @@ impl Selection {
         self.0.get(namespace).or_else(|| self.0.get(""))
     }
 
-    /// Returns these selectors without the field terms that hold for all objects of `wider`; `None` if `wider` may lack
-    /// an object.
+    /// Returns the selectors that select these objects among those of `wider`: without field terms that hold for all of
+    /// them; `None` if `wider` may lack an object.
     pub(crate) fn narrowed(&self, wider: &Self) -> Option<Self> {
         let narrowed = self.parts().map(|(namespace, mine)| {
             let (wide, terms) = (wider.of(namespace)?, mine.fields.terms());
             let has_labels = wide.labels.requirements().all(|wide| mine.labels.requirements().any(|mine| mine == wide));
             let has_fields = wide.fields.terms().iter().all(|wide| terms.contains(wide));
-            let added = terms.iter().filter(|term| !wide.fields.terms().contains(term));
+            // A term about the namespace may hold for one part of `wider` only, and every part passes this filter.
+            let is_added =
+                |term: &&field::Term| term.field == "metadata.namespace" || !wide.fields.terms().contains(term);
+            let added = terms.iter().filter(is_added);
             let fields = field::Selector::parse(&added.map(field::Term::to_string).collect::<Vec<_>>().join(","));
             let selectors = WatchSelectors { labels: mine.labels.clone(), fields: fields.ok()? };
             (has_labels && has_fields).then(|| (namespace.to_owned(), selectors))

@@ -58,7 +58,7 @@ impl CopyQuestion {
         if !is_alike {
             return None;
         }
-        // Terms that the wider copy has hold for all of its objects, and may not be readable here.
+        // Without terms that hold for the wider copy's objects: they may not be readable here.
         let narrowed = self.selection.narrowed(&wider.selection)?;
         let is_readable = narrowed.parts().all(|(_, selectors)| {
             (selectors.labels.is_empty() || self.keeps("metadata.labels"))

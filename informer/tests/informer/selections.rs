@@ -90,6 +90,29 @@ async fn one_namespace_differs_from_all_others() {
     assert_eq!(server.requests().len(), 3, "a part answers");
 }
 
+/// Goal: a copy filtered out of one that has a namespace apart gets no object of a namespace that it excludes, whether it
+/// is declared or the part of another one. Method: a copy whose other part is a filter, too.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_apart_in_the_wider_copy_stays_excluded() {
+    let server = server();
+    server.put(pod("c", "x", "api")).put(pod("c", "y", "api")).put(pod("c", "z", "api"));
+    let cluster = Cluster::new(server.client());
+    let without_a = cluster.informer::<Pod>().fields("metadata.namespace!=a").start_shared().unwrap();
+    ready(&without_a).await;
+    let apart = cluster.informer::<Pod>().labels("app=web").namespace_labels("a", "").start_shared().unwrap();
+    ready(&apart).await;
+    assert_eq!(contents(&apart), "a/x@42 a/y@43 b/x@44");
+    let narrower = cluster.informer::<Pod>().labels("app=web,app").fields("metadata.namespace!=a");
+    let narrower = narrower.start_shared().unwrap();
+    ready(&narrower).await;
+    assert_eq!(contents(&narrower), "b/x@44");
+    let api_in_a = cluster.informer::<Pod>().labels("app=web,!old").namespace_labels("a", "app=api");
+    let api_in_a = api_in_a.start_shared().unwrap();
+    ready(&api_in_a).await;
+    assert_eq!(contents(&api_in_a), "a/y@43 b/x@44");
+    assert_eq!(selections(&server, 0), ["*  metadata.namespace!=a", "a"], "others are filtered");
+}
+
 /// Goal: users share what is equal, and no user gets objects of other selectors.
 #[tokio::test(start_paused = true)]
 async fn copies_are_shared_by_the_selectors_of_each_namespace() {
