@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(
             printed_flags(&["serve"]),
             [
-                "Options: listen data-dir etcd-endpoints upstream load populate tls-cert tls-key authorization log help",
+                "Options: listen data-dir etcd-endpoints upstream load populate tls-cert tls-key authorization log \
+                 log-format help",
                 "Objects in this server: first-revision object-bytes-max",
                 "Connections: grace unsent-bytes connections-max watches-max unix-socket host",
                 "Watch cache: window-bytes window-age bookmark-interval list-encoding",

@@ -6,6 +6,7 @@
 //! Source: apiserver `endpoints/discovery` and `endpoints/discovery/aggregated`.
 
 mod answer;
+mod debug;
 mod documents;
 mod health;
 
@@ -109,7 +110,19 @@ fn aggregated(accept: Option<&str>) -> Option<AggregatedVersion> {
 }
 
 /// Paths that are served whatever types are registered.
-const PATHS: [&str; 8] = ["/api", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
+const PATHS: [&str; 11] = [
+    "/api",
+    "/apis",
+    "/apis/",
+    "/debug/snapshots",
+    "/debug/watches",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/readyz",
+    "/statusz",
+    "/version",
+];
 
 /// Returns all served paths in order, always indented.
 fn root(registry: &Registry) -> Document {

@@ -69,6 +69,7 @@ where
     let (parts, body) = request.into_parts();
     let mut head = RequestHead::new(&parts);
     let mut context = RequestContext::new(&parts, &head.query);
+    head.arrived = Some(context.arrived);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let kind = request_kind(&head, &route);
     let verb = kind.verb;
@@ -332,15 +333,23 @@ fn set_flow(headers: &mut HeaderMap, flow: &FlowHeaders) {
 fn request_kind(head: &RequestHead<'_>, route: &Route) -> RequestClass {
     match route {
         Route::Resource(target) => RequestClass::of(verb(head, target), target),
-        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics
+        Route::Discovery(_)
+        | Route::OpenApi(_)
+        | Route::Health(..)
+        | Route::Version
+        | Route::Metrics
+        | Route::Debug(_)
             if *head.method == Method::GET =>
         {
             RequestClass::without_type("GET")
         }
         Route::Connect(ty) => RequestClass::connection(ty),
-        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
-            RequestClass::without_type("OTHER")
-        }
+        Route::Discovery(_)
+        | Route::OpenApi(_)
+        | Route::Health(..)
+        | Route::Version
+        | Route::Metrics
+        | Route::Debug(_) => RequestClass::without_type("OTHER"),
         Route::Missing(_) | Route::NotFound | Route::Unknown => RequestClass::without_type("OTHER"),
     }
 }
@@ -413,9 +422,12 @@ where
     match route {
         Route::Resource(target) => answer_for_objects(app, head, target, body).await,
         Route::OpenApi(path) if *head.method == Method::GET => openapi::answer(app, head, path).await,
-        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
-            discovery::answer(app, head, route).await
-        }
+        Route::Discovery(_)
+        | Route::OpenApi(_)
+        | Route::Health(..)
+        | Route::Version
+        | Route::Metrics
+        | Route::Debug(_) => discovery::answer(app, head, route).await,
         Route::Missing(Target { ty, name, .. }) => {
             Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
         }
@@ -468,7 +480,7 @@ where
     }
     let options = ListOptions::read(&head.query)?;
     if options.watch || target.watched {
-        watch::watch(app, target, &options, &format, head.headers).await
+        watch::watch(app, target, &options, &format, head.headers, head.watch_origin(target)).await
     } else {
         list::list(app, target, &options, &format, head.owner).await
     }

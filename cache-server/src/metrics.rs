@@ -9,12 +9,14 @@
 
 mod process;
 mod requests;
+pub(crate) mod watches;
 
 use std::{
     collections::{HashMap, HashSet},
     fmt,
     hash::Hash,
     sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use informer_serving::marks::MarksReply;
@@ -27,10 +29,13 @@ use prometheus_client::{
 use tokio::time::Instant;
 use watch_cache::CacheStats;
 
-use self::requests::{RequestMeasures, WatchSeries};
 pub(crate) use self::{
     process::resident_bytes,
-    requests::{RequestClass, RequestMeasure, WatchGauge},
+    requests::{RequestClass, RequestMeasure},
+};
+use self::{
+    requests::RequestMeasures,
+    watches::{OpenWatches, WatchGauge, WatchOrigin, WatchSeries},
 };
 use crate::{
     access::metrics::{AuditCounters, AuthenticationMetrics, AuthorizationMetrics},
@@ -41,7 +46,7 @@ use crate::{
 /// Labels of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    verb: String,
+    verb: &'static str,
     resource: String,
     code: u16,
 }
@@ -192,6 +197,8 @@ pub struct Metrics {
     measures: RequestMeasures,
     /// The metrics of watches by their kind.
     watches: Mutex<HashMap<RequestClass, Arc<WatchSeries>>>,
+    open: Arc<OpenWatches>,
+    started: Instant,
     connections: Gauge,
     connections_ended: Counter,
     /// Counters of authentication.
@@ -251,6 +258,8 @@ impl Metrics {
             marked,
             measures,
             watches: Mutex::default(),
+            open: Arc::default(),
+            started: Instant::now(),
             connections,
             connections_ended,
             authentication,
@@ -267,8 +276,8 @@ impl Metrics {
     /// Counts one answered request. `verb` is Kubernetes' own, in capitals: `GET`, `LIST`, `WATCH`, `POST`; `resource`
     /// is the type's id (`pods`, `deployments.apps`), empty for paths without a type. Both must come from the server's
     /// own tables, never from the request's text.
-    pub fn request(&self, verb: &str, resource: &str, code: u16) {
-        let labels = RequestLabels { verb: verb.to_owned(), resource: resource.to_owned(), code };
+    pub fn request(&self, verb: &'static str, resource: &str, code: u16) {
+        let labels = RequestLabels { verb, resource: resource.to_owned(), code };
         self.requests.get(&labels, &self.types).inc();
     }
 
@@ -282,13 +291,13 @@ impl Metrics {
         self.measures.begin(kind, arrived)
     }
 
-    /// Counts and measures one open watch until the guard is dropped.
+    /// Counts, measures and lists one open watch until the guard is dropped.
     #[must_use]
     #[expect(clippy::mutable_key_type, reason = "equality and hash read only names, which do not change")]
-    pub(crate) fn watch(&self, kind: RequestClass) -> WatchGauge {
+    pub(crate) fn watch(&self, kind: RequestClass, origin: WatchOrigin) -> WatchGauge {
         let watches = &mut *self.watches.lock();
         if let Some(series) = watches.get(&kind) {
-            return WatchGauge::new(Arc::clone(series));
+            return WatchGauge::new(series, origin);
         }
         if watches.len() > SERIES_ROOM {
             let types = self.types.now();
@@ -297,9 +306,20 @@ impl Metrics {
         let resource = kind.id().to_owned();
         let open = self.long_running.get(&LongRunning { verb: "WATCH", resource: resource.clone() }, &self.types);
         let events = self.watch_events.get(&ResourceLabels { resource }, &self.types);
-        let series = WatchSeries::new(kind.clone(), &self.measures, open, events);
-        watches.insert(kind, Arc::clone(&series));
-        WatchGauge::new(series)
+        let series = WatchSeries::new(kind.clone(), &self.open, &self.measures, open, events);
+        let gauge = WatchGauge::new(&series, origin);
+        watches.insert(kind, series);
+        gauge
+    }
+
+    /// Time since the start.
+    pub(crate) fn running_for(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The open watches.
+    pub(crate) fn open_watches(&self) -> &OpenWatches {
+        &self.open
     }
 
     /// Counts one initial stream of `resource` whose client requested marks and got `answer`.
@@ -476,7 +496,8 @@ mod tests {
         let app = App::new(Config::default());
         app.metrics.request("LIST", "pods", 200);
         app.metrics.request("LIST", "pods", 200);
-        let watching = app.metrics.watch(watch_of(app.registry.now().by_id("pods").expect("pods")));
+        let watching =
+            app.metrics.watch(watch_of(app.registry.now().by_id("pods").expect("pods")), WatchOrigin::default());
         watching.sent(7);
         watching.handed_out(1_000);
         let text = app.metrics.text(&app.caches);
@@ -503,7 +524,7 @@ mod tests {
         app.metrics.request("GET", "", 200);
         app.metrics.request("POST", "gone.example.com", 201);
         app.metrics.marked("gone.example.com", MarksReply::Accepted);
-        let watching = app.metrics.watch(watch_of_undefined());
+        let watching = app.metrics.watch(watch_of_undefined(), WatchOrigin::default());
         drop(app.metrics.measure(&watch_of_undefined(), Instant::now()));
         let text = app.metrics.text(&app.caches);
         assert!(!text.contains("gone.example.com"), "{text}");

@@ -1,18 +1,22 @@
 //! One request without its path and body, as every handler reads it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use access_rules::user::User;
 use http::{HeaderMap, Method, header, request::Parts};
 use informer_serving::query::Query;
+use tokio::time::Instant;
 
 use crate::{
-    access::audit::AuditRecord,
+    access::{audit::AuditRecord, peer::Peer},
     budget::Room,
+    limits::LOGGED_CHARS_MAX,
+    metrics::watches::{WatchOrigin, WatchReader, WatchSelection},
     read::{
         encode::RequestedEncoding,
         negotiate::{self, PlainFormat},
     },
+    route::Target,
     upstream::source::ProvedCache,
 };
 
@@ -20,6 +24,10 @@ use crate::{
 pub(crate) struct RequestHead<'a> {
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
+    /// The connection, if it is known.
+    pub(crate) peer: Option<&'a Arc<Peer>>,
+    /// Time at which the request arrived; `None` before it has a context.
+    pub(crate) arrived: Option<Instant>,
     /// Body budget of the connection; `None` if the connection carries one request at a time.
     pub(crate) room: Option<&'a Room>,
     /// The caller; `None` before it is known.
@@ -45,7 +53,44 @@ impl<'a> RequestHead<'a> {
         let accept = negotiate::joined(&parts.headers, header::ACCEPT);
         let PlainFormat { indent, errors } = PlainFormat::read(&accept, &parts.headers, &query);
         let room = parts.extensions.get::<Room>();
-        let (method, headers) = (&parts.method, &parts.headers);
-        Self { method, headers, room, caller: None, owner: 0, audit: None, accept, query, indent, errors, proved: None }
+        let (method, headers, peer) = (&parts.method, &parts.headers, parts.extensions.get());
+        let (arrived, caller, audit, owner, proved) = (None, None, None, 0, None);
+        Self { method, headers, peer, arrived, room, caller, audit, owner, accept, query, indent, errors, proved }
+    }
+
+    /// Returns who watches what, for documents and the log.
+    pub(crate) fn watch_origin(&self, target: &Target) -> WatchOrigin {
+        let text = |text: &str| TextPrefix(text).to_string();
+        let selector = |name| text(self.query.get(name).unwrap_or_default()).into_boxed_str();
+        let selection = WatchSelection {
+            namespace: text(target.namespace.as_deref().unwrap_or_default()).into_boxed_str(),
+            labels: selector("labelSelector"),
+            fields: selector("fieldSelector"),
+        };
+        let user = self.caller.map_or("-", |user| &user.name);
+        WatchOrigin {
+            reader: WatchReader { user: text(user), agent: text(user_agent(self.headers)) },
+            peer: self.peer.cloned().unwrap_or_default(),
+            owner: self.owner,
+            selection: (!selection.selects_all()).then(|| Box::new(selection)),
+            arrived: self.arrived.unwrap_or_else(Instant::now),
+        }
+    }
+}
+
+/// Returns the User-Agent of a request; `-` without one.
+pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
+    headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("-")
+}
+
+/// Displays the first [`LOGGED_CHARS_MAX`] characters of a client's text.
+pub(crate) struct TextPrefix<'a>(pub(crate) &'a str);
+
+impl fmt::Display for TextPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(LOGGED_CHARS_MAX) {
+            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
+            None => f.write_str(self.0),
+        }
     }
 }

@@ -20,7 +20,7 @@ pub mod peer;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use access_rules::{
     authentication::impersonation::{self, Impersonation},
@@ -283,6 +283,11 @@ impl Access {
             request.place = Some(self.shares.take(share, PlaceKind::Watch).ok_or_else(too_many_watches)?);
         }
         Ok(())
+    }
+
+    /// Returns the users of requests and watches, by the owner of what is kept for them.
+    pub fn users_by_owner(&self) -> HashMap<u64, String> {
+        self.shares.by_owner()
     }
 
     /// Returns the owner of the response to a request over HTTP/2. `code` is that of the response.

@@ -505,6 +505,10 @@ pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 /// Memory: a small multiple of this, while the error is sent.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
+/// Ends of watches that are logged within a second; further ones are counted in one line. A restart of all clients
+/// writes no more than that. Memory: none.
+pub const WATCH_ENDS_LOGGED: u32 = 50;
+
 /// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
 pub const LOGGED_CHARS_MAX: usize = 1024;
 

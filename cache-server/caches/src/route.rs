@@ -72,6 +72,17 @@ impl Health {
     }
 }
 
+/// A document about the state of this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugDocument {
+    /// `/debug/watches`.
+    Watches,
+    /// `/debug/snapshots`.
+    Snapshots,
+    /// `/statusz`.
+    Status,
+}
+
 /// A path below `/openapi/v3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenApiPath {
@@ -107,6 +118,8 @@ pub enum Route {
     Version,
     /// `/metrics`.
     Metrics,
+    /// A document about the state of this server.
+    Debug(DebugDocument),
     /// Unknown subresource of a custom resource: 404 with the object's details.
     Missing(Target),
     /// Connection to a process in a pod, or proxy to a node, pod or service: refused with a Status, as this server runs
@@ -134,6 +147,9 @@ pub fn parse(registry: &Registry, path: &str) -> Route {
         ["openapi", ref rest @ ..] => OpenApiPath::parse(rest).map_or(Route::Unknown, Route::OpenApi),
         ["version"] => Route::Version,
         ["metrics"] => Route::Metrics,
+        ["statusz"] => Route::Debug(DebugDocument::Status),
+        ["debug", "watches"] => Route::Debug(DebugDocument::Watches),
+        ["debug", "snapshots"] => Route::Debug(DebugDocument::Snapshots),
         [endpoint, ref check @ ..] => health(endpoint, check),
         [] => Route::Unknown,
     }
@@ -271,6 +287,7 @@ mod tests {
             Route::Health(endpoint, check) => format!("{endpoint:?} {check:?}"),
             Route::Version => "version".to_owned(),
             Route::Metrics => "metrics".to_owned(),
+            Route::Debug(document) => format!("{document:?}"),
             Route::Missing(target) => format!("no {:?} of {}", target.subresource, target.ty.id()),
             Route::Connect(ty) => format!("processes of {}", ty.id()),
             Route::NotFound => "Status".to_owned(),
@@ -364,6 +381,11 @@ mod tests {
             ("/openapi/v2", "text"),
             ("/version", "version"),
             ("/metrics", "metrics"),
+            ("/statusz", "Status"),
+            ("/debug/watches", "Watches"),
+            ("/debug/snapshots/", "Snapshots"),
+            ("/debug", "text"),
+            ("/debug/pprof", "text"),
             ("/healthz", "Healthz None"),
             ("/livez/", "Livez None"),
             ("/readyz/ping", "Readyz Some(\"ping\")"),

@@ -126,16 +126,19 @@ impl UserShares {
             by_name.retain(|_, share| share.strong_count() > 0);
             *room = 2 * by_name.len() + UNUSED_MAX;
         }
-        let mut hasher = DefaultHasher::new();
-        user.name.hash(&mut hasher);
         let share = Arc::new(UserShare {
-            owner: hasher.finish(),
+            owner: owner_of(&user.name),
             room: Room::of_user(),
             taken: TakenPlaces::default(),
             unread: AtomicUsize::new(0),
         });
         by_name.insert(user.name.clone(), Arc::downgrade(&share));
         Some(share)
+    }
+
+    /// Returns the names of the users of late, by [`UserShare::owner`]. Cost: a look at each.
+    pub fn by_owner(&self) -> HashMap<u64, String> {
+        self.users.lock().by_name.keys().map(|name| (owner_of(name), name.clone())).collect()
     }
 
     /// Places that are taken.
@@ -151,6 +154,12 @@ impl UserShares {
         let place = UserPlace { shares: Arc::clone(self), share: Arc::clone(share), kind };
         may_take(own, self.max(kind).saturating_sub(all)).then_some(place)
     }
+}
+
+fn owner_of(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A connection whose callers have not proved who they are. Requests carry it as an extension.

@@ -7,6 +7,7 @@
 //! readers, which are at the oldest positions, are cut first. INVARIANT: a reader that exceeded its time keeps no
 //! event that the window would evict otherwise; a slow reader is cut only when the window must move past it.
 
+mod holders;
 mod pin;
 
 use std::{
@@ -21,6 +22,7 @@ use std::{
 
 use informer_core::Time;
 
+pub use self::holders::{HoldKind, WindowHolder};
 use self::pin::PinnedState;
 pub(crate) use self::pin::{CutCounts, CutReader, FrozenState, Pin};
 use crate::{
@@ -73,6 +75,7 @@ struct Open {
     held: Arc<PinnedState>,
     /// Time of the first scan that saw it.
     since: Option<Time>,
+    owner: u64,
 }
 
 static HISTORIES: AtomicU64 = AtomicU64::new(0);
@@ -100,12 +103,12 @@ impl Epoch {
     }
 
     /// Opens a snapshot at `position`. The caller holds the state's lock, so no event is evicted in between.
-    pub(crate) fn pin(self: &Arc<Self>, position: u64) -> Arc<Pin> {
+    pub(crate) fn pin(self: &Arc<Self>, position: u64, owner: u64) -> Arc<Pin> {
         let held = Arc::<PinnedState>::default();
         let needs = &mut *self.needs.lock();
         needs.numbers += 1;
         let number = needs.numbers;
-        needs.open.insert((position, number), Open { held: Arc::clone(&held), since: None });
+        needs.open.insert((position, number), Open { held: Arc::clone(&held), since: None, owner });
         Arc::new(Pin::new(Arc::clone(self), position, number, held))
     }
 

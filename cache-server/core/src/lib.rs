@@ -34,6 +34,7 @@ pub mod stats;
 pub use cache::{ExpiredPosition, OutOfOrder, Writer, cache, cache_within};
 pub use cursor::{Cursor, CursorStart, Step};
 pub use entry::{Draft, Entry, EntryError, Field, Schema};
+pub use epoch::{HoldKind, WindowHolder};
 pub use event::{Change, ChangeKind, Event};
 pub use filter::{Filter, UnknownField};
 pub use form::{

@@ -14,7 +14,7 @@ use crate::{
     cache::{CacheCore, ExpiredPosition},
     cursor::{Cursor, CursorStart},
     entry::{Entry, Schema},
-    epoch::{Epoch, FrozenState, Pin, largest_owner},
+    epoch::{Epoch, FrozenState, Pin, WindowHolder, largest_owner},
     event::{ChangeKind, Event},
     filter::Filter,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
@@ -37,8 +37,8 @@ pub struct CacheSnapshot {
 
 impl CacheSnapshot {
     /// `number` is the number of the newest event that `objects` contain.
-    fn new(objects: Objects<Entry>, resource_version: u64, number: u64, epoch: &Arc<Epoch>) -> Self {
-        Self { objects, resource_version, epoch: epoch.number, pin: epoch.pin(number) }
+    fn new(objects: Objects<Entry>, resource_version: u64, number: u64, epoch: &Arc<Epoch>, owner: u64) -> Self {
+        Self { objects, resource_version, epoch: epoch.number, pin: epoch.pin(number, owner) }
     }
 
     /// Returns true if the snapshot became too expensive to keep: the server must abort its reader's response, never
@@ -117,7 +117,7 @@ impl Reader {
     #[must_use]
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.shared.state.read();
-        CacheSnapshot::new(state.objects.clone(), state.applied, state.events, &state.epoch)
+        CacheSnapshot::new(state.objects.clone(), state.applied, state.events, &state.epoch, self.owner)
     }
 
     /// Returns the number of objects. Cost: one lock.
@@ -152,7 +152,7 @@ impl Reader {
             return Err(ExpiredPosition { requested: resource_version, oldest });
         }
         let number = state.window.log.number_at(resource_version);
-        Ok(CacheSnapshot::new(objects, resource_version, number, &state.epoch))
+        Ok(CacheSnapshot::new(objects, resource_version, number, &state.epoch, self.owner))
     }
 
     /// Returns the number of events after `resource_version`, which [`Self::at`] has to undo unless the result is
@@ -227,7 +227,7 @@ impl Reader {
         };
         epoch.end();
         self.shared.retired.lock().push(Arc::downgrade(&epoch));
-        CacheSnapshot::new(objects, resource_version, events, &epoch)
+        CacheSnapshot::new(objects, resource_version, events, &epoch, self.owner)
     }
 
     /// Caches an exact state, unless its epoch has ended.
@@ -248,6 +248,17 @@ impl Reader {
         if state.window.log.lost() <= resource_version {
             state.epoch.hold(state.window.log.number_at(resource_version), until, self.owner);
         }
+    }
+
+    /// Returns at most `limit` of the positions whose later events are kept in the window, the oldest first, each with the
+    /// number of these events; and the number of all such positions. `now` is on the clock of [`Self::hold`]. Cost: a look at
+    /// each of the returned ones, under the lock.
+    #[must_use]
+    pub fn holders(&self, now: Time, limit: usize) -> (Vec<(WindowHolder, u64)>, usize) {
+        let state = self.shared.state.read();
+        let (holders, count) = state.epoch.holders(now, limit);
+        let with_events = |holder: WindowHolder| (holder, state.events.saturating_sub(holder.number));
+        (holders.into_iter().map(with_events).collect(), count)
     }
 
     /// Opens a cursor.

@@ -65,6 +65,17 @@ pub(super) struct Serve {
     )]
     log: String,
 
+    /// Form of the log's lines: text, or a JSON object each.
+    #[arg(
+        long,
+        env = "CACHE_SERVER_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text",
+        display_order = 11
+    )]
+    log_format: log::LogFormat,
+
     /// Memory for recent events, per resource type: bytes, or with KiB, MiB, GiB.
     #[arg(
         long, env = "CACHE_SERVER_WINDOW_BYTES", value_name = "SIZE", default_value = "64MiB",
@@ -193,7 +204,7 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
     if let Some(refusal) = absent::variable() {
         return fail_input(&refusal);
     }
-    log::install(&serve.log);
+    log::install(&serve.log, serve.log_format);
     // Signals and timers have a runtime of their own: timers of `runtime` stop when all its workers are busy.
     let supervisor = match Builder::new_current_thread().enable_all().build() {
         Ok(supervisor) => supervisor,

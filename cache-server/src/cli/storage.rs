@@ -166,7 +166,7 @@ fn coded<E: ToString>(code: u8) -> impl Fn(E) -> CommandError {
 
 /// Runs the command; prints one line, unless an export goes to stdout.
 pub(super) async fn run(storage: &Storage) -> ExitCode {
-    log::install(&log::filter_default());
+    log::install(&log::filter_default(), log::LogFormat::Text);
     let done = match &storage.command {
         StorageCommand::Check(DataFolder { folder }) => check(folder).map(Some),
         StorageCommand::Compact(DataFolder { folder }) => compact(folder).map(Some),

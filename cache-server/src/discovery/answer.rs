@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use informer_serving::status::{Status, StatusExt as _};
 
 use super::{
-    document,
+    debug, document,
     health::{self, Check},
     version,
 };
@@ -24,7 +24,7 @@ use crate::{
     },
     registry::ResourceType,
     request::RequestHead,
-    route::{DiscoveryPath, Health, Route},
+    route::{DebugDocument, DiscoveryPath, Health, Route},
     status,
     upstream::gateway::Upstream,
 };
@@ -47,6 +47,9 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> 
             let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
             Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches).into()))
         }
+        Route::Debug(DebugDocument::Watches) => debug::watches(app, head),
+        Route::Debug(DebugDocument::Snapshots) => Ok(debug::snapshots(app)),
+        Route::Debug(DebugDocument::Status) => Ok(debug::status(app)),
         Route::Resource(_) | Route::Missing(_) | Route::Connect(_) | Route::OpenApi(_) | Route::NotFound => {
             Err(Status::generic_not_found())
         }

@@ -8,9 +8,15 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Version, header, request::Parts};
+use http::{HeaderValue, Method, Version, request::Parts};
 
-use crate::{access::RequestContext, app::App, limits::LOGGED_CHARS_MAX, metrics::RequestClass, read::body::Response};
+use crate::{
+    access::RequestContext,
+    app::App,
+    metrics::RequestClass,
+    read::body::Response,
+    request::{TextPrefix, user_agent},
+};
 
 /// A request in progress. Counts and logs it exactly once, also if its client disconnects before the answer.
 pub(super) struct RequestGuard<'a> {
@@ -36,7 +42,7 @@ impl<'a> RequestGuard<'a> {
         let code = response.status().as_u16();
         self.app.metrics.request(self.kind.verb, self.kind.id(), code);
         let is_logged = tracing::enabled!(tracing::Level::DEBUG);
-        if response.body_mut().watches_since(context.arrived) {
+        if response.body().is_watch() {
             if is_logged {
                 self.line(context, code, error).log(context.arrived.elapsed(), None);
             }
@@ -56,7 +62,7 @@ impl<'a> RequestGuard<'a> {
             resource: self.kind.id().to_owned(),
             method: self.parts.method.clone(),
             uri: LoggedTarget(self.parts).to_string(),
-            user_agent: Agent(self.parts).to_string(),
+            user_agent: TextPrefix(user_agent(&self.parts.headers)).to_string(),
             code,
             error: error.map(|error| TextPrefix(error).to_string()),
             id: context.id.clone(),
@@ -72,7 +78,8 @@ impl Drop for RequestGuard<'_> {
             let Self { app, parts, kind, .. } = self;
             let (verb, resource) = (kind.verb, kind.id());
             app.metrics.aborted(verb, resource);
-            let (method, uri, user_agent) = (&parts.method, LoggedTarget(parts), Agent(parts));
+            let (method, uri) = (&parts.method, LoggedTarget(parts));
+            let user_agent = TextPrefix(user_agent(&parts.headers));
             tracing::debug!(verb, resource, %method, %uri, %user_agent, "request aborted");
         }
     }
@@ -123,33 +130,12 @@ impl fmt::Display for LoggedTarget<'_> {
     }
 }
 
-/// Displays the client's User-Agent.
-struct Agent<'a>(&'a Parts);
-
-impl fmt::Display for Agent<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let agent = self.0.headers.get(header::USER_AGENT);
-        TextPrefix(agent.and_then(|agent| agent.to_str().ok()).unwrap_or("-")).fmt(f)
-    }
-}
-
-/// Displays the first [`LOGGED_CHARS_MAX`] characters of a text.
-struct TextPrefix<'a>(&'a str);
-
-impl fmt::Display for TextPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(LOGGED_CHARS_MAX) {
-            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
-            None => f.write_str(self.0),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http::Request;
 
     use super::*;
+    use crate::limits::LOGGED_CHARS_MAX;
 
     fn target(uri: &str) -> String {
         LoggedTarget(&Request::get(uri).body(()).unwrap().into_parts().0).to_string()

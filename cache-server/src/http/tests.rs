@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod authorizers;
+mod debug;
 mod dropped;
 mod flow;
 mod forms;

@@ -6,20 +6,22 @@
 //! INVARIANT: labels come from the registry and from fixed names, never from a request's text: clients cannot create series.
 
 use std::{
+    collections::HashMap,
     fmt,
     hash::{Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use prometheus_client::{
     encoding::{EncodeLabelSet, LabelSetEncoder},
-    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, histogram::Histogram},
     registry::{Registry, Unit},
 };
 use tokio::time::Instant;
 
-use super::{OfResource, Series};
+use super::{OfResource, SERIES_ROOM, Series};
 use crate::{
     registry::{Live, Registry as Types, ResourceType},
     route::Target,
@@ -73,7 +75,9 @@ impl RequestClass {
 
 impl PartialEq for RequestClass {
     fn eq(&self, other: &Self) -> bool {
-        self.labels() == other.labels()
+        let is_one = |ty: &Arc<ResourceType>, other: &Arc<ResourceType>| Arc::ptr_eq(ty, other);
+        let have_one = self.ty.as_ref().zip(other.ty.as_ref()).is_some_and(|(ty, other)| is_one(ty, other));
+        self.verb == other.verb && self.scope == other.scope && (have_one || self.labels() == other.labels())
     }
 }
 
@@ -81,7 +85,7 @@ impl Eq for RequestClass {}
 
 impl Hash for RequestClass {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.labels().hash(state);
+        (self.verb, self.id(), self.scope).hash(state);
     }
 }
 
@@ -120,6 +124,8 @@ pub(super) struct RequestMeasures {
     durations: Series<RequestClass, Histogram>,
     sent: Series<RequestClass, Counter>,
     watch_lists: Series<WatchListKind, Histogram>,
+    /// The durations and bytes of each class: one look-up for a request.
+    classes: Arc<RwLock<HashMap<RequestClass, (Histogram, Counter)>>>,
 }
 
 fn durations() -> Histogram {
@@ -129,7 +135,7 @@ fn durations() -> Histogram {
 impl RequestMeasures {
     pub(super) fn new(types: Arc<Live>) -> Self {
         let (durations, watch_lists) = (Series::new(durations), Series::new(durations));
-        Self { types, durations, sent: Series::new(Counter::default), watch_lists }
+        Self { types, durations, sent: Series::new(Counter::default), watch_lists, classes: Arc::default() }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -142,14 +148,41 @@ impl RequestMeasures {
 
     /// Removes the series of deleted types.
     pub(super) fn retain(&self, types: &Types) {
+        self.classes.write().retain(|class, _| class.ty.is_none() || types.has_id(class.id()));
         self.durations.retain(types);
         self.sent.retain(types);
         self.watch_lists.retain(types);
     }
 
+    /// Returns the metrics of one kind of request: durations, and bytes sent. Cost: one look-up once they exist.
+    #[expect(clippy::mutable_key_type, reason = "equality and hash read only names, which do not change")]
+    pub(super) fn of(&self, kind: &RequestClass) -> (Histogram, Counter) {
+        if let Some(known) = self.classes.read().get(kind) {
+            return known.clone();
+        }
+        let classes = &mut *self.classes.write();
+        if classes.len() > SERIES_ROOM {
+            let types = self.types.now();
+            classes.retain(|class, _| class.ty.is_none() || types.has_id(class.id()));
+        }
+        let series = (self.durations.get(kind, &self.types), self.sent.get(kind, &self.types));
+        classes.entry(kind.clone()).or_insert(series).clone()
+    }
+
+    /// Measures the initial state of a watch, which was sent with its end.
+    pub(super) fn watch_list(&self, kind: &RequestClass, took: Duration) {
+        let duration = self.watch_lists.get(&WatchListKind(kind.clone()), &self.types);
+        duration.observe(took.as_secs_f64());
+    }
+
+    /// True if the type of `kind` is served.
+    pub(super) fn has(&self, kind: &RequestClass) -> bool {
+        self.types.now().has_id(kind.id())
+    }
+
     /// Measures a request that arrived at `arrived` until the measure is dropped.
     pub(super) fn begin(&self, kind: &RequestClass, arrived: Instant) -> RequestMeasure {
-        let (duration, sent) = (self.durations.get(kind, &self.types), self.sent.get(kind, &self.types));
+        let (duration, sent) = self.of(kind);
         RequestMeasure { arrived, duration, sent, bytes: 0, on_end: None }
     }
 }
@@ -186,70 +219,5 @@ impl Drop for RequestMeasure {
         if let Some(on_end) = self.on_end.take() {
             on_end(took, self.bytes);
         }
-    }
-}
-
-/// The metrics of all watches of one kind, shared by them.
-pub(super) struct WatchSeries {
-    kind: RequestClass,
-    all: RequestMeasures,
-    open: Gauge,
-    events: Counter,
-    duration: Histogram,
-    sent: Counter,
-}
-
-impl WatchSeries {
-    pub(super) fn new(kind: RequestClass, all: &RequestMeasures, open: Gauge, events: Counter) -> Arc<Self> {
-        let (duration, sent) = (all.durations.get(&kind, &all.types), all.sent.get(&kind, &all.types));
-        Arc::new(Self { kind, all: all.clone(), open, events, duration, sent })
-    }
-}
-
-/// One open watch. Dropping it decrements the gauge, and ends its measurement.
-pub(crate) struct WatchGauge {
-    series: Arc<WatchSeries>,
-    arrived: Instant,
-}
-
-impl WatchGauge {
-    pub(super) fn new(series: Arc<WatchSeries>) -> Self {
-        series.open.inc();
-        Self { series, arrived: Instant::now() }
-    }
-
-    /// Sets the time at which the request arrived.
-    pub(crate) const fn arrived_at(&mut self, arrived: Instant) {
-        self.arrived = arrived;
-    }
-
-    /// Counts events written to this watch, bookmarks not included. Cost: one atomic addition.
-    pub(crate) fn sent(&self, events: u64) {
-        self.series.events.inc_by(events);
-    }
-
-    /// Counts bytes handed to the connection. Cost: one atomic addition.
-    pub(crate) fn handed_out(&self, bytes: usize) {
-        self.series.sent.inc_by(bytes as u64);
-    }
-
-    /// Measures the initial state, which was sent with its end.
-    pub(crate) fn initial_done(&self) {
-        let WatchSeries { kind, all, .. } = &*self.series;
-        let duration = all.watch_lists.get(&WatchListKind(kind.clone()), &all.types);
-        duration.observe(self.arrived.elapsed().as_secs_f64());
-    }
-}
-
-impl fmt::Debug for WatchGauge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchGauge").finish_non_exhaustive()
-    }
-}
-
-impl Drop for WatchGauge {
-    fn drop(&mut self) {
-        self.series.open.dec();
-        self.series.duration.observe(self.arrived.elapsed().as_secs_f64());
     }
 }

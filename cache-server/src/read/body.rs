@@ -134,13 +134,6 @@ impl Body {
         }
     }
 
-    /// Sets the time at which the request of a watch arrived. Returns false for other bodies.
-    pub(crate) fn watches_since(&mut self, arrived: Instant) -> bool {
-        let BodyKind::Watch(watch) = &mut self.kind else { return false };
-        watch.arrived_at(arrived);
-        true
-    }
-
     /// The guard that is held until the body ends.
     pub(crate) fn guard(&mut self) -> &mut ResponseGuard {
         self.guard.get_or_insert_default()
@@ -260,8 +253,14 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
             BodyKind::Forwarded(_) => return Poll::Ready(Some(Err(BodyError::Withdrawn))),
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) => {}
         }
-    } else if kind.needs_seats() && ready!(guard.poll_seats(cx)).is_err() {
-        return Poll::Ready(Some(Err(BodyError::Cut)));
+    } else if kind.needs_seats() {
+        let seated = guard.poll_seats(cx);
+        if let (Poll::Pending, BodyKind::Watch(watch)) = (&seated, &kind) {
+            watch.waits_for_seats();
+        }
+        if ready!(seated).is_err() {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
     }
     let polled = kind.poll_frame(cx);
     // A watch without a frame may wait for something else than its own work.

@@ -42,7 +42,10 @@ use crate::{
     cacher::FreshnessError,
     clock,
     limits::{WATCH_END_WAIT, WITHDRAWN_END_WAIT},
-    metrics::{RequestClass, WatchGauge},
+    metrics::{
+        RequestClass,
+        watches::{WatchEndCause, WatchGauge, WatchOrigin, WatchPause},
+    },
     registry::ResourceType,
     route::Target,
 };
@@ -82,6 +85,7 @@ pub(crate) async fn watch(
     options: &ListOptions,
     answer: &AnswerFormat,
     headers: &HeaderMap,
+    origin: WatchOrigin,
 ) -> Result<Response, Status> {
     let arrived = Instant::now();
     let deadline = arrived + lifetime(options.timeout_seconds);
@@ -106,7 +110,7 @@ pub(crate) async fn watch(
     let resume = ResumeRequest::read(headers, target, options, &form);
     let found = match resume.as_ref().and_then(|resume| resume.rest(app, from)) {
         Some((reader, rest)) => Ok((reader, None, rest)),
-        None => start(from, app, &target.ty).await,
+        None => start(from, app, &target.ty, origin.owner).await,
     };
     let (reader, age, start) = match found {
         Ok(found) => found,
@@ -126,7 +130,7 @@ pub(crate) async fn watch(
         before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
-    let watching = app.metrics.watch(RequestClass::of("WATCH", target));
+    let watching = app.metrics.watch(RequestClass::of("WATCH", target), origin);
     // A WebSocket message is one line, and a mark too.
     let is_compressible = answer.gzip && end_bookmark && marks.is_none() && !headers.contains_key(header::UPGRADE);
     let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);
@@ -186,6 +190,7 @@ async fn start(
     from: WatchStart,
     app: &App,
     ty: &Arc<ResourceType>,
+    owner: u64,
 ) -> Result<(Reader, Option<Duration>, CursorStart), FreshnessError> {
     let (reader, age) = match from {
         WatchStart::State(None) | WatchStart::Now(true) => app.caches.recent(ty).await?,
@@ -194,6 +199,7 @@ async fn start(
         }
         WatchStart::State(Some(at)) => (app.caches.at_least(ty, at).await?, None),
     };
+    let reader = reader.owned_by(owner);
     let start = match from {
         WatchStart::State(_) => CursorStart::Initial(reader.snapshot()),
         WatchStart::Now(_) => CursorStart::After(reader.applied()),
@@ -283,8 +289,8 @@ pub(super) struct Watch {
     /// True until the bookmark `initial-events-end` is sent, if the client requested it.
     end_bookmark: bool,
     deadline: Instant,
-    /// The deadline, if it is the expiry of the caller's credentials.
-    expires: Option<Instant>,
+    /// True if the deadline is the expiry of the caller's credentials.
+    expires: bool,
     /// True once the history ended and the watch only waits for its deadline.
     ending: bool,
     /// True if the history ended before the initial state was sent.
@@ -321,7 +327,7 @@ impl Watch {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.last_sent));
         let timer = Box::pin(sleep_until(first.min(deadline)));
         let (ending, partial, cut) = (false, false, false);
-        let (cursor, gzip, ahead, expires) = (Some(cursor), None, None, None);
+        let (cursor, gzip, ahead, expires) = (Some(cursor), None, None, false);
         Self {
             marks,
             cursor,
@@ -341,18 +347,13 @@ impl Watch {
 
     /// Time at which the watch must have ended, whatever its client reads.
     pub(super) fn overdue(&self) -> Instant {
-        self.expires.map_or(self.deadline + WATCH_END_WAIT, |at| at + WITHDRAWN_END_WAIT)
-    }
-
-    /// Sets the time at which its request arrived.
-    pub(super) const fn arrived_at(&mut self, arrived: Instant) {
-        self.watching.arrived_at(arrived);
+        self.deadline + if self.expires { WITHDRAWN_END_WAIT } else { WATCH_END_WAIT }
     }
 
     /// Ends the watch at `at`, when its caller's credentials expire, unless its deadline comes first.
     pub(super) fn expire_at(&mut self, at: Instant) {
         if at < self.deadline {
-            (self.deadline, self.expires) = (at, Some(at));
+            (self.deadline, self.expires) = (at, true);
             let next = self.timer.deadline().min(at);
             self.timer.as_mut().reset(next);
         }
@@ -361,6 +362,18 @@ impl Watch {
     /// Ends the watch at the next poll: its caller may not read on.
     pub(super) fn withdraw(&mut self) {
         self.deadline = Instant::now();
+        self.watching.end(WatchEndCause::Withdrawn);
+    }
+
+    /// Notes that the watch waits for its seats.
+    pub(super) fn waits_for_seats(&self) {
+        self.note(WatchPause::Seats);
+    }
+
+    fn note(&self, pause: WatchPause) {
+        if let Some(cursor) = &self.cursor {
+            self.watching.note(cursor.position(), self.is_initial(), pause);
+        }
     }
 
     /// True until the initial state was handed out.
@@ -385,10 +398,12 @@ impl Watch {
         let mut out = Slices::new();
         let rang = self.timer.as_mut().poll(cx).is_ready();
         let turn = if Instant::now() >= self.deadline {
+            self.watching.end(if self.expires { WatchEndCause::CredentialsExpired } else { WatchEndCause::Deadline });
             self.over()
         } else if let Some(status) = self.poll_ahead(cx) {
             let is_protobuf = self.cursor.as_ref().is_some_and(Cursor::is_protobuf);
             out.push(encode::error_event(&status, is_protobuf));
+            self.watching.end(WatchEndCause::Ahead);
             Turn::Over
         } else {
             self.read(&mut out, cx)
@@ -407,6 +422,11 @@ impl Watch {
             self.watching.sent(objects);
             self.gzip = (!matches!(turn, Turn::Over | Turn::Cut)).then_some(gzip);
         }
+        self.note(match (out.is_empty(), turn) {
+            (false, _) => WatchPause::Socket,
+            (true, Turn::Waiting) => WatchPause::Events,
+            (true, Turn::More | Turn::Over | Turn::Cut) => WatchPause::Turn,
+        });
         match (out.is_empty(), turn) {
             (true, Turn::Cut) => Poll::Ready(Some(Err(BodyError::Cut))),
             (true, Turn::Over) => Poll::Ready(None),
@@ -449,6 +469,7 @@ impl Watch {
                 tracing::warn!(object, "watch ended at object not encoded");
                 let status = Status::internal("an object could not be encoded");
                 out.push(encode::error_event(&status, cursor.is_protobuf()));
+                self.watching.end(WatchEndCause::NotEncoded);
                 turn = Turn::Over;
                 break;
             }
@@ -472,9 +493,19 @@ impl Watch {
                 Step::Wait => turn = Turn::Waiting,
                 Step::EpochEnded => {
                     self.partial |= initial;
-                    turn = if cursor.is_closed() { self.over() } else { self.end_soon(out, cx) };
+                    turn = if cursor.is_closed() {
+                        self.watching.closed();
+                        self.over()
+                    } else {
+                        self.end_soon(out, cx)
+                    };
                 }
-                Step::Expired(_) => turn = if initial { Turn::Cut } else { Turn::Over },
+                Step::Expired(_) => {
+                    let (cause, last) =
+                        if initial { (WatchEndCause::Cut, Turn::Cut) } else { (WatchEndCause::Expired, Turn::Over) };
+                    self.watching.end(cause);
+                    turn = last;
+                }
             }
             let has_output = self.gzip.as_ref().is_some_and(|gzip| gzip.has_output());
             if turn != Turn::More || out.reached(BATCH) || has_output {
@@ -500,6 +531,7 @@ impl Watch {
     fn end_soon(&mut self, out: &mut Slices, cx: &mut Context<'_>) -> Turn {
         if !self.ending {
             self.ending = true;
+            self.watching.end(WatchEndCause::HistoryEnded);
             self.bookmarks = None;
             self.deadline = self.deadline.min(Instant::now() + ENDS_SPREAD.mul_f64(fastrand::f64()));
             self.on_timer(out, cx);
@@ -528,6 +560,17 @@ impl Watch {
     fn bookmark_sent(&mut self) {
         if let Some(bookmarks) = &mut self.bookmarks {
             bookmarks.tell(Instant::now());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Not polled to its end: the client left, or was cut because it did not read.
+        match &self.cursor {
+            Some(cursor) if cursor.is_closed() => self.watching.closed(),
+            Some(_) if self.deadline <= Instant::now() => self.watching.end(WatchEndCause::Slow),
+            Some(_) | None => {}
         }
     }
 }

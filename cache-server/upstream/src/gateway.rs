@@ -221,7 +221,7 @@ impl Upstream {
         route: &Route,
     ) -> Result<Answerer<'_>, Status> {
         let target = match route {
-            Route::Health(..) | Route::Metrics => return Ok(Answerer::Here),
+            Route::Health(..) | Route::Metrics | Route::Debug(_) => return Ok(Answerer::Here),
             Route::Resource(target) => target,
             Route::Discovery(_)
             | Route::OpenApi(_)

@@ -7,7 +7,7 @@ use std::{
 
 use cache_server::{Server as InProcess, config::Config};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
     http::{Client, LINE_WAIT},
     objects::configmap,
@@ -170,6 +170,40 @@ async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
         }
         assert!(!log.contains("tiger") && !log.contains("dGlnZXI"), "{log}");
     }
+}
+
+/// Goal: each watch leaves one line that says who had it and why it ended. Method: watches that end by their timeout, by their
+/// client, and by the end of the server; the lines as JSON objects.
+#[tokio::test]
+async fn the_end_of_each_watch_is_logged() {
+    let server = Server::start(BINARY, &["--log", "info", "--log-format", "json"]).await;
+    let client = server.client();
+    client.create(&configmap("a")).await;
+    let agent = [("user-agent", "probe/1.0")];
+    client.get_with(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1&labelSelector=a%3Db"), &agent).await.with_code(200);
+    let left = client.watch(&format!("{CONFIGMAPS}?watch=1")).await;
+    drop(left);
+    server.logged(r#""cause":"client_left""#).await;
+    let _open = client.watch("/api/v1/configmaps?watch=1").await;
+    server.terminate();
+    let log = server.ended().await.stderr;
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ends: Vec<_> = lines.iter().filter(|line| line["message"] == "watch ended").collect();
+    let facts = |line: &&Value| [&line["cause"], &line["namespace"], &line["selects"]].map(ToString::to_string);
+    assert_eq!(
+        ends.iter().map(facts).collect::<Vec<_>>(),
+        [
+            [r#""deadline""#, r#""default""#, "true"],
+            [r#""client_left""#, r#""default""#, "false"],
+            [r#""shutdown""#, r#""""#, "false"],
+        ],
+        "{log}"
+    );
+    for line in &ends {
+        assert_eq!((&line["level"], &line["resource"]), (&"INFO".into(), &"configmaps".into()), "{line}");
+        assert!(line["bytes"].is_u64() && line["events"].is_u64() && line["peer"].is_string(), "{line}");
+    }
+    assert_eq!(ends[0]["user_agent"], "probe/1.0", "{log}");
 }
 
 /// Goal: a client cannot forge lines of the log, or reach the terminal that shows it. Method: control characters in each

@@ -119,6 +119,11 @@ impl PinnedState {
         self.is_stream.load(Ordering::Relaxed)
     }
 
+    /// Bytes of objects that the reader was given.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.done.load(Ordering::Relaxed)
     }

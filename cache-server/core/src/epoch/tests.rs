@@ -27,7 +27,7 @@ fn stream(pin: &Arc<Pin>) -> FrozenState {
 #[test]
 fn the_oldest_open_snapshot_or_held_page_counts() {
     let epoch = Epoch::new(1);
-    let (first, again, later) = (epoch.pin(5), epoch.pin(5), epoch.pin(9));
+    let (first, again, later) = (epoch.pin(5, 0), epoch.pin(5, 0), epoch.pin(9, 0));
     epoch.hold(7, at(75), 0);
     let oldest = |now| epoch.needs.lock().oldest(at(now));
     assert_eq!(oldest(0), Some(5));
@@ -43,7 +43,7 @@ fn the_oldest_open_snapshot_or_held_page_counts() {
 #[test]
 fn a_snapshot_needs_what_happened_after_it() {
     let epoch = Epoch::new(1);
-    let pin = epoch.pin(5);
+    let pin = epoch.pin(5, 0);
     assert!(!is_retained(&epoch, 5, at(0)) && is_retained(&epoch, 6, at(0)));
     assert!(!pin.is_cut());
 }
@@ -51,14 +51,14 @@ fn a_snapshot_needs_what_happened_after_it() {
 #[test]
 fn a_cut_leaves_newer_snapshots_alone() {
     let epoch = Epoch::new(1);
-    let (old, new) = (epoch.pin(5), epoch.pin(9));
+    let (old, new) = (epoch.pin(5, 0), epoch.pin(9, 0));
     let mut cut = Vec::new();
     assert!(!epoch.let_go(8, false, at(0), &mut cut) && cut.is_empty());
     assert!(epoch.let_go(8, true, at(0), &mut cut));
     assert!(old.is_cut() && !new.is_cut());
     assert_eq!(cut.len(), 1);
     drop(old);
-    let same_place_again = epoch.pin(9);
+    let same_place_again = epoch.pin(9, 0);
     drop(new);
     assert!(is_retained(&epoch, 10, at(0)) && !same_place_again.is_cut());
 }
@@ -67,7 +67,7 @@ fn a_cut_leaves_newer_snapshots_alone() {
 #[test]
 fn who_is_cut_keeps_no_objects() {
     let epoch = Epoch::new(1);
-    let state = stream(&epoch.pin(5));
+    let state = stream(&epoch.pin(5, 0));
     assert!(state.objects().is_some());
     let mut cut = Vec::new();
     epoch.let_go(8, true, at(0), &mut cut);
@@ -83,7 +83,7 @@ fn who_is_cut_keeps_no_objects() {
 #[test]
 fn nobody_is_late_who_costs_nothing() {
     let epoch = Epoch::new(1);
-    let pin = epoch.pin(5);
+    let pin = epoch.pin(5, 0);
     assert!(is_retained(&epoch, 6, at(0)));
     for second in 1..1_000 {
         epoch.look(at(second), &limits());
@@ -96,7 +96,7 @@ fn nobody_is_late_who_costs_nothing() {
 #[test]
 fn a_list_has_a_minute_and_a_stream_as_long_as_it_moves() {
     let epoch = Epoch::new(1);
-    let (list, moving, stuck) = (epoch.pin(5), epoch.pin(6), epoch.pin(7));
+    let (list, moving, stuck) = (epoch.pin(5, 0), epoch.pin(6, 0), epoch.pin(7, 0));
     let (moving, stuck) = (stream(&moving), stream(&stuck));
     assert!(is_retained(&epoch, 6, at(0)));
     moving.read(100_000);
@@ -117,7 +117,7 @@ fn a_list_has_a_minute_and_a_stream_as_long_as_it_moves() {
 fn who_was_slow_and_got_everything_has_as_long_to_come_back() {
     for (read_for, comes_back_within) in [(10, 10), (50, 30)] {
         let epoch = Epoch::new(1);
-        let state = stream(&epoch.pin(5));
+        let state = stream(&epoch.pin(5, 0));
         epoch.look(at(1), &limits());
         epoch.look(at(1 + read_for), &limits());
         state.done();
@@ -127,7 +127,7 @@ fn who_was_slow_and_got_everything_has_as_long_to_come_back() {
         assert!(!is_retained(&epoch, 6, at(until + 1)), "{read_for}");
     }
     let epoch = Epoch::new(1);
-    let left_early = stream(&epoch.pin(5));
+    let left_early = stream(&epoch.pin(5, 0));
     epoch.look(at(1), &limits());
     epoch.look(at(11), &limits());
     drop(left_early);
@@ -137,8 +137,8 @@ fn who_was_slow_and_got_everything_has_as_long_to_come_back() {
 #[test]
 fn of_a_history_that_is_over_lists_are_read_to_their_end_within_their_time() {
     let epoch = Epoch::new(1);
-    let list = FrozenState::new(Objects::new(), 5, epoch.pin(5), false);
-    let stream = stream(&epoch.pin(5));
+    let list = FrozenState::new(Objects::new(), 5, epoch.pin(5, 0), false);
+    let stream = stream(&epoch.pin(5, 0));
     epoch.end();
     epoch.release_streams();
     assert!(stream.objects().is_none() && !stream.is_cut(), "it ends cleanly");

@@ -57,7 +57,12 @@ fn compare(server: &Server, path: &str) -> bool {
             return true;
         }
         Route::NotFound | Route::Unknown => return false,
-        Route::Discovery(_) | Route::OpenApi(_) | Route::Health(..) | Route::Version | Route::Metrics => {
+        Route::Discovery(_)
+        | Route::OpenApi(_)
+        | Route::Health(..)
+        | Route::Version
+        | Route::Metrics
+        | Route::Debug(_) => {
             assert_eq!(info.resource, None, "{path}");
             return false;
         }

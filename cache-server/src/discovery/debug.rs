@@ -1,0 +1,211 @@
+//! Documents about the state of this server: `/debug/watches`, `/debug/snapshots` and `/statusz`. They name callers, and
+//! contain no objects.
+//!
+//! INVARIANT: their size does not depend on the number of watches and readers: [`PAGE_MAX`] bounds each part.
+//!
+//! Source of `/statusz`: component-base `zpages/statusz`.
+
+use std::{collections::HashMap, fmt::Write as _};
+
+use http::StatusCode;
+use informer_serving::status::{Status, StatusExt as _};
+use serde::Serialize;
+use watch_cache::{HoldKind, WindowHolder};
+
+use super::{PATHS, git_version};
+use crate::{
+    app::App,
+    clock,
+    metrics::watches::{PAGE_MAX, WatchPause, WatchRecord},
+    read::body::{self, Response},
+    request::RequestHead,
+};
+
+/// Holders of one type in [`snapshots`].
+const HOLDERS_MAX: usize = 20;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WatchPage<'a> {
+    watches: Vec<WatchRow<'a>>,
+    /// Value of `continue` for the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none", rename = "continue")]
+    next: Option<String>,
+    /// Number of all open watches.
+    open: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WatchRow<'a> {
+    number: u64,
+    user: &'a str,
+    user_agent: &'a str,
+    peer: Option<String>,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    label_selector: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field_selector: &'a str,
+    state: &'static str,
+    waits_for: &'static str,
+    resource_version: u64,
+    /// Changes of the type after the position, whether or not the selector matches them; zero while it waits for some.
+    events_behind: usize,
+    bytes_queued: u32,
+    since: String,
+    events_sent: u64,
+    bytes_sent: u64,
+}
+
+/// `GET /debug/watches?limit=…&continue=…`: the open watches, the oldest first.
+///
+/// # Errors
+/// 400 for a limit or a position that is no number.
+pub(super) fn watches(app: &App, head: &RequestHead<'_>) -> Result<Response, Status> {
+    let number = |name: &str| match head.query.get(name).filter(|text| !text.is_empty()) {
+        None => Ok(None),
+        Some(text) => text.parse::<u64>().map(Some).map_err(|_| Status::bad_request(format!("{name} is no number"))),
+    };
+    let limit = number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
+    let all = app.metrics.open_watches();
+    let (page, has_more) = all.page(number("continue")?.unwrap_or(0), limit.unwrap_or(PAGE_MAX).min(PAGE_MAX));
+    let next = page.last().filter(|_| has_more).map(|last| last.number().to_string());
+    let rows = page.iter().map(|watch| WatchRow::new(app, watch)).collect();
+    let document = WatchPage { watches: rows, next, open: all.count() };
+    Ok(json(&document))
+}
+
+impl<'a> WatchRow<'a> {
+    fn new(app: &App, watch: &'a WatchRecord) -> Self {
+        let (kind, reader, selection) = (watch.kind(), watch.reader(), watch.selection());
+        let resource_version = watch.position();
+        // One that waits for events has none to read, wherever it stands.
+        let ty = kind.ty.as_ref().filter(|_| watch.pause() != WatchPause::Events);
+        let cache = ty.and_then(|ty| app.caches.current(ty));
+        Self {
+            number: watch.number(),
+            user: &reader.user,
+            user_agent: &reader.agent,
+            peer: watch.peer().address.map(|address| address.to_string()),
+            resource: kind.id(),
+            namespace: selection.map_or("", |selection| &selection.namespace),
+            label_selector: selection.map_or("", |selection| &selection.labels),
+            field_selector: selection.map_or("", |selection| &selection.fields),
+            state: watch.state(),
+            waits_for: watch.pause().as_str(),
+            resource_version,
+            events_behind: cache.map_or(0, |cache| cache.events_after(resource_version)),
+            bytes_queued: watch.bytes_queued(),
+            since: clock::before(watch.age()),
+            events_sent: watch.events(),
+            bytes_sent: watch.bytes(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CacheRow {
+    resource: String,
+    objects: usize,
+    window_events: usize,
+    window_bytes: usize,
+    /// Number of all readers and positions that keep events.
+    holders: usize,
+    /// Those at the oldest positions.
+    oldest: Vec<HolderRow>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HolderRow {
+    kind: &'static str,
+    /// Absent for users without limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    /// Events that the window keeps for it.
+    events_held: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_seconds: Option<u64>,
+    bytes_read: u64,
+    is_late: bool,
+}
+
+/// `GET /debug/snapshots`: for each cache its window, and the readers that keep events in it.
+pub(super) fn snapshots(app: &App) -> Response {
+    let (now, users) = (app.caches.now(), app.access.users_by_owner());
+    let types: Vec<_> = app
+        .caches
+        .filled(&app.registry.now())
+        .into_iter()
+        .map(|(ty, reader)| {
+            let (stats, (oldest, holders)) = (reader.stats(), reader.holders(now, HOLDERS_MAX));
+            CacheRow {
+                resource: ty.id().to_owned(),
+                objects: stats.objects,
+                window_events: stats.window_events,
+                window_bytes: stats.window_bytes,
+                holders,
+                oldest: oldest.into_iter().map(|(holder, events)| HolderRow::new(holder, events, &users)).collect(),
+            }
+        })
+        .collect();
+    json(&types)
+}
+
+impl HolderRow {
+    fn new(holder: WindowHolder, events: u64, users: &HashMap<u64, String>) -> Self {
+        let kind = match holder.kind {
+            HoldKind::List => "list",
+            HoldKind::Stream => "stream",
+            HoldKind::Page => "page",
+            HoldKind::Return => "return",
+        };
+        Self {
+            kind,
+            user: users.get(&holder.owner).cloned(),
+            events_held: if holder.is_late { 0 } else { events },
+            open_seconds: holder.seen_for.map(|time| time.as_secs()),
+            held_seconds: holder.held_for.map(|time| time.as_secs()),
+            bytes_read: holder.read_bytes,
+            is_late: holder.is_late,
+        }
+    }
+}
+
+/// `GET /statusz`, for people.
+pub(super) fn status(app: &App) -> Response {
+    let up = app.metrics.running_for();
+    let seconds = up.as_secs();
+    let mut text = String::from("\ncache-server statusz\n");
+    text.push_str(
+        "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees ",
+    );
+    text.push_str("and is for debugging purposes only.\n\n");
+    let stats = app.caches.stats();
+    let objects: usize = stats.iter().map(|(_, stats)| stats.objects).sum();
+    let lines = [
+        ("Started", clock::before(up)),
+        ("Up", format!("{} hr {:02} min {:02} sec", seconds / 3_600, seconds / 60 % 60, seconds % 60)),
+        ("Binary version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("Emulation version", git_version()),
+        ("Caches", format!("{} types, {objects} objects", stats.len())),
+        ("Watches", app.metrics.open_watches().count().to_string()),
+        ("Paths", PATHS.join(" ")),
+    ];
+    for (name, value) in lines {
+        writeln!(text, "{name}: {value}").expect("writing to memory cannot fail");
+    }
+    body::text(StatusCode::OK, text.into())
+}
+
+fn json(document: &impl Serialize) -> Response {
+    let mut text = serde_json::to_vec(document).expect("a document of texts and numbers has a JSON form");
+    text.push(b'\n');
+    body::json(StatusCode::OK, text.into())
+}

@@ -1,0 +1,502 @@
+//! The open watches: who reads each of them, and where it stands; and the line that each leaves in the log at its end.
+//!
+//! INVARIANT: a watch costs one record of about a hundred bytes, which only its own task changes, without a lock.
+//! INVARIANT: a document shows a bounded number of them, and holds the table only to collect them.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt, mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
+use tokio::{runtime::Handle, time::Instant};
+
+use super::requests::{RequestClass, RequestMeasures};
+use crate::{access::peer::Peer, limits::WATCH_ENDS_LOGGED};
+
+/// Watches of one page of [`OpenWatches::page`].
+pub(crate) const PAGE_MAX: usize = 500;
+
+/// All open watches.
+#[derive(Default)]
+pub(crate) struct OpenWatches {
+    table: Mutex<WatchTable>,
+    ends: Mutex<LoggedEnds>,
+}
+
+#[derive(Default)]
+struct WatchTable {
+    /// By number, in the order in which they were opened.
+    open: BTreeMap<u64, Arc<WatchRecord>>,
+    numbers: u64,
+    /// The readers of the open watches, each once.
+    readers: HashSet<Arc<WatchReader>>,
+    /// Number of readers above which those without watches are removed.
+    room: usize,
+}
+
+/// The client of a watch. Shared by its watches.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WatchReader {
+    /// Name of its user; `-` if it is not known.
+    pub(crate) user: String,
+    /// Its User-Agent, shortened.
+    pub(crate) agent: String,
+}
+
+/// Readers without watches that may stay in the table. Memory: some 200 bytes each.
+const READERS_ROOM: usize = 512;
+
+/// Objects that a watch selects.
+#[derive(Debug, Default)]
+pub(crate) struct WatchSelection {
+    /// Namespace in the path; empty for all.
+    pub(crate) namespace: Box<str>,
+    /// The selectors, as their client wrote them, shortened; empty without them.
+    pub(crate) labels: Box<str>,
+    pub(crate) fields: Box<str>,
+}
+
+/// Circumstances of a new watch.
+pub(crate) struct WatchOrigin {
+    pub(crate) reader: WatchReader,
+    pub(crate) peer: Arc<Peer>,
+    /// Owner of what is kept for it; zero without limits.
+    pub(crate) owner: u64,
+    /// `None` for all objects of the type.
+    pub(crate) selection: Option<Box<WatchSelection>>,
+    /// Time at which its request arrived.
+    pub(crate) arrived: Instant,
+}
+
+#[cfg(test)]
+impl Default for WatchOrigin {
+    fn default() -> Self {
+        let reader = WatchReader { user: "-".to_owned(), agent: "-".to_owned() };
+        Self { reader, peer: Arc::default(), owner: 0, selection: None, arrived: Instant::now() }
+    }
+}
+
+/// One open watch, as its task left it last.
+pub(crate) struct WatchRecord {
+    number: u64,
+    series: Arc<WatchSeries>,
+    reader: Arc<WatchReader>,
+    peer: Arc<Peer>,
+    selection: Option<Box<WatchSelection>>,
+    arrived: Instant,
+    position: AtomicU64,
+    events: AtomicU64,
+    bytes: AtomicU64,
+    /// Bytes of the last batch.
+    batch: AtomicU32,
+    state: AtomicU8,
+}
+
+/// Reason for which a watch does nothing at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum WatchPause {
+    /// It has not run yet, or lets other tasks run before it goes on.
+    Turn,
+    /// It has sent everything.
+    Events,
+    /// Its client does not read, or has not read yet.
+    Socket,
+    /// It gave its seats back, and waits for them to go on.
+    Seats,
+}
+
+/// Set in the state beside the pause, while the initial state is being sent.
+const INITIAL: u8 = 0x80;
+
+impl WatchPause {
+    const fn of(state: u8) -> Self {
+        match state & !INITIAL {
+            1 => Self::Events,
+            2 => Self::Socket,
+            3 => Self::Seats,
+            _ => Self::Turn,
+        }
+    }
+
+    /// Name in documents.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Events => "events",
+            Self::Socket => "socket",
+            Self::Seats => "seats",
+        }
+    }
+}
+
+impl WatchRecord {
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn kind(&self) -> &RequestClass {
+        &self.series.kind
+    }
+
+    pub(crate) fn reader(&self) -> &WatchReader {
+        &self.reader
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) fn selection(&self) -> Option<&WatchSelection> {
+        self.selection.as_deref()
+    }
+
+    /// Time since its request arrived.
+    pub(crate) fn age(&self) -> Duration {
+        self.arrived.elapsed()
+    }
+
+    /// The position behind the last event that it sent.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the last batch, if the connection has not asked for the next one.
+    pub(crate) fn bytes_queued(&self) -> u32 {
+        if self.pause() == WatchPause::Socket { self.batch.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    pub(crate) fn pause(&self) -> WatchPause {
+        WatchPause::of(self.state.load(Ordering::Relaxed))
+    }
+
+    /// State, by the names of the metric `cache_watchers`.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.pause() {
+            _ if self.state.load(Ordering::Relaxed) & INITIAL != 0 => "initial",
+            WatchPause::Events => "live",
+            WatchPause::Socket => "parked",
+            WatchPause::Turn | WatchPause::Seats => "catching_up",
+        }
+    }
+}
+
+impl OpenWatches {
+    fn open(&self, series: &Arc<WatchSeries>, origin: WatchOrigin) -> Arc<WatchRecord> {
+        let WatchOrigin { reader, peer, selection, arrived, .. } = origin;
+        let (position, events, bytes, batch, state) = Default::default();
+        let WatchTable { open, numbers, readers, room } = &mut *self.table.lock();
+        let reader = match readers.get(&reader) {
+            Some(known) => Arc::clone(known),
+            None => {
+                if readers.len() > *room {
+                    readers.retain(|reader| Arc::strong_count(reader) > 1);
+                    *room = 2 * readers.len() + READERS_ROOM;
+                }
+                let reader = Arc::new(reader);
+                readers.insert(Arc::clone(&reader));
+                reader
+            }
+        };
+        *numbers += 1;
+        let number = *numbers;
+        let series = Arc::clone(series);
+        let watch =
+            WatchRecord { number, series, reader, peer, selection, arrived, position, events, bytes, batch, state };
+        let watch = Arc::new(watch);
+        open.insert(number, Arc::clone(&watch));
+        watch
+    }
+
+    fn close(&self, number: u64) {
+        self.table.lock().open.remove(&number);
+    }
+
+    /// Number of open watches.
+    pub(crate) fn count(&self) -> usize {
+        self.table.lock().open.len()
+    }
+
+    /// Returns at most `limit` watches with numbers above `after`, the oldest first, and true if more follow.
+    pub(crate) fn page(&self, after: u64, limit: usize) -> (Vec<Arc<WatchRecord>>, bool) {
+        let table = self.table.lock();
+        let mut rest = table.open.range(after.saturating_add(1)..).map(|(_, watch)| watch);
+        let page: Vec<_> = rest.by_ref().take(limit).cloned().collect();
+        let has_more = rest.next().is_some();
+        (page, has_more)
+    }
+
+    /// Logs the end of a watch, unless too many were logged within a second: those are counted in a line of their own.
+    fn log_end(self: &Arc<Self>, watch: &WatchRecord, end: WatchEndCause) {
+        if !tracing::enabled!(tracing::Level::INFO) {
+            return;
+        }
+        match self.ends.lock().next(Instant::now()) {
+            LoggedEnd::Logged => {}
+            LoggedEnd::Counted => return,
+            LoggedEnd::FirstCounted(until) => {
+                let Ok(runtime) = Handle::try_current() else { return };
+                let all = Arc::clone(self);
+                runtime.spawn(async move {
+                    tokio::time::sleep_until(until).await;
+                    let count = mem::take(&mut all.ends.lock().counted);
+                    tracing::info!(count, "watch ends not logged");
+                });
+                return;
+            }
+        }
+        let (resource, WatchReader { user, agent }) = (watch.kind().id(), watch.reader());
+        let namespace = watch.selection().map_or("", |selection| &selection.namespace);
+        let selects = watch.selection().is_some_and(WatchSelection::has_selector);
+        let (peer, took, events, bytes) = (watch.peer.address, watch.age(), watch.events(), watch.bytes());
+        let cause = end.as_str();
+        tracing::info!(
+            resource,
+            namespace,
+            selects,
+            user,
+            user_agent = agent.as_str(),
+            ?peer,
+            ?took,
+            events,
+            bytes,
+            cause,
+            "watch ended"
+        );
+    }
+}
+
+impl WatchSelection {
+    /// True for all objects of the type.
+    pub(crate) fn selects_all(&self) -> bool {
+        self.namespace.is_empty() && !self.has_selector()
+    }
+
+    /// True if it has a selector besides the namespace.
+    pub(crate) fn has_selector(&self) -> bool {
+        !self.labels.is_empty() || !self.fields.is_empty()
+    }
+}
+
+/// The lines about ends of watches within the current second.
+#[derive(Debug, Default)]
+struct LoggedEnds {
+    /// End of the second.
+    until: Option<Instant>,
+    logged: u32,
+    counted: u64,
+}
+
+/// Fate of one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoggedEnd {
+    Logged,
+    Counted,
+    /// The first one that is only counted: the count is complete at this time.
+    FirstCounted(Instant),
+}
+
+impl LoggedEnds {
+    fn next(&mut self, now: Instant) -> LoggedEnd {
+        let until = match self.until {
+            Some(until) if now < until => until,
+            Some(_) | None => {
+                self.logged = 0;
+                *self.until.insert(now + Duration::from_secs(1))
+            }
+        };
+        if self.logged < WATCH_ENDS_LOGGED {
+            self.logged += 1;
+            return LoggedEnd::Logged;
+        }
+        self.counted += 1;
+        if self.counted == 1 { LoggedEnd::FirstCounted(until) } else { LoggedEnd::Counted }
+    }
+}
+
+/// Cause of the end of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchEndCause {
+    /// The client disconnected, or its connection broke.
+    ClientLeft,
+    /// Its timeout passed.
+    Deadline,
+    /// The credentials of its caller expired.
+    CredentialsExpired,
+    /// Its caller lost its credentials or its right.
+    Withdrawn,
+    /// It fell behind the window.
+    Expired,
+    /// Its initial state became too expensive to keep.
+    Cut,
+    /// Its client did not read to the end of its time.
+    Slow,
+    /// The type was listed again.
+    HistoryEnded,
+    /// The server shuts down.
+    Shutdown,
+    /// The type has no definition any more.
+    TypeDeleted,
+    /// The cache did not reach its position.
+    Ahead,
+    /// An object could not be encoded.
+    NotEncoded,
+}
+
+impl WatchEndCause {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientLeft => "client_left",
+            Self::Deadline => "deadline",
+            Self::CredentialsExpired => "credentials_expired",
+            Self::Withdrawn => "withdrawn",
+            Self::Expired => "expired",
+            Self::Cut => "cut",
+            Self::Slow => "slow",
+            Self::HistoryEnded => "history_ended",
+            Self::Shutdown => "shutdown",
+            Self::TypeDeleted => "type_deleted",
+            Self::Ahead => "ahead",
+            Self::NotEncoded => "not_encoded",
+        }
+    }
+}
+
+/// The metrics of all watches of one kind, shared by them.
+pub(super) struct WatchSeries {
+    kind: RequestClass,
+    all: Arc<OpenWatches>,
+    measures: RequestMeasures,
+    open: Gauge,
+    events: Counter,
+    duration: Histogram,
+    sent: Counter,
+}
+
+impl WatchSeries {
+    pub(super) fn new(
+        kind: RequestClass,
+        all: &Arc<OpenWatches>,
+        measures: &RequestMeasures,
+        open: Gauge,
+        events: Counter,
+    ) -> Arc<Self> {
+        let (duration, sent) = measures.of(&kind);
+        let (all, measures) = (Arc::clone(all), measures.clone());
+        Arc::new(Self { kind, all, measures, open, events, duration, sent })
+    }
+}
+
+/// One open watch. Dropping it decrements the gauge, ends its measurement, and logs its end.
+pub(crate) struct WatchGauge {
+    watch: Arc<WatchRecord>,
+    /// `None` until it ends by itself.
+    end: Option<WatchEndCause>,
+}
+
+impl WatchGauge {
+    pub(super) fn new(series: &Arc<WatchSeries>, origin: WatchOrigin) -> Self {
+        series.open.inc();
+        Self { watch: series.all.open(series, origin), end: None }
+    }
+
+    /// Counts events written to this watch, bookmarks not included. Cost: two additions.
+    pub(crate) fn sent(&self, events: u64) {
+        self.watch.series.events.inc_by(events);
+        add(&self.watch.events, events);
+    }
+
+    /// Counts a batch handed to the connection. Cost: two additions.
+    pub(crate) fn handed_out(&self, bytes: usize) {
+        self.watch.series.sent.inc_by(bytes as u64);
+        add(&self.watch.bytes, bytes as u64);
+        self.watch.batch.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Notes where the watch stands, and what it waits for. Cost: two stores.
+    pub(crate) fn note(&self, position: u64, is_initial: bool, pause: WatchPause) {
+        self.watch.position.store(position, Ordering::Relaxed);
+        let initial = if is_initial { INITIAL } else { 0 };
+        self.watch.state.store(pause as u8 | initial, Ordering::Relaxed);
+    }
+
+    /// Measures the initial state, which was sent with its end.
+    pub(crate) fn initial_done(&self) {
+        let WatchSeries { kind, measures, .. } = &*self.watch.series;
+        measures.watch_list(kind, self.watch.age());
+    }
+
+    /// Sets the cause of the end, unless there is one.
+    pub(crate) fn end(&mut self, cause: WatchEndCause) {
+        self.end.get_or_insert(cause);
+    }
+
+    /// Sets the cause of the end of a watch whose cache was closed.
+    pub(crate) fn closed(&mut self) {
+        let is_served = self.watch.series.measures.has(&self.watch.series.kind);
+        self.end(if is_served { WatchEndCause::Shutdown } else { WatchEndCause::TypeDeleted });
+    }
+}
+
+/// Adds to a number that one task changes.
+fn add(number: &AtomicU64, more: u64) {
+    number.store(number.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+impl fmt::Debug for WatchGauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchGauge").finish_non_exhaustive()
+    }
+}
+
+impl Drop for WatchGauge {
+    fn drop(&mut self) {
+        let WatchRecord { number, series, .. } = &*self.watch;
+        series.all.close(*number);
+        series.open.dec();
+        series.duration.observe(self.watch.age().as_secs_f64());
+        series.all.log_end(&self.watch, self.end.unwrap_or(WatchEndCause::ClientLeft));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_of_a_watch_is_small() {
+        assert!(size_of::<WatchRecord>() <= 96, "{}", size_of::<WatchRecord>());
+        assert!(size_of::<WatchGauge>() <= 16);
+    }
+
+    /// Goal: a flood of ends does not flood the log, and none is lost from it. Method: three times as many ends as are logged,
+    /// within a second, and one more after it.
+    #[tokio::test(start_paused = true)]
+    async fn ends_of_watches_are_logged_or_counted() {
+        let mut ends = LoggedEnds::default();
+        let begun = Instant::now();
+        let fates: Vec<_> = (0..3 * WATCH_ENDS_LOGGED).map(|_| ends.next(begun)).collect();
+        let count = |fate: LoggedEnd| fates.iter().filter(|one| **one == fate).count();
+        let logged = usize::try_from(WATCH_ENDS_LOGGED).expect("a small number");
+        assert_eq!(count(LoggedEnd::Logged), logged);
+        assert_eq!(count(LoggedEnd::FirstCounted(begun + Duration::from_secs(1))), 1);
+        assert_eq!(count(LoggedEnd::Counted), 2 * logged - 1);
+        assert_eq!(mem::take(&mut ends.counted), u64::from(2 * WATCH_ENDS_LOGGED));
+        assert_eq!(ends.next(begun + Duration::from_secs(1)), LoggedEnd::Logged);
+    }
+}
