@@ -204,6 +204,19 @@ impl Error {
         }
     }
 
+    /// Returns true if the response of an accepted watch, also of initial state, broke off or ended.
+    #[cfg_attr(
+        not(all(
+            feature = "runtime",
+            any(feature = "kube-1", feature = "kube-3", feature = "kube-4", feature = "kube-5")
+        )),
+        allow(dead_code, reason = "only streams for kube::runtime leave it out")
+    )]
+    pub(crate) fn is_cut_watch(&self) -> bool {
+        matches!(self.0.kind, Kind::Body(_) | Kind::Frame(FrameError::Truncated { .. }) | Kind::Ended)
+            && self.request().is_some_and(|request| request.query().starts_with("watch=true"))
+    }
+
     pub(crate) fn status(&self) -> Option<&Status> {
         match &self.0.kind {
             Kind::Refused { status, .. } => status.as_deref(),

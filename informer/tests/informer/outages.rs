@@ -44,6 +44,10 @@ enum Outage {
     CutsThen410,
     /// Watches are answered with 403 for this time; lists are answered.
     WatchForbidden(Duration),
+    /// The connections of watches break five times, a second apart.
+    Resets,
+    /// Connections are refused for twelve seconds; then a 410, three seconds without faults, and `Resets`.
+    UnreachableThenResets,
     /// Connections break and are refused for this time.
     Unreachable(Duration),
     /// Like `Unreachable`, and a 410 for the position before it.
@@ -55,7 +59,7 @@ impl Outage {
         let [forbidden, unreachable, long] = [&[5, 15, 30][..], &[10, 30], &[60, 120, 300, 600]]
             .map(|seconds| seconds.iter().map(|seconds| Duration::from_secs(*seconds)).collect::<Vec<_>>());
         let plain = [unreachable, long].concat();
-        [Self::Cuts, Self::CutsThen410]
+        [Self::Cuts, Self::CutsThen410, Self::Resets, Self::UnreachableThenResets]
             .into_iter()
             .chain(forbidden.into_iter().map(Self::WatchForbidden))
             .chain(plain.iter().copied().map(Self::Unreachable))
@@ -71,6 +75,8 @@ impl Outage {
         match self {
             Self::Cuts => "connections cut every 5 s".into(),
             Self::CutsThen410 => "cuts every 5 s, no server for 10 s, 410".into(),
+            Self::Resets => "five resets, 1 s apart".into(),
+            Self::UnreachableThenResets => "no server for 12 s, 410, five resets, 1 s apart".into(),
             Self::WatchForbidden(for_time) => format!("403 for watches for {}", time(for_time)),
             Self::Unreachable(for_time) => format!("no server for {}", time(for_time)),
             Self::UnreachableThen410(for_time) => format!("no server for {}, 410", time(for_time)),
@@ -186,6 +192,16 @@ impl Scene {
         longest
     }
 
+    /// Resets the watches five times, a second apart. Returns the time until the last write arrived.
+    async fn resets(&mut self, client: &Client) -> Duration {
+        for _ in 0..5 {
+            self.server.break_watches();
+            sleep(SECOND).await;
+        }
+        let write = self.write();
+        client.reach(write).await
+    }
+
     /// Takes the server away. Returns the time until the copy is right again after it is back.
     async fn outage(&mut self, client: &Client, time: Duration, expires: bool) -> Duration {
         self.server.refuse_connections().break_watches();
@@ -221,6 +237,12 @@ async fn run(outage: Outage, start: fn(&FakeApiServer) -> Client) -> (Duration, 
             let write = scene.write();
             scene.server.recover();
             client.reach(write).await
+        }
+        Outage::Resets => scene.resets(&client).await,
+        Outage::UnreachableThenResets => {
+            scene.outage(&client, 12 * SECOND, true).await;
+            sleep(3 * SECOND).await;
+            scene.resets(&client).await
         }
         Outage::Unreachable(time) => scene.outage(&client, time, false).await,
         Outage::UnreachableThen410(time) => scene.outage(&client, time, true).await,

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use watcher::{Config, Event};
 
-use crate::fixture::{Step, added, client_in_memory, deleted, event, is_watch, item, list, ok, status};
+use crate::fixture::{
+    Step, added, client_in_memory, deleted, end_bookmark, event, is_stream, is_watch, item, list, ok, status,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -91,6 +93,23 @@ async fn an_object_that_came_back_broken_is_told_again() {
     // The second of two errors in a row is held back until an event was delivered.
     assert_eq!(next(&mut events, 2).await, "Init InitApply(a)");
     assert_eq!(next(&mut events, 5).await, "InitDone error Apply(b) error Apply(c)", "y, then x, and not y again");
+}
+
+/// Goal: a stream that resumes by itself yields no error, so that no program pauses for it. Method: a stream of initial
+/// state that ends early, a watch that ends, and one that breaks off within an event.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_or_ends_is_no_error() {
+    let (client, log) = client_in_memory(|number, uri| match uri {
+        _ if number == 1 => ok([Step::Send(added("a/x", 3))]),
+        _ if is_stream(uri) => ok([Step::Send(added("a/x", 3) + &end_bookmark(9)), Step::Wait(MINUTE / 10)]),
+        _ if uri.contains("resourceVersion=9&") => ok([Step::Send(added("a/y", 10) + &added("a/z", 11)[..40])]),
+        _ => ok([Step::Send(added("a/z", 11)), Step::Hang]),
+    });
+    let mut events = pin!(informer::watcher(Api::<Pod>::all(client), Config::default().streaming_lists()));
+    assert_eq!(next(&mut events, 2).await, "Init InitApply(x)");
+    assert_eq!(next(&mut events, 3).await, "Init InitApply(x) InitDone");
+    assert_eq!(next(&mut events, 2).await, "Apply(y) Apply(z)");
+    assert_eq!(log.uris().len(), 4);
 }
 
 /// Programs that must see every object wrap its type, as with kube's watcher. With a small type: the wrapper decodes from

@@ -7,6 +7,7 @@ mod history;
 mod hostile;
 mod informers;
 mod kube;
+mod pauses;
 mod resuming;
 mod transport;
 mod world;

@@ -1,7 +1,8 @@
 //! State of a live watch: every change and bookmark moves the position.
 //!
 //! INVARIANT: the position never goes back here. A session resets the backoff once it has proved healthy: it delivered a
-//! change or a bookmark, lasted for a while, or used its whole lifetime.
+//! change or a bookmark, lasted for a while, or used its whole lifetime. If it ended before `healthy_after`, the pace
+//! bounds the next ones.
 
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ use super::{
     waiting::{BackoffWait, NextAction},
 };
 use crate::{resource_version::ResourceVersion, semantics::Read, time::Time};
+
+/// Time below which a watch that delivered nothing is very short, and its end a failure. client-go takes a second, which
+/// resets each second would just not reach.
+const VERY_SHORT: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -305,6 +310,12 @@ impl WatchSession {
         !self.moved && !self.healthy && memory.healthy_since_sync
     }
 
+    /// Returns true if the connection or the response of a session ended that was not very short.
+    fn was_cut(&self, now: Time, cause: Ending) -> bool {
+        matches!(cause, Ending::Closed | Ending::Failed(Class::Connection))
+            && self.live_since.is_some_and(|since| now.since(since) >= VERY_SHORT)
+    }
+
     fn resume_or_give_up(&self, memory: &mut Memory) -> NextAction {
         let nothing_came = !self.moved && !self.healthy;
         if nothing_came && memory.resume_failed() {
@@ -377,7 +388,7 @@ impl WatchSession {
             let until = now + memory.backoff.after_healthy(retry_after);
             memory.report(Report::Waiting { until, cause });
             until
-        } else if self.moved && !is_fault(cause) {
+        } else if self.moved && !is_fault(cause) || self.was_cut(now, cause) {
             memory.pace.charge(now);
             memory.prove_healthy(now);
             let until = memory.after_delivery(now, retry_after);

@@ -143,6 +143,8 @@ impl<K: DeserializeOwned> Translation<K> {
             Ok(raw::Event::Apply(object)) => self.decoded(&object, Event::Apply),
             Ok(raw::Event::Delete(object)) => self.deleted(&object),
             Ok(raw::Event::Bookmark(_)) => {}
+            // It resumes by itself: a program that pauses after each error would wait longer than the stream does.
+            Err(error) if error.is_cut_watch() => {}
             Err(error) => match error.skipped().map(ToOwned::to_owned) {
                 Some(key) => self.broken(&key, error),
                 None => self.ready.push_back(Err(failures::from_error(error))),
