@@ -2,11 +2,17 @@
 //!
 //! INVARIANT: of two declarations that select the same objects by the same requests, the [`Selection`]s are equal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use informer_core::selector::{field, label};
 
 use crate::{error::ConfigError, resource_kind::ResourceKind, selectors::IntoLabelSelector};
+
+/// The field by which a watch of all namespaces excludes some.
+const NAMESPACE: &str = "metadata.namespace";
 
 /// Selectors of the objects that one watch reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,7 +27,7 @@ pub(crate) struct WatchSelectors {
 pub(crate) struct Selection(BTreeMap<String, WatchSelectors>);
 
 /// A selection as it is being declared. Parses texts once, when they are set; keeps the first mistake.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct DeclaredSelection {
     /// Selectors of namespaces without their own.
     selectors: WatchSelectors,
@@ -96,7 +102,7 @@ impl DeclaredSelection {
         let mut parts: BTreeMap<_, _> = parts.filter(|(_, selectors)| *selectors != self.selectors).collect();
         let mut others = self.selectors.clone();
         if !parts.is_empty() {
-            let excluded = parts.keys().map(|namespace| format!(",metadata.namespace!={namespace}"));
+            let excluded = parts.keys().map(|namespace| format!(",{NAMESPACE}!={namespace}"));
             let fields = others.fields.to_string() + &excluded.collect::<String>();
             others.fields = field::Selector::parse(&fields).map_err(ConfigError::Fields)?;
         }
@@ -109,6 +115,23 @@ impl DeclaredSelection {
             labels: self.labels_within.get(namespace).unwrap_or(&self.selectors.labels).clone(),
             fields: self.fields_within.get(namespace).unwrap_or(&self.selectors.fields).clone(),
         }
+    }
+}
+
+/// Shows the texts of the selectors.
+impl fmt::Debug for DeclaredSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn texts<S: ToString>(within: &BTreeMap<String, S>) -> BTreeMap<&String, String> {
+            within.iter().map(|(namespace, selector)| (namespace, selector.to_string())).collect()
+        }
+        f.debug_struct("DeclaredSelection")
+            .field("labels", &self.selectors.labels.to_string())
+            .field("fields", &self.selectors.fields.to_string())
+            .field("namespaces", &self.namespaces)
+            .field("labels_within", &texts(&self.labels_within))
+            .field("fields_within", &texts(&self.fields_within))
+            .field("mistake", &self.mistake)
+            .finish()
     }
 }
 
@@ -140,10 +163,10 @@ impl Selection {
         let narrowed = self.parts().map(|(namespace, mine)| {
             let (wide, terms) = (wider.of(namespace)?, mine.fields.terms());
             let has_labels = wide.labels.requirements().all(|wide| mine.labels.requirements().any(|mine| mine == wide));
-            let has_fields = wide.fields.terms().iter().all(|wide| terms.contains(wide));
+            let holds = |wide: &field::Term| excludes_other(wide, namespace) || terms.contains(wide);
+            let has_fields = wide.fields.terms().iter().all(holds);
             // A term about the namespace may hold for one part of `wider` only, and every part passes this filter.
-            let is_added =
-                |term: &&field::Term| term.field == "metadata.namespace" || !wide.fields.terms().contains(term);
+            let is_added = |term: &&field::Term| term.field == NAMESPACE || !wide.fields.terms().contains(term);
             let added = terms.iter().filter(is_added);
             let fields = field::Selector::parse(&added.map(field::Term::to_string).collect::<Vec<_>>().join(","));
             let selectors = WatchSelectors { labels: mine.labels.clone(), fields: fields.ok()? };
@@ -180,6 +203,11 @@ impl Selection {
         });
         parts.collect::<Vec<_>>().join(" and ")
     }
+}
+
+/// Returns true if a term holds for all objects of one namespace, because it excludes another one.
+fn excludes_other(term: &field::Term, namespace: &str) -> bool {
+    !namespace.is_empty() && term.field == NAMESPACE && term.op == field::Op::NotEq && term.value != namespace
 }
 
 /// Returns true for an RFC 1123 label, as every namespace name is. Keeps other path segments out of the request.
@@ -299,6 +327,7 @@ mod tests {
         assert_eq!((both.labels(), both.fields()), ("app=web in a and app=api in b".into(), String::new()));
         let mut others = DeclaredSelection::default();
         labels(&mut others, "b", "app=api");
+        assert!(format!("{others:?}").contains(r#"labels_within: {"b": "app=api"}"#), "{others:?}");
         let others = others.resolve(&of).unwrap();
         assert_eq!((others.labels(), others.namespaces()), ("app=api in b".into(), Vec::new()));
         assert_eq!(others.fields(), "metadata.namespace!=b elsewhere");

@@ -74,11 +74,12 @@ impl<K> InformerBuilder<K> {
     /// one of [`namespaces`](Self::namespaces). Without these, all others are read too, by one watch whose field
     /// selector has `metadata.namespace!=` this one. Empty text selects all objects of the namespace.
     ///
-    /// The order of the calls does not matter; of two for one namespace, the last one counts. Transforms are those of
-    /// the whole informer, and see the namespace of each object.
+    /// The order of the calls does not matter; of two valid ones for one namespace, the last one counts. Transforms are
+    /// those of the whole informer, and see the namespace of each object. Costs: see [`namespaces`](Self::namespaces).
     ///
     /// # Errors
-    /// At the start, [`ConfigError::UnselectedNamespace`] for a namespace that is not read.
+    /// At the start, [`ConfigError::UnselectedNamespace`] for a namespace that is not read, and
+    /// [`ConfigError::Labels`] if the selector of any call is not valid.
     pub fn namespace_labels(mut self, namespace: impl Into<String>, selector: impl IntoLabelSelector) -> Self {
         self.declared.selection.labels(Some(namespace.into()), selector);
         self

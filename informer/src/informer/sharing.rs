@@ -161,6 +161,8 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
         // Settings that the wider copy lacks need a watch with them.
         let wider = wider.filter(|copy| self.refused_by(copy).is_none());
         let wider = wider.filter(|copy| copy.is_watching());
+        // Several watches are as far as the slowest, which may not be of this question. Each has a copy that answers it.
+        let wider = wider.filter(|copy| question.selection.has_parts() || !copy.question.selection.has_parts());
         let answers = wider.filter_map(|copy| Some((copy, question.filter_of(&copy.question)?)));
         // The smallest: its scan is the shortest.
         let smallest = answers.min_by_key(|(copy, _)| copy.source.now.borrow().objects.len());

@@ -66,7 +66,7 @@ pub(crate) enum CopyOrigin {
     Watch,
     /// A wider copy, whose objects are filtered.
     Wider,
-    /// The copies of `count` namespaces, merged; some of them may be filtered out of wider ones.
+    /// The copies of `count` watches, merged; some of them may be filtered out of wider ones.
     Namespaces { count: usize, has_filtered: bool },
     /// Another copy, to which one user's indexes are added.
     Indexed(Arc<SharedCopy>),
@@ -223,7 +223,7 @@ impl SharedCopy {
         match &self.origin {
             CopyOrigin::Watch => format!("shared by {users}"),
             CopyOrigin::Wider => format!("shared by {users}, filtered here: {}", self.question),
-            CopyOrigin::Namespaces { count, .. } => format!("shared by {users}, one of {count} namespaces"),
+            CopyOrigin::Namespaces { count, .. } => format!("shared by {users}, one of {count} watches"),
             CopyOrigin::Indexed(copy) => copy.note(),
         }
     }

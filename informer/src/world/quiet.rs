@@ -112,11 +112,8 @@ impl ProgramWorld {
             let is_named = namespaces.is_empty() || filter.starts_with(&format!("namespace {namespaces}"));
             return ensure(component.from_wider && is_named, "Explained", || "another filter".to_owned());
         }
-        let merged = if question.is_merged() {
-            format!("one of {} namespaces", question.namespaces.len())
-        } else {
-            String::new()
-        };
+        let merged =
+            if question.is_merged() { format!("one of {} watches", question.namespaces.len()) } else { String::new() };
         ensure(derived == merged, "Explained", || format!("{derived}, not {merged}"))?;
         let is_own = |namespace: Option<&&str>| open.iter().any(|read| asks_for(&read.request, question, namespace));
         let has_own = question.namespaces.iter().all(|namespace| is_own(Some(namespace)));

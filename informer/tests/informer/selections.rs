@@ -86,8 +86,11 @@ async fn one_namespace_differs_from_all_others() {
     server.put(pod("b", "z", "web")).put(pod("d", "z", "web"));
     pods.wait_until(|now| now.get("d/z").is_some()).await.unwrap();
     assert_eq!(contents(&pods), "a/x@42 b/y@45 c/x@46 c/y@47 d/z@49");
-    drop(cluster.informer::<Pod>().namespace("c").start_shared().unwrap());
-    assert_eq!(server.requests().len(), 3, "a part answers");
+    let (of_c, of_d) = (cluster.informer::<Pod>().namespace("c"), cluster.informer::<Pod>().namespace("d"));
+    let (of_c, of_d) = (of_c.start_shared().unwrap(), of_d.labels("app=web").start_shared().unwrap());
+    ready_all([of_c.readiness(), of_d.readiness()], SOON).await.unwrap();
+    assert_eq!((contents(&of_c).as_str(), contents(&of_d).as_str()), ("c/x@46 c/y@47", "d/z@49"));
+    assert_eq!(server.requests().len(), 3, "the copies of the parts answer");
 }
 
 /// Goal: a copy filtered out of one that has a namespace apart gets no object of a namespace that it excludes, whether it
@@ -127,7 +130,7 @@ async fn copies_are_shared_by_the_selectors_of_each_namespace() {
     ready_all([equal.readiness(), part.readiness()], SOON).await.unwrap();
     assert_eq!((contents(&equal).as_str(), contents(&part).as_str()), (WEB_IN_A, "a/x@42"));
     assert_eq!(server.requests().len(), 2, "nothing new was asked");
-    assert!(first.explain().ends_with(" (shared by 2, one of 2 namespaces)"), "{}", first.explain());
+    assert!(first.explain().ends_with(" (shared by 2, one of 2 watches)"), "{}", first.explain());
 
     let all_of_a = cluster.informer::<Pod>().namespaces(["a", "b"]).namespace_fields("b", "spec.nodeName=node-y");
     let all_of_a = all_of_a.start_shared().unwrap();
@@ -285,6 +288,28 @@ async fn a_forbidden_namespace_is_named_while_the_others_are_read() {
     is_forbidden.store(false, Ordering::SeqCst);
     reaches(&pods, InformerPhase::Watching).await;
     assert_eq!(contents(&pods), "a/x@42 a/z@46 b/y@47");
+}
+
+/// Goal: a copy of one namespace does not depend on the others of a smaller copy that has them, too.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_one_namespace_goes_on_without_the_others() {
+    let server = server();
+    let (cluster, is_forbidden) = forbidding_b(&server);
+    is_forbidden.store(false, Ordering::SeqCst);
+    let all_of_a = cluster.informer::<Pod>().namespace("a").start_shared().unwrap();
+    ready(&all_of_a).await;
+    let both = cluster.informer::<Pod>().namespaces(["a", "b"]).labels("app=web");
+    let both = both.namespace_fields("b", "spec.nodeName=none").start_shared().unwrap();
+    ready(&both).await;
+    let web_in_a = cluster.informer::<Pod>().namespace("a").labels("app=web,app").start_shared().unwrap();
+    ready(&web_in_a).await;
+    assert_eq!((contents(&both).as_str(), contents(&web_in_a).as_str()), ("a/x@42", "a/x@42"));
+    is_forbidden.store(true, Ordering::SeqCst);
+    server.break_watches();
+    reaches(&both, InformerPhase::Disconnected).await;
+    sleep(MINUTE).await;
+    assert_eq!(web_in_a.status().phase, InformerPhase::Watching);
+    assert_eq!(selections(&server, 0)[..2], ["a", "b app=web spec.nodeName=none"]);
 }
 
 /// Waits until a copy has this phase, for at most an hour of paused time.

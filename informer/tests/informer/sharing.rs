@@ -319,7 +319,7 @@ async fn several_namespaces_are_one_informer() {
     let paths: Vec<String> =
         server.requests().iter().map(|seen| seen.request.split('?').next().unwrap().to_owned()).collect();
     assert_eq!(paths, ["GET /api/v1/namespaces/a/pods", "GET /api/v1/namespaces/b/pods"]);
-    assert!(both.explain().ends_with(" (shared by 1, one of 2 namespaces)"), "{}", both.explain());
+    assert!(both.explain().ends_with(" (shared by 1, one of 2 watches)"), "{}", both.explain());
 
     let mut events = both.subscribe();
     assert_eq!(next(&mut events, 5).await[..4].join(" "), "+a/x@42 +a/y@43 +b/x@44 +b/y@45");

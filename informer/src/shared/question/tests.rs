@@ -74,8 +74,12 @@ fn a_copy_answers_narrower_questions_only() {
         (&web_in_a(&[]), pods(&["a"], "app=web", ""), true),
         (&web_in_a(&[]), pods(&[], "app=web", ""), false),
         (&web_in_a(&[]), all.clone(), false),
-        // It could: a watch of its own is correct, too.
-        (&web_in_a(&[]), pods(&["b"], "", ""), false),
+        (&web_in_a(&[]), pods(&["b"], "app=web", ""), true),
+        (&web_in_a(&[]), pods(&["a", "b"], "app=web", ""), true),
+        (&web_in_a(&[]), pods(&["a", "b"], "", ""), false),
+        (&pods(&[], "", "metadata.namespace!=a"), pods(&["b"], "", ""), true),
+        (&pods(&[], "", "metadata.namespace!=a"), pods(&["a"], "", ""), false),
+        (&pods(&[], "", "metadata.namespace=a"), pods(&["b"], "", ""), false),
     ] {
         assert_eq!(narrower.filter_of(wider).is_some(), expected, "{narrower} of {wider}");
     }
@@ -153,6 +157,7 @@ fn the_filter_passes_what_is_asked() {
         (&all, web_in_a(&[]), "a/x b/x b/z"),
         // The wider copy has the term for all objects but those of `a`.
         (&web_in_a(&[]), pods(&[], "app=web", "metadata.namespace!=a"), "b/x b/z"),
+        (&web_in_a(&[]), pods(&["b"], "", "metadata.name=x"), "b/x"),
     ] {
         let (held, filter) = (wider.filter_of(&all).unwrap(), narrower.filter_of(wider).unwrap());
         let state = store.snapshot();
