@@ -29,7 +29,7 @@ use self::{
     tap::RequestTap,
     truth::{NAMESPACES, PodHistory, PodQuestion},
 };
-use crate::{Cluster, index, testing::FakeApiServer};
+use crate::{Cluster, InformerBuilder, index, testing::FakeApiServer};
 
 /// Number of worlds in an ordinary run.
 const SEEDS: u64 = 25;
@@ -196,10 +196,7 @@ impl ProgramWorld {
             return Ok(());
         }
         let is_long_lived = self.is_long_lived;
-        let mut declared = self.cluster.informer::<Pod>().labels(question.labels).fields(question.fields());
-        if !question.namespaces.is_empty() {
-            declared = declared.namespaces(question.namespaces.iter().copied());
-        }
+        let mut declared = self.declared(&question, question.labels);
         let from_wider = self.rng.u8(..4) > 0;
         let by_node = (self.rng.u8(..4) == 0).then(|| declared.index(index::node));
         if !from_wider {
@@ -221,6 +218,16 @@ impl ProgramWorld {
             self.subscribe_to(self.components.len() - 1);
         }
         Ok(())
+    }
+
+    /// Declares the pods of a question, by these labels.
+    fn declared(&self, question: &PodQuestion, labels: &str) -> InformerBuilder<Pod> {
+        let mut declared = self.cluster.informer::<Pod>().labels(labels).fields(question.fields());
+        if let Some((namespace, labels)) = question.labels_apart() {
+            declared = declared.namespace_labels(namespace, labels);
+        }
+        let namespaces = question.namespaces.iter().copied();
+        if question.namespaces.is_empty() { declared } else { declared.namespaces(namespaces) }
     }
 
     /// Ends a component: by its drop, or by its shutdown, which must return.

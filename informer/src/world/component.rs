@@ -66,7 +66,7 @@ impl Component {
 
     pub(super) fn follow_each(&mut self, capacity: usize) {
         // Each source of a derived copy may be followed by its ring only from its next change on.
-        let sources = self.question.watches() + usize::from(self.by_node.is_some());
+        let sources = self.question.watches().len() + usize::from(self.by_node.is_some());
         let resets_max = match (capacity < AMPLE, self.is_derived()) {
             (true, _) => usize::MAX,
             (false, true) => sources,

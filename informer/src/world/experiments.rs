@@ -198,11 +198,8 @@ impl ProgramWorld {
                 let expected = self.truth.view(&question)[&key].to_string();
                 now.get(&key).is_some_and(|pod| pod.resource_version() == expected)
             };
-            let of = |namespace: &&str| {
-                component.question.namespaces.is_empty() || component.question.namespaces.contains(namespace)
-            };
-            let lacks =
-                NAMESPACES.iter().filter(|namespace| **namespace != failing && of(namespace)).find(|it| !has(it));
+            let of = |namespace: &&&str| **namespace != failing && component.question.reads(namespace);
+            let lacks = NAMESPACES.iter().filter(of).find(|it| !has(it));
             ensure(lacks.is_none(), "Separate", || format!("{lacks:?} waits for {failing}"))
                 .map_err(|violation| violation.of(component))?;
             ensure(component.pods.is_running(), "Separate", || "ended".to_owned())?;
@@ -254,15 +251,8 @@ impl ProgramWorld {
     /// Starts a user outside the program, with these labels instead of the question's unless they are empty.
     fn declare(&self, question: &PodQuestion, labels: &str) -> Result<Informer<Pod>, BrokenGuarantee> {
         let labels = if labels.is_empty() { question.labels } else { labels };
-        let declared = self
-            .cluster
-            .informer::<Pod>()
-            .labels(labels)
-            .fields(question.fields())
-            .from_wider(labels == question.labels);
-        let namespaces = question.namespaces.iter().copied();
-        let scoped = if question.namespaces.is_empty() { declared } else { declared.namespaces(namespaces) };
-        scoped.start_shared().map_err(|error| BrokenGuarantee(error.to_string()))
+        let declared = self.declared(question, labels).from_wider(labels == question.labels);
+        declared.start_shared().map_err(|error| BrokenGuarantee(error.to_string()))
     }
 
     /// A question that an equal or wider copy answers costs no request; others cost one watch for each namespace.
@@ -282,7 +272,7 @@ impl ProgramWorld {
             let after = self.requests();
             let sent = after.initial - before.initial;
             let from_wider = self.components.last().is_some_and(|component| component.from_wider);
-            let most = if answered[usize::from(from_wider)] { 0 } else { question.watches() };
+            let most = if answered[usize::from(from_wider)] { 0 } else { question.watches().len() };
             ensure(sent <= most, "Shared", || format!("{question}: {sent} requests"))?;
             self.write_and_see(Duration::from_secs(1)).await?;
         }

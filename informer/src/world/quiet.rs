@@ -5,12 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    BrokenGuarantee, ProgramWorld, WorldCounts,
-    component::Component,
-    ensure,
-    network::PipeEndpoint,
-    tap::OpenRead,
-    truth::{NAMESPACES, PodQuestion},
+    BrokenGuarantee, ProgramWorld, WorldCounts, component::Component, ensure, network::PipeEndpoint, tap::OpenRead,
+    truth::NAMESPACES,
 };
 use crate::RelistCause;
 
@@ -113,11 +109,10 @@ impl ProgramWorld {
             return ensure(component.from_wider && is_named, "Explained", || "another filter".to_owned());
         }
         let merged =
-            if question.is_merged() { format!("one of {} watches", question.namespaces.len()) } else { String::new() };
+            if question.is_merged() { format!("one of {} watches", question.watches().len()) } else { String::new() };
         ensure(derived == merged, "Explained", || format!("{derived}, not {merged}"))?;
-        let is_own = |namespace: Option<&&str>| open.iter().any(|read| asks_for(&read.request, question, namespace));
-        let has_own = question.namespaces.iter().all(|namespace| is_own(Some(namespace)));
-        let reads_itself = has_own && (!question.namespaces.is_empty() || is_own(None));
+        let is_open = |watch| open.iter().any(|read| asks_for(&read.request, watch));
+        let reads_itself = question.watches().into_iter().all(is_open);
         ensure(reads_itself || (component.from_wider && question.is_merged()), "Explained", || {
             format!("open: {open:?}")
         })
@@ -169,13 +164,13 @@ impl ProgramWorld {
     }
 }
 
-/// True if this is the request for a question about one of its namespaces, or about all.
-fn asks_for(request: &str, question: &PodQuestion, namespace: Option<&&str>) -> bool {
+/// True if this is the request of a watch, as [`PodQuestion::watches`] has it.
+fn asks_for(request: &str, (namespace, has_labels, has_fields): (Option<&str>, bool, bool)) -> bool {
     let path = match namespace {
         Some(namespace) => format!("GET /api/v1/namespaces/{namespace}/pods?"),
         None => "GET /api/v1/pods?".to_owned(),
     };
     request.starts_with(&path)
-        && request.contains("labelSelector=") != question.labels.is_empty()
-        && request.contains("fieldSelector=") == question.on_node
+        && request.contains("labelSelector=") == has_labels
+        && request.contains("fieldSelector=") == has_fields
 }

@@ -18,11 +18,17 @@ const APPS: [&str; 3] = ["web", "api", "old"];
 const PODS: u8 = 4;
 
 /// Label selectors, and the apps that each selects. Two differ only in their text.
-const SELECTORS: [(&str, &[&str]); 4] =
+const SELECTORS: [PodLabels; 4] =
     [("", &APPS), ("app=web", &["web"]), ("app in (web,api)", &["web", "api"]), ("app in (api, web)", &["web", "api"])];
 
 /// Sets of namespaces; the empty one is all of them. The more frequent ones are listed twice.
 const SCOPES: [&[&str]; 8] = [&[], &[], &["a"], &["b"], &["a"], &["a", "b"], &["b", "c"], &["a", "b", "c"]];
+
+/// The namespace that some questions exclude, or from which they select by labels of its own.
+const APART: &str = "a";
+
+/// A label selector, and the apps that it selects.
+type PodLabels = (&'static str, &'static [&'static str]);
 
 /// Objects that a component asks for.
 #[derive(Clone, Copy)]
@@ -30,6 +36,8 @@ pub(super) struct PodQuestion {
     pub(super) namespaces: &'static [&'static str],
     pub(super) labels: &'static str,
     apps: &'static [&'static str],
+    /// Labels within [`APART`], of a question about all namespaces; without apps, it is excluded.
+    apart: Option<PodLabels>,
     pub(super) on_node: bool,
 }
 
@@ -59,52 +67,84 @@ pub(super) type PodView = BTreeMap<String, u64>;
 impl PodQuestion {
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let (labels, apps) = SELECTORS[[0, 0, 1, 2, 3][rng.usize(..5)]];
-        Self { namespaces: SCOPES[rng.usize(..SCOPES.len())], labels, apps, on_node: rng.u8(..4) == 0 }
+        let namespaces = SCOPES[rng.usize(..SCOPES.len())];
+        let apart = [None, Some(("", &[][..])), Some(SELECTORS[rng.usize(..SELECTORS.len())])][rng.usize(..3)];
+        let apart = apart.filter(|(_, within)| namespaces.is_empty() && *within != apps);
+        Self { namespaces, labels, apps, apart, on_node: rng.u8(..4) == 0 }
     }
 
     /// All pods of these namespaces.
     pub(super) const fn of(namespaces: &'static [&'static str]) -> Self {
-        Self { namespaces, labels: "", apps: &APPS, on_node: false }
+        Self { namespaces, labels: "", apps: &APPS, apart: None, on_node: false }
     }
 
     pub(super) fn fields(&self) -> String {
-        if self.on_node { format!("spec.nodeName={NODE}") } else { String::new() }
+        let node = self.on_node.then(|| format!("spec.nodeName={NODE}"));
+        let excluded = self.apart.filter(|(_, apps)| apps.is_empty()).map(|_| format!("metadata.namespace!={APART}"));
+        node.into_iter().chain(excluded).collect::<Vec<_>>().join(",")
+    }
+
+    /// The namespace with labels of its own, and these.
+    pub(super) fn labels_apart(&self) -> Option<(&'static str, &'static str)> {
+        self.apart.filter(|(_, apps)| !apps.is_empty()).map(|(labels, _)| (APART, labels))
+    }
+
+    /// The apps that it selects in a namespace; none if it does not read it.
+    fn apps_in(&self, namespace: &str) -> &'static [&'static str] {
+        match self.apart {
+            Some((_, apps)) if namespace == APART => apps,
+            _ if self.namespaces.is_empty() || self.namespaces.contains(&namespace) => self.apps,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn reads(&self, namespace: &str) -> bool {
+        !self.apps_in(namespace).is_empty()
     }
 
     fn selects(&self, key: &str, facts: PodFacts) -> bool {
         let namespace = key.split('/').next().unwrap_or_default();
-        (self.namespaces.is_empty() || self.namespaces.contains(&namespace))
-            && self.apps.contains(&facts.app)
-            && (!self.on_node || facts.node == NODE)
+        self.apps_in(namespace).contains(&facts.app) && (!self.on_node || facts.node == NODE)
     }
 
     /// True if both ask for the same objects, whatever their text.
     pub(super) fn equals(&self, other: &Self) -> bool {
-        self.namespaces == other.namespaces && self.apps == other.apps && self.on_node == other.on_node
+        let apart = |it: &Self| it.apart.map(|(_, apps)| apps);
+        self.namespaces == other.namespaces
+            && self.apps == other.apps
+            && apart(self) == apart(other)
+            && self.on_node == other.on_node
     }
 
-    /// True if a copy of `self` can answer `narrower`.
+    /// True only if a copy of `self` can answer `narrower`.
     pub(super) fn answers(&self, narrower: &Self) -> bool {
         let has_namespaces = self.namespaces.is_empty()
             || (!narrower.namespaces.is_empty()
                 && narrower.namespaces.iter().all(|namespace| self.namespaces.contains(namespace)));
-        let has_labels = self.labels.is_empty() || self.apps == narrower.apps;
-        has_namespaces && has_labels && (!self.on_node || narrower.on_node)
+        let has_labels = self.labels.is_empty() || (self.apps == narrower.apps && narrower.apart.is_none());
+        self.apart.is_none() && has_namespaces && has_labels && (!self.on_node || narrower.on_node)
     }
 
-    /// Number of watches if no copy answers it.
-    pub(super) fn watches(&self) -> usize {
-        self.namespaces.len().max(1)
+    /// Namespace of each watch, and true if it has labels and fields, if no copy answers it.
+    pub(super) fn watches(&self) -> Vec<(Option<&'static str>, bool, bool)> {
+        let part = |namespace, labels: &str, is_scoped| (namespace, !labels.is_empty(), is_scoped || self.on_node);
+        let mut watches: Vec<_> = self.namespaces.iter().map(|it| part(Some(*it), self.labels, false)).collect();
+        if watches.is_empty() {
+            watches.push(part(None, self.labels, self.apart.is_some()));
+        }
+        watches.extend(self.labels_apart().map(|(namespace, labels)| part(Some(namespace), labels, false)));
+        watches
     }
 
-    pub(super) const fn is_merged(&self) -> bool {
-        self.namespaces.len() > 1
+    pub(super) fn is_merged(&self) -> bool {
+        self.watches().len() > 1
     }
 }
 
 impl fmt::Display for PodQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} [{}] [{}]", self.namespaces, self.labels, self.fields())
+        write!(f, "{:?} [{}] [{}]", self.namespaces, self.labels, self.fields())?;
+        self.labels_apart().map_or(Ok(()), |(namespace, labels)| write!(f, " in {namespace}: [{labels}]"))
     }
 }
 
