@@ -323,28 +323,28 @@ pub(super) const GROUPS: &[Group] = &[
         cases: &[
             watches(
                 "every write is one event, and what changes nothing is none",
-                "configmaps?watch=1&timeoutSeconds=2&resourceVersion={L}",
+                "configmaps?watch=1&timeoutSeconds=6&resourceVersion={L}",
                 "ADDED default/a@C(k=1) | MODIFIED default/a@U(k=2) | DELETED default/a@D(k=2) | ADDED \
                 default/a@AGAIN(k=1) | END",
             ),
             watches(
                 "after a creation comes the rest",
-                "configmaps?watch=1&timeoutSeconds=2&resourceVersion={C}",
+                "configmaps?watch=1&timeoutSeconds=6&resourceVersion={C}",
                 "MODIFIED default/a@U(k=2) | DELETED default/a@D(k=2) | ADDED default/a@AGAIN(k=1) | END",
             ),
             watches(
                 "after an update comes the rest",
-                "configmaps?watch=1&timeoutSeconds=2&resourceVersion={U}",
+                "configmaps?watch=1&timeoutSeconds=6&resourceVersion={U}",
                 "DELETED default/a@D(k=2) | ADDED default/a@AGAIN(k=1) | END",
             ),
             watches(
                 "after a deletion comes the rest",
-                "configmaps?watch=1&timeoutSeconds=2&resourceVersion={D}",
+                "configmaps?watch=1&timeoutSeconds=6&resourceVersion={D}",
                 "ADDED default/a@AGAIN(k=1) | END",
             ),
             watches(
                 "after the last write comes nothing",
-                "configmaps?watch=1&timeoutSeconds=2&resourceVersion={AGAIN}",
+                "configmaps?watch=1&timeoutSeconds=6&resourceVersion={AGAIN}",
                 "END",
             ),
         ],
@@ -356,13 +356,13 @@ pub(super) const GROUPS: &[Group] = &[
         cases: &[
             watches(
                 "a watch ends cleanly when its time is over",
-                "here/configmaps?watch=1&timeoutSeconds=1",
+                "here/configmaps?watch=1&timeoutSeconds=6",
                 "ADDED here/a | END",
             )
             .also(&["resourceVersion=0"]),
             watches(
                 "one that had nothing to say ends as cleanly",
-                "here/configmaps?watch=1&timeoutSeconds=1&labelSelector=none",
+                "here/configmaps?watch=1&timeoutSeconds=6&labelSelector=none",
                 "END",
             ),
             watches(

@@ -20,7 +20,7 @@ use std::{
 use futures::{StreamExt as _, stream};
 use informer::{Cluster, Informer, InitialList, ObjectView};
 use k8s_openapi::api::core::v1::ConfigMap;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use self::{
     faults::{FAULTS, Fault},
@@ -168,7 +168,12 @@ async fn run(scenario: &Scenario, hostile_for: Duration) -> Result<String, Strin
     if requests > scenario.fault.requests_max {
         return Err(format!("{requests} requests in a minute: {}", log_of_requests(&server, began)));
     }
-    sleep(Duration::from_millis(200)).await;
+    let told = async {
+        while [&latest, &all].iter().any(|replica| replica.objects() != states(&maps)) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = timeout(Duration::from_secs(10), told).await;
     for (name, replica) in [("subscribe", &latest), ("subscribe_all", &all)] {
         if let Some(wrong) = replica.wrong().first() {
             return Err(format!("{name} was told {wrong}"));

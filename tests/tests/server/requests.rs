@@ -243,16 +243,15 @@ async fn requests_whose_client_leaves_are_counted_and_logged() {
     let server = Server::start(BINARY, &["--log", "debug"]).await;
     let client = server.client();
     let ahead = client.create(&configmap("a")).await + 1_000;
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    // The read waits three seconds for a position that is never reached.
+    // A read waits three seconds for a position that is never reached. On a machine that stalls for so long, it is
+    // answered before its client leaves: then another one follows.
     let path = format!("{CONFIGMAPS}?resourceVersion={ahead}&resourceVersionMatch=NotOlderThan");
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
-    sleep(Duration::from_millis(500)).await;
-    drop(stream);
     let counted = async {
-        let line = r#"apiserver_request_aborts_total{verb="LIST",resource="configmaps"} 1"#;
+        let line = r#"apiserver_request_aborts_total{verb="LIST",resource="configmaps"} "#;
         while !client.get("/metrics").await.text().contains(line) {
-            sleep(Duration::from_millis(20)).await;
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+            sleep(Duration::from_millis(500)).await;
         }
     };
     timeout(LINE_WAIT, counted).await.expect("it is counted");

@@ -39,8 +39,8 @@ const IDENTITIES: [(&str, &[&str]); 10] = [
 const GROUPS: [&str; 6] = ["admins", "editors", "viewers", "developers", "testers", "system:authenticated"];
 const NAMESPACES: [&str; 2] = ["a", "b"];
 const DECISIONS: usize = 200;
-/// Longest time until a change of roles acts.
-const CHANGED_WITHIN: Duration = Duration::from_secs(1);
+/// Longest time until a change of roles acts: a second, and five for a machine that stalls.
+const CHANGED_WITHIN: Duration = Duration::from_secs(1 + 5);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A stock cluster, and a server with its own store, its users and its certificate.

@@ -198,7 +198,7 @@ async fn agents_of_nodes_share_the_pods_among_them() {
     let mut watches = Vec::new();
     for node in nodes {
         let path =
-            format!("/api/v1/pods?watch=1&resourceVersion={at}&timeoutSeconds=2&fieldSelector=spec.nodeName%3D{node}");
+            format!("/api/v1/pods?watch=1&resourceVersion={at}&timeoutSeconds=7&fieldSelector=spec.nodeName%3D{node}");
         watches.push(client.watch(&path).await);
     }
     let mut expected: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); nodes.len()];

@@ -251,7 +251,7 @@ async fn every_event_of_a_watch_has_its_form() {
     let created = client.create(&configmap("a").data("1")).await;
     let updated = client.update(&configmap("a").data("2")).await;
     client.delete(&configmap("a").path()).await.with_code(200);
-    let path = format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1&resourceVersion={begin}");
+    let path = format!("{CONFIGMAPS}?watch=1&timeoutSeconds=6&resourceVersion={begin}");
     let mut metadata = client.watch_with(&path, &[("accept", METADATA)]).await;
     let mut rows = client.watch_with(&path, &[("accept", TABLE)]).await;
     let (metadata, rows) = tokio::join!(metadata.rest(LINE_WAIT), rows.rest(LINE_WAIT));

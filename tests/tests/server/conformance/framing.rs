@@ -47,7 +47,7 @@ async fn a_stream_is_chunks_of_lines_and_an_empty_chunk_at_the_end() {
         client.create(&configmap(&format!("big{index}")).data(&"x".repeat(30_000))).await;
     }
     let mut wire = Wire::to(&server).await;
-    wire.get(&format!("{DEFAULT_CONFIGMAPS}?watch=1&timeoutSeconds=1")).await;
+    wire.get(&format!("{DEFAULT_CONFIGMAPS}?watch=1&timeoutSeconds=6")).await;
     let raw = wire.answer().await;
     let body = raw.body();
     let lines: Vec<&[u8]> = body.split_inclusive(|&byte| byte == b'\n').collect();
@@ -63,7 +63,7 @@ async fn a_connection_is_used_again_after_its_watch() {
     let server = server(&[]).await;
     server.client().create(&configmap("a")).await;
     let mut wire = Wire::to(&server).await;
-    wire.get(&format!("{DEFAULT_CONFIGMAPS}?watch=1&timeoutSeconds=1")).await;
+    wire.get(&format!("{DEFAULT_CONFIGMAPS}?watch=1&timeoutSeconds=6")).await;
     wire.get("/livez").await;
     let watched = wire.answer().await;
     assert_eq!(watched.body().iter().filter(|&&byte| byte == b'\n').count(), 1);

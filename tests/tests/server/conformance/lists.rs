@@ -231,7 +231,7 @@ async fn a_request_gets_no_more_time_than_it_asks_for() {
     assert_eq!(late.message(), "Timeout: request did not complete within the allotted timeout");
     let patient = client.get(&format!("{ahead}&timeout=10s")).await.with_code(504);
     assert!(patient.message().starts_with("Timeout: Too large resource version: 5000"), "{}", patient.message());
-    let mut watch = client.watch(&format!("{CONFIGMAPS}?watch=1&timeout=1ms&timeoutSeconds=1")).await;
+    let mut watch = client.watch(&format!("{CONFIGMAPS}?watch=1&timeout=1ms&timeoutSeconds=6")).await;
     assert_eq!(tests::http::briefs(&watch.rest(tests::http::LINE_WAIT).await), ["ADDED default/a"]);
     for odd in ["abc", "5", "1s2", "-"] {
         let refused = client.get(&with_query(CONFIGMAPS, &[("timeout", odd)])).await.with_code(400);

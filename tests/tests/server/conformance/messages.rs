@@ -157,7 +157,7 @@ async fn events_are_frames() {
     let modified = client.update(&configmap("a").data("w")).await;
     let deleted = client.remove(&object).await;
     let last = client.create(&configmap("last")).await;
-    let after = |at: u64| format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1&resourceVersion={at}");
+    let after = |at: u64| format!("{CONFIGMAPS}?watch=1&timeoutSeconds=6&resourceVersion={at}");
     let seen = events(&accepting(&client, &after(begun), PREFERRED).await.with_code(200));
     let seen: Vec<_> = seen
         .iter()
@@ -178,7 +178,7 @@ async fn events_are_frames() {
     );
     let list = with_query(
         &watch_list(CONFIGMAPS),
-        &[("timeoutSeconds", "1"), ("fieldSelector", "metadata.name!=kube-root-ca.crt")],
+        &[("timeoutSeconds", "6"), ("fieldSelector", "metadata.name!=kube-root-ca.crt")],
     );
     let seen = events(&accepting(&client, &list, PREFERRED).await.with_code(200));
     let bookmark = seen.iter().position(|(name, _)| name == "BOOKMARK").expect("a bookmark");
@@ -227,7 +227,7 @@ async fn metadata_of_every_type_is_a_message() {
         let one = accepting(&client, &format!("{collection}/a"), METADATA).await.with_code(200);
         let (of, one) = read::<PartialObjectMetadata>(&one);
         assert_eq!((&*of, labels(&one)), ("meta.k8s.io/v1 PartialObjectMetadata", "x".to_owned()), "{collection}");
-        let watch = format!("{collection}?watch=1&timeoutSeconds=1");
+        let watch = format!("{collection}?watch=1&timeoutSeconds=6");
         let seen = events(&accepting(&client, &watch, METADATA).await.with_code(200));
         let (of, object) = open::<PartialObjectMetadata>(&seen[0].1);
         assert_eq!(
