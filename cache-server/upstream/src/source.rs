@@ -253,12 +253,20 @@ impl UpstreamSource {
         if is_small(&cache) {
             return compared(reads, &cache, COMPARED_MAX).await;
         }
-        if !followed.is_mute() {
-            let newest = reads.list(1).await?.revision;
-            if reads.reach(newest).await? {
-                undoubted(followed).await?;
-                return Ok(newest);
-            }
+        let is_comparable = cache.snapshot().objects.len() <= COMPARED_MUTE_MAX;
+        let is_mute = is_comparable && followed.is_mute();
+        let newest = reads.list(1).await?.revision;
+        // A busy type's stream passes the position by itself, which is cheaper than a list of all versions.
+        let is_reached = if is_mute {
+            timeout(STREAM_WAIT, followed.passed(newest)).await.is_ok()
+        } else {
+            reads.reach(newest).await?
+        };
+        if is_reached || !is_comparable {
+            undoubted(followed).await?;
+            return Ok(newest);
+        }
+        if !is_mute {
             followed.note_mute();
             tracing::info!(resource = reads.ty.id(), "position of a quiet type not sent");
         }
@@ -375,9 +383,9 @@ const STREAM_WAIT: Duration = Duration::from_millis(20);
 /// consistent read that no other one shares. Such a read then takes milliseconds, where a second watch takes seconds.
 const COMPARED_MAX: usize = 250;
 
-/// Objects of a larger type that are compared because the API server does not send the position of a quiet type, as before
-/// Kubernetes 1.31. Such an API server reads the list from etcd, like each consistent list of its own clients. Here
-/// concurrent readers share one.
+/// Objects of a larger type that are compared because the API server does not send the position of a quiet type: of Events,
+/// which it does not cache, and of all types before Kubernetes 1.31. It reads such a list from etcd, like each consistent
+/// list of its own clients. Here concurrent readers share one.
 const COMPARED_MUTE_MAX: usize = 10_000;
 
 /// Bytes of the objects of a small type: a bound of the list, which has no more of each than its metadata.

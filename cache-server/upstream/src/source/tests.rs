@@ -5,7 +5,10 @@ mod histories;
 mod objects;
 mod peers;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::Response;
@@ -109,6 +112,43 @@ async fn a_quiet_type_is_read_though_its_position_is_not_told() {
     }
     api.put(map("new", 0));
     assert_eq!(cached(&caches.fresh(&maps()).await.expect("a consistent read")), listed(&api).await);
+}
+
+/// Goal: consistent reads of a busy type do not list all its versions, though the API server sends no position of it. Method:
+/// as above, with a write of the type every millisecond once it is known.
+#[tokio::test(start_paused = true)]
+async fn a_busy_type_is_not_compared_though_its_position_is_not_told() {
+    let api = FakeApiServer::new().bookmarks_every(Duration::MAX);
+    (0..2 * COMPARED_MAX).for_each(|number| drop(api.put(map(&format!("m{number}"), number))));
+    let (server, comparisons) = (api.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&comparisons);
+    let answering = move |request: http::Request<kube::client::Body>| {
+        let limit = format!("limit={}", COMPARED_MUTE_MAX + 1);
+        let is_comparison = request.uri().query().is_some_and(|query| query.contains(&limit));
+        counted.fetch_add(usize::from(is_comparison), Ordering::SeqCst);
+        let server = server.clone();
+        async move { server.respond(request).await }
+    };
+    let client = kube::Client::new(tower::service_fn(answering), "default");
+    let caches = Caches::new(CoalescedSource::new(Arc::new(UpstreamSource::of(client))), Limits::default());
+    filled(&caches).await;
+    api.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}}));
+    caches.fresh(&maps()).await.expect("a consistent read");
+    assert_eq!(comparisons.load(Ordering::SeqCst), 1, "a quiet type is compared");
+    let busy = api.clone();
+    let writes = tokio::spawn(async move {
+        for number in 0.. {
+            busy.put(map("busy", number));
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    for _ in 0..5 {
+        let written = api.resource_version();
+        let reader = caches.fresh(&maps()).await.expect("a consistent read");
+        assert!(written <= reader.applied(), "a write before the read is missing");
+    }
+    writes.abort();
+    assert_eq!(comparisons.load(Ordering::SeqCst), 1, "the stream proves a busy one");
 }
 
 /// Goal: after a long outage caches are up to date soon, though no client reads. Method: an API server that is away until the
