@@ -34,7 +34,7 @@ use crate::{
     access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::{App, StartPart},
-    config::{AuthorizationConfigError, Config},
+    config::{AuthorizationConfigError, Config, KeySource},
     limits,
     storage::folder::FolderError,
     stored::ExistingObjects,
@@ -171,10 +171,24 @@ async fn assemble(config: Config) -> Result<App, StartError> {
 
 /// Refuses settings whose feature is not built in.
 fn check_features(config: &Config) -> Result<(), StartError> {
+    // The client of the upstream fetches the keys of issuers, too.
+    let is_fetched = |keys: &KeySource| !matches!(keys, KeySource::File(_));
     let needed = [
         (config.upstream.is_some(), "--upstream", "upstream", cfg!(feature = "upstream")),
         (config.etcd.is_some(), "--etcd-endpoints", "etcd", cfg!(feature = "etcd")),
         (config.data_dir.is_some(), "--data-dir", "durable", cfg!(feature = "durable")),
+        (
+            config.authentication.service_accounts.as_ref().is_some_and(|accounts| is_fetched(&accounts.keys)),
+            "--service-account-issuer without a file in --service-account-jwks",
+            "upstream",
+            cfg!(feature = "upstream"),
+        ),
+        (
+            config.authentication.oidc.as_ref().is_some_and(|oidc| is_fetched(&oidc.keys)),
+            "--oidc-issuer-url without a file in --oidc-jwks",
+            "upstream",
+            cfg!(feature = "upstream"),
+        ),
         (config.populate.is_some(), "--populate", "workload", cfg!(feature = "workload")),
         (config.upstream.is_none(), "a server without --upstream", "embedded", cfg!(feature = "embedded")),
     ];

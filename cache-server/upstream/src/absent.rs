@@ -250,7 +250,7 @@ pub mod sender {
     use http::{Method, StatusCode};
 
     use crate::{
-        error::UpstreamError,
+        error::{UpstreamError, without_user},
         own_requests::{AnswerBounds, OwnRequestError, SendOwn},
     };
 
@@ -262,7 +262,7 @@ pub mod sender {
         /// Always: keys of issuers are fetched by the client.
         pub fn anonymous(url: &str, _: Option<&Path>) -> Result<Self, UpstreamError> {
             let problem = "this needs a build with the feature upstream".to_owned();
-            Err(UpstreamError::Client { server: url.to_owned(), problem })
+            Err(UpstreamError::Client { server: without_user(url), problem })
         }
     }
 

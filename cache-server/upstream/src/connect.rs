@@ -29,7 +29,7 @@ pub use self::dial::{ConnectionUse, Dial};
 use self::token_file::TokenFile;
 use crate::{
     config::UpstreamConfig,
-    error::{NO_SUCH_TYPE, UpstreamError},
+    error::{NO_SUCH_TYPE, UpstreamError, without_user},
     limits::{PEERS_MAX, UPSTREAM_ADDRESSES_MAX},
     registry::Registry,
     watched::FileWatcher,
@@ -402,15 +402,6 @@ fn check(url: &Uri) -> Result<(), UpstreamError> {
         (Some("http" | "https"), Some(_)) if url.query().is_some() => refused("it must have no query"),
         (Some("http" | "https"), Some(_)) => Ok(()),
         (_, _) => refused(NO_HOST),
-    }
-}
-
-/// Strips user name and password from a URL, so that it can be printed.
-pub(super) fn without_user(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        (None, Some((_, host))) => host.to_owned(),
-        (_, None) => url.to_owned(),
     }
 }
 

@@ -80,3 +80,12 @@ pub enum UpstreamError {
 
 /// Problem of a setting that names an unknown type.
 pub const NO_SUCH_TYPE: &str = "there is no such type; give its plural and group, such as deployments.apps";
+
+/// Strips user name and password from a URL, so that it can be printed.
+pub(super) fn without_user(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (_, None) => url.to_owned(),
+    }
+}

@@ -13,8 +13,8 @@ use kube::client::Body;
 use tokio::time::timeout;
 
 use super::{
-    connect::{authorities, client, is_loopback, parse_url, without_user},
-    error::UpstreamError,
+    connect::{authorities, client, is_loopback, parse_url},
+    error::{UpstreamError, without_user},
     last_answer::LastAnswer,
     own_requests::{AnswerBounds, OwnRequestError, SendOwn},
 };
