@@ -480,7 +480,7 @@ where
     }
     let options = ListOptions::read(&head.query)?;
     if options.watch || target.watched {
-        watch::watch(app, target, &options, &format, head.headers, head.watch_origin(target)).await
+        watch::watch(app, target, &options, &format, head.headers, head.watch_origin()).await
     } else {
         list::list(app, target, &options, &format, head.owner).await
     }

@@ -27,7 +27,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tokio::time::Instant;
-use watch_cache::CacheStats;
+use watch_cache::{CacheStats, Filter};
 
 pub(crate) use self::{
     process::resident_bytes,
@@ -294,10 +294,10 @@ impl Metrics {
     /// Counts, measures and lists one open watch until the guard is dropped.
     #[must_use]
     #[expect(clippy::mutable_key_type, reason = "equality and hash read only names, which do not change")]
-    pub(crate) fn watch(&self, kind: RequestClass, origin: WatchOrigin) -> WatchGauge {
+    pub(crate) fn watch(&self, kind: RequestClass, origin: WatchOrigin, filter: &Arc<Filter>) -> WatchGauge {
         let watches = &mut *self.watches.lock();
         if let Some(series) = watches.get(&kind) {
-            return WatchGauge::new(series, origin);
+            return WatchGauge::new(series, origin, Arc::clone(filter));
         }
         if watches.len() > SERIES_ROOM {
             let types = self.types.now();
@@ -307,7 +307,7 @@ impl Metrics {
         let open = self.long_running.get(&LongRunning { verb: "WATCH", resource: resource.clone() }, &self.types);
         let events = self.watch_events.get(&ResourceLabels { resource }, &self.types);
         let series = WatchSeries::new(kind.clone(), &self.open, &self.measures, open, events);
-        let gauge = WatchGauge::new(&series, origin);
+        let gauge = WatchGauge::new(&series, origin, Arc::clone(filter));
         watches.insert(kind, series);
         gauge
     }
@@ -496,8 +496,8 @@ mod tests {
         let app = App::new(Config::default());
         app.metrics.request("LIST", "pods", 200);
         app.metrics.request("LIST", "pods", 200);
-        let watching =
-            app.metrics.watch(watch_of(app.registry.now().by_id("pods").expect("pods")), WatchOrigin::default());
+        let pods = watch_of(app.registry.now().by_id("pods").expect("pods"));
+        let watching = app.metrics.watch(pods, WatchOrigin::default(), &Filter::all());
         watching.sent(7);
         watching.handed_out(1_000);
         let text = app.metrics.text(&app.caches);
@@ -524,7 +524,7 @@ mod tests {
         app.metrics.request("GET", "", 200);
         app.metrics.request("POST", "gone.example.com", 201);
         app.metrics.marked("gone.example.com", MarksReply::Accepted);
-        let watching = app.metrics.watch(watch_of_undefined(), WatchOrigin::default());
+        let watching = app.metrics.watch(watch_of_undefined(), WatchOrigin::default(), &Filter::all());
         drop(app.metrics.measure(&watch_of_undefined(), Instant::now()));
         let text = app.metrics.text(&app.caches);
         assert!(!text.contains("gone.example.com"), "{text}");

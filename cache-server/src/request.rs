@@ -11,12 +11,11 @@ use crate::{
     access::{audit::AuditRecord, peer::Peer},
     budget::Room,
     limits::LOGGED_CHARS_MAX,
-    metrics::watches::{WatchOrigin, WatchReader, WatchSelection},
+    metrics::watches::{WatchOrigin, WatchReader},
     read::{
         encode::RequestedEncoding,
         negotiate::{self, PlainFormat},
     },
-    route::Target,
     upstream::source::ProvedCache,
 };
 
@@ -58,21 +57,14 @@ impl<'a> RequestHead<'a> {
         Self { method, headers, peer, arrived, room, caller, audit, owner, accept, query, indent, errors, proved }
     }
 
-    /// Returns who watches what, for documents and the log.
-    pub(crate) fn watch_origin(&self, target: &Target) -> WatchOrigin {
+    /// Returns who watches, for documents and the log.
+    pub(crate) fn watch_origin(&self) -> WatchOrigin {
         let text = |text: &str| TextPrefix(text).to_string();
-        let selector = |name| text(self.query.get(name).unwrap_or_default()).into_boxed_str();
-        let selection = WatchSelection {
-            namespace: text(target.namespace.as_deref().unwrap_or_default()).into_boxed_str(),
-            labels: selector("labelSelector"),
-            fields: selector("fieldSelector"),
-        };
         let user = self.caller.map_or("-", |user| &user.name);
         WatchOrigin {
             reader: WatchReader { user: text(user), agent: text(user_agent(self.headers)) },
             peer: self.peer.cloned().unwrap_or_default(),
             owner: self.owner,
-            selection: (!selection.selects_all()).then(|| Box::new(selection)),
             arrived: self.arrived.unwrap_or_else(Instant::now),
         }
     }

@@ -301,6 +301,12 @@ impl Cursor {
         bytes <= sum
     }
 
+    /// Returns its filter, which cursors with equal ones may share.
+    #[must_use]
+    pub fn filter(&self) -> &Arc<Filter> {
+        self.filter.filter()
+    }
+
     /// Returns the format of its events.
     #[must_use]
     pub const fn form(&self) -> &Form {

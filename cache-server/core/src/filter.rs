@@ -233,6 +233,26 @@ impl Filter {
         !self.labels.is_empty() || self.terms.places.len() > 1 || self.shard.is_some()
     }
 
+    /// Returns the label selector.
+    #[must_use]
+    pub const fn labels(&self) -> &label::Selector {
+        &self.labels
+    }
+
+    /// Returns the text of the field selector. `schema` is the one that the filter was made for.
+    #[must_use]
+    pub fn field_selector(&self, schema: &Schema) -> String {
+        let label = |operand| match operand {
+            Operand::Name => "metadata.name",
+            Operand::Namespace => "metadata.namespace",
+            Operand::Field(place) => schema.fields.get(place as usize).map_or("", |field| &field.label),
+        };
+        let term = |FilterTerm { operand, op, value }| {
+            field::Term { field: label(operand).to_owned(), op, value: value.to_owned() }.to_string()
+        };
+        self.terms.iter().map(term).collect::<Vec<_>>().join(",")
+    }
+
     /// Returns the namespace in the request's path.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {

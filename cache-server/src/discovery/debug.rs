@@ -18,7 +18,7 @@ use crate::{
     clock,
     metrics::watches::{PAGE_MAX, WatchPause, WatchRecord},
     read::body::{self, Response},
-    request::RequestHead,
+    request::{RequestHead, TextPrefix},
 };
 
 /// Holders of one type in [`snapshots`].
@@ -45,10 +45,10 @@ struct WatchRow<'a> {
     resource: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    label_selector: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field_selector: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    label_selector: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    field_selector: String,
     state: &'static str,
     waits_for: &'static str,
     resource_version: u64,
@@ -80,7 +80,8 @@ pub(super) fn watches(app: &App, head: &RequestHead<'_>) -> Result<Response, Sta
 
 impl<'a> WatchRow<'a> {
     fn new(app: &App, watch: &'a WatchRecord) -> Self {
-        let (kind, reader, selection) = (watch.kind(), watch.reader(), watch.selection());
+        let (kind, reader, filter) = (watch.kind(), watch.reader(), watch.filter());
+        let fields = kind.ty.as_ref().map(|ty| filter.field_selector(&ty.schema)).unwrap_or_default();
         let resource_version = watch.position();
         // One that waits for events has none to read, wherever it stands.
         let ty = kind.ty.as_ref().filter(|_| watch.pause() != WatchPause::Events);
@@ -91,9 +92,9 @@ impl<'a> WatchRow<'a> {
             user_agent: &reader.agent,
             peer: watch.peer().address.map(|address| address.to_string()),
             resource: kind.id(),
-            namespace: selection.map_or("", |selection| &selection.namespace),
-            label_selector: selection.map_or("", |selection| &selection.labels),
-            field_selector: selection.map_or("", |selection| &selection.fields),
+            namespace: filter.namespace().unwrap_or_default(),
+            label_selector: TextPrefix(&filter.labels().to_string()).to_string(),
+            field_selector: TextPrefix(&fields).to_string(),
             state: watch.state(),
             waits_for: watch.pause().as_str(),
             resource_version,

@@ -103,9 +103,9 @@ impl RequestLine {
     /// Logs the line. `bytes` are those of the body; `None` while it is open.
     fn log(self, took: Duration, bytes: Option<u64>) {
         let Self { verb, resource, method, uri, user_agent, code, error, id, user, peer } = self;
-        let error = error.map(tracing::field::display);
+        let (error, peer) = (error.map(tracing::field::display), peer.map(tracing::field::display));
         tracing::debug!(
-            verb, resource, %method, %uri, %user_agent, code, error, ?id, user, ?peer, ?took, bytes, "request answered"
+            verb, resource, %method, %uri, %user_agent, code, error, ?id, user, peer, ?took, bytes, "request answered"
         );
     }
 }

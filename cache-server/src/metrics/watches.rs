@@ -16,6 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 use tokio::{runtime::Handle, time::Instant};
+use watch_cache::Filter;
 
 use super::requests::{RequestClass, RequestMeasures};
 use crate::{access::peer::Peer, limits::WATCH_ENDS_LOGGED};
@@ -53,24 +54,12 @@ pub(crate) struct WatchReader {
 /// Readers without watches that may stay in the table. Memory: some 200 bytes each.
 const READERS_ROOM: usize = 512;
 
-/// Objects that a watch selects.
-#[derive(Debug, Default)]
-pub(crate) struct WatchSelection {
-    /// Namespace in the path; empty for all.
-    pub(crate) namespace: Box<str>,
-    /// The selectors, as their client wrote them, shortened; empty without them.
-    pub(crate) labels: Box<str>,
-    pub(crate) fields: Box<str>,
-}
-
 /// Circumstances of a new watch.
 pub(crate) struct WatchOrigin {
     pub(crate) reader: WatchReader,
     pub(crate) peer: Arc<Peer>,
     /// Owner of what is kept for it; zero without limits.
     pub(crate) owner: u64,
-    /// `None` for all objects of the type.
-    pub(crate) selection: Option<Box<WatchSelection>>,
     /// Time at which its request arrived.
     pub(crate) arrived: Instant,
 }
@@ -79,7 +68,7 @@ pub(crate) struct WatchOrigin {
 impl Default for WatchOrigin {
     fn default() -> Self {
         let reader = WatchReader { user: "-".to_owned(), agent: "-".to_owned() };
-        Self { reader, peer: Arc::default(), owner: 0, selection: None, arrived: Instant::now() }
+        Self { reader, peer: Arc::default(), owner: 0, arrived: Instant::now() }
     }
 }
 
@@ -89,7 +78,7 @@ pub(crate) struct WatchRecord {
     series: Arc<WatchSeries>,
     reader: Arc<WatchReader>,
     peer: Arc<Peer>,
-    selection: Option<Box<WatchSelection>>,
+    filter: Arc<Filter>,
     arrived: Instant,
     position: AtomicU64,
     events: AtomicU64,
@@ -154,8 +143,8 @@ impl WatchRecord {
         &self.peer
     }
 
-    pub(crate) fn selection(&self) -> Option<&WatchSelection> {
-        self.selection.as_deref()
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.filter
     }
 
     /// Time since its request arrived.
@@ -197,8 +186,8 @@ impl WatchRecord {
 }
 
 impl OpenWatches {
-    fn open(&self, series: &Arc<WatchSeries>, origin: WatchOrigin) -> Arc<WatchRecord> {
-        let WatchOrigin { reader, peer, selection, arrived, .. } = origin;
+    fn open(&self, series: &Arc<WatchSeries>, origin: WatchOrigin, filter: Arc<Filter>) -> Arc<WatchRecord> {
+        let WatchOrigin { reader, peer, arrived, .. } = origin;
         let (position, events, bytes, batch, state) = Default::default();
         let WatchTable { open, numbers, readers, room } = &mut *self.table.lock();
         let reader = match readers.get(&reader) {
@@ -217,7 +206,7 @@ impl OpenWatches {
         let number = *numbers;
         let series = Arc::clone(series);
         let watch =
-            WatchRecord { number, series, reader, peer, selection, arrived, position, events, bytes, batch, state };
+            WatchRecord { number, series, reader, peer, filter, arrived, position, events, bytes, batch, state };
         let watch = Arc::new(watch);
         open.insert(number, Arc::clone(&watch));
         watch
@@ -261,9 +250,9 @@ impl OpenWatches {
             }
         }
         let (resource, WatchReader { user, agent }) = (watch.kind().id(), watch.reader());
-        let namespace = watch.selection().map_or("", |selection| &selection.namespace);
-        let selects = watch.selection().is_some_and(WatchSelection::has_selector);
-        let (peer, took, events, bytes) = (watch.peer.address, watch.age(), watch.events(), watch.bytes());
+        let (namespace, selects) = (watch.filter.namespace().unwrap_or_default(), !watch.filter.selects_all());
+        let peer = watch.peer.address.map(tracing::field::display);
+        let (took, events, bytes) = (watch.age(), watch.events(), watch.bytes());
         let cause = end.as_str();
         tracing::info!(
             resource,
@@ -271,25 +260,13 @@ impl OpenWatches {
             selects,
             user,
             user_agent = agent.as_str(),
-            ?peer,
+            peer,
             ?took,
             events,
             bytes,
             cause,
             "watch ended"
         );
-    }
-}
-
-impl WatchSelection {
-    /// True for all objects of the type.
-    pub(crate) fn selects_all(&self) -> bool {
-        self.namespace.is_empty() && !self.has_selector()
-    }
-
-    /// True if it has a selector besides the namespace.
-    pub(crate) fn has_selector(&self) -> bool {
-        !self.labels.is_empty() || !self.fields.is_empty()
     }
 }
 
@@ -410,9 +387,9 @@ pub(crate) struct WatchGauge {
 }
 
 impl WatchGauge {
-    pub(super) fn new(series: &Arc<WatchSeries>, origin: WatchOrigin) -> Self {
+    pub(super) fn new(series: &Arc<WatchSeries>, origin: WatchOrigin, filter: Arc<Filter>) -> Self {
         series.open.inc();
-        Self { watch: series.all.open(series, origin), end: None }
+        Self { watch: series.all.open(series, origin, filter), end: None }
     }
 
     /// Counts events written to this watch, bookmarks not included. Cost: two additions.

@@ -130,7 +130,7 @@ pub(crate) async fn watch(
         before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
     });
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
-    let watching = app.metrics.watch(RequestClass::of("WATCH", target), origin);
+    let watching = app.metrics.watch(RequestClass::of("WATCH", target), origin, cursor.filter());
     // A WebSocket message is one line, and a mark too.
     let is_compressible = answer.gzip && end_bookmark && marks.is_none() && !headers.contains_key(header::UPGRADE);
     let mut watch = Watch::new(cursor, bookmarks, marks.map(Box::new), end_bookmark, deadline, watching);

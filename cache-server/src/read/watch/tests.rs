@@ -373,7 +373,11 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
         let watches = (0..200).map(|_| {
             let cursor = reader.cursor(CursorStart::After(5), watch_cache::Filter::all()).expect("the head");
             let deadline = begun + Duration::from_secs(3_600);
-            let watching = app.metrics.watch(RequestClass::of("WATCH", &all_of(&ty)), WatchOrigin::default());
+            let watching = app.metrics.watch(
+                RequestClass::of("WATCH", &all_of(&ty)),
+                WatchOrigin::default(),
+                &watch_cache::Filter::all(),
+            );
             Body::watch(Watch::new(cursor, None, None, false, deadline, watching))
         });
         let watches: Vec<_> = watches.collect();
@@ -434,7 +438,11 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
             None,
             end_bookmark,
             deadline,
-            app.metrics.watch(RequestClass::of("WATCH", &all_of(&ty)), WatchOrigin::default()),
+            app.metrics.watch(
+                RequestClass::of("WATCH", &all_of(&ty)),
+                WatchOrigin::default(),
+                &watch_cache::Filter::all(),
+            ),
         );
         let mut body = Body::watch(watch);
         body.frame().await.expect("the first batch").expect("not cut yet");
