@@ -10,8 +10,9 @@
 //! # }
 //! ```
 //!
-//! `is_true`, `established` and `rolled_out` ignore a status of an older spec: `observedGeneration`, of the condition
-//! or else of the status, must be absent or not older than `metadata.generation`. For a deadline, use tokio's `timeout`.
+//! Those that read `status.conditions`, and `rolled_out`, ignore a status of an older spec: `observedGeneration`, of the
+//! condition or else of the status, must be absent or not older than `metadata.generation`. For a deadline, use tokio's
+//! `timeout`.
 //!
 //! Current is what the copy holds: after a write, [`wait_for`](crate::Informer::wait_for) its resourceVersion first, or
 //! the condition may hold of the object before it.
@@ -43,8 +44,8 @@ pub fn field_is<K>(
     move |now| now.get(&key).is_some_and(|object| object.field(&path).as_deref() == Some(&*value))
 }
 
-/// True while the condition of this type in `status.conditions` has the status `True`: `Ready` of a Pod, `Available` of
-/// a Deployment, `Complete` of a Job.
+/// True while the condition of this type in `status.conditions` has the status `True`: `Initialized` of a Pod,
+/// `DiskPressure` of a Node.
 pub fn is_true<K>(
     key: impl Into<String>,
     condition: impl Into<String>,
@@ -56,6 +57,50 @@ pub fn is_true<K>(
 /// True while a `CustomResourceDefinition` is established: its objects can be read and written.
 pub fn established<K>(name: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
     is_true(name, "Established")
+}
+
+/// True while a Pod or Node is ready.
+pub fn ready<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    is_true(key, "Ready")
+}
+
+/// True while a Deployment has its minimum of available replicas, of any revision; see [`rolled_out`].
+pub fn available<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    is_true(key, "Available")
+}
+
+/// True once a Job has succeeded. Stays false if it fails: see [`finished`].
+pub fn complete<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    is_true(key, "Complete")
+}
+
+/// True once a Job has failed, after all of its retries.
+pub fn failed<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    is_true(key, "Failed")
+}
+
+/// True once a Job has succeeded or failed. [`failed`] tells them apart, on the snapshot that the wait returns.
+pub fn finished<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let key = key.into();
+    let (complete, failed) = (complete(key.clone()), failed(key));
+    move |now| complete(now) || failed(now)
+}
+
+/// True while a Namespace takes new objects: it exists, and is not being deleted.
+pub fn active<K>(name: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    field_is(name, "status.phase", "Active")
+}
+
+/// True while the load balancer of a Service or Ingress has an address.
+pub fn load_balanced<K>(key: impl Into<String>) -> impl Fn(&Snapshot<K>) -> bool + Send + 'static {
+    let key = key.into();
+    move |now| {
+        let Some(object) = now.get(&key) else { return false };
+        let text = object.json();
+        let addresses = object::value_at(&text, "status.loadBalancer.ingress").map_or(&[][..], |at| &text[at]);
+        json::elements(addresses)
+            .any(|found| ["ip", "hostname"].iter().any(|name| object::field(found, name).is_some()))
+    }
 }
 
 /// True while a Deployment has all of its replicas, updated and available, and no others, as `kubectl rollout status`

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use informer::{Cluster, Informer, Snapshot, conditions, testing::FakeApiServer};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Namespace, Pod, Service},
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -39,7 +43,7 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
         json!({"conditions": [other, {"type": "Ready", "status": status}]})
     };
     let steps = [pod(json!({})), pod(ready("False")), pod(ready("Unknown")), pod(ready("True"))];
-    holds_at_last(&server, &pods, &steps, Box::new(conditions::is_true("a/x", "Ready"))).await;
+    holds_at_last(&server, &pods, &steps, Box::new(conditions::ready("a/x"))).await;
     let steps = [pod(json!({"phase": "Pending"})), pod(json!({"phase": "Running"}))];
     holds_at_last(&server, &pods, &steps, Box::new(conditions::field_is("a/x", "status.phase", "Running"))).await;
 
@@ -65,7 +69,7 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
     ];
     holds_at_last(&server, &deployments, &steps, Box::new(conditions::rolled_out("a/x"))).await;
     let steps = [deployment(3, status(2, 3, 3, 3)), deployment(3, status(3, 3, 3, 3))];
-    holds_at_last(&server, &deployments, &steps, Box::new(conditions::is_true("a/x", "Available"))).await;
+    holds_at_last(&server, &deployments, &steps, Box::new(conditions::available("a/x"))).await;
 
     let observed = |observed: u64| {
         let condition = json!({"type": "Available", "status": "True", "observedGeneration": observed});
@@ -85,4 +89,45 @@ async fn ready_made_conditions_hold_from_the_right_state_on() {
     assert!(timeout(SOON, pods.wait_until(&is_deleted)).await.is_err());
     server.delete(pod(json!({}))).put(pod(json!({})));
     timeout(SOON, pods.wait_until(&is_deleted)).await.expect("another object has the name now").unwrap();
+}
+
+/// Goal: waits for Jobs, Namespaces and load balancers end at the right state. Method: as above.
+#[tokio::test(start_paused = true)]
+async fn jobs_namespaces_and_load_balancers_have_conditions() {
+    let server = FakeApiServer::new().serve::<Job>().serve::<Namespace>().serve::<Service>();
+    let cluster = Cluster::new(server.client());
+    let jobs = cluster.informer::<Job>().start().unwrap();
+    let namespaces = cluster.informer::<Namespace>().start().unwrap();
+    let services = cluster.informer::<Service>().start().unwrap();
+    cluster.ready_all(SOON).await.unwrap();
+    let job = |condition: &str, status: &str| {
+        let conditions =
+            [json!({"type": "Suspended", "status": "False"}), json!({"type": condition, "status": status})];
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "a"},
+            "status": {"conditions": conditions}})
+    };
+    let steps = |last: &str| [job("FailureTarget", "True"), job(last, "False"), job(last, "True")];
+    for (last, condition) in [
+        ("Complete", Box::new(conditions::complete("a/x")) as Test<Job>),
+        ("Complete", Box::new(conditions::finished("a/x"))),
+        ("Failed", Box::new(conditions::failed("a/x"))),
+        ("Failed", Box::new(conditions::finished("a/x"))),
+    ] {
+        holds_at_last(&server, &jobs, &steps(last), condition).await;
+    }
+    let failed = jobs.store().snapshot();
+    assert!(conditions::failed("a/x")(&failed) && !conditions::complete("a/x")(&failed));
+
+    let namespace = |phase: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}, "status": {"phase": phase}});
+    let steps = [namespace("Terminating"), namespace("Active")];
+    holds_at_last(&server, &namespaces, &steps, Box::new(conditions::active("n"))).await;
+
+    let service = |addresses: Value| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x", "namespace": "a"},
+            "status": {"loadBalancer": {"ingress": addresses}}})
+    };
+    for address in [json!([{"ip": "10.0.0.1"}]), json!([{}, {"hostname": "lb.example"}])] {
+        let steps = [service(Value::Null), service(json!([])), service(json!([{}])), service(address)];
+        holds_at_last(&server, &services, &steps, Box::new(conditions::load_balanced("a/x"))).await;
+    }
 }
