@@ -16,7 +16,9 @@ use crate::{
     config::Config,
     connection::ServerConnection,
     readiness::{InformersNotReady, all_ready, unready},
+    selection::DeclaredSelection,
     shared::SharedCopies,
+    transform::Transform,
 };
 
 /// Default number of informers of one cluster that read their initial state at the same time.
@@ -46,8 +48,15 @@ pub(crate) struct ClusterState {
     copies: Arc<SharedCopies>,
     /// Time for which a shared copy runs on without users.
     shared_grace: Duration,
-    /// Settings with which declarations begin.
-    defaults: Config,
+    defaults: DeclarationDefaults,
+}
+
+/// Settings with which the declarations of informers begin.
+#[derive(Clone, Default)]
+pub(crate) struct DeclarationDefaults {
+    pub(crate) config: Config,
+    pub(crate) selection: DeclaredSelection,
+    pub(crate) transform: Option<Transform>,
 }
 
 /// Identity of the cluster, as far as the client configuration shows it.
@@ -140,8 +149,8 @@ impl ClusterState {
         &self.copies
     }
 
-    /// Settings with which declarations begin.
-    pub(crate) fn defaults(&self) -> &Config {
+    /// Settings with which the declarations of informers begin.
+    pub(crate) fn defaults(&self) -> &DeclarationDefaults {
         &self.defaults
     }
 

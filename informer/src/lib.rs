@@ -107,7 +107,7 @@
 //!   ([`InformerBuilder::namespaces`]); one wait for all informers ([`Cluster::ready_all`]) or for some
 //!   ([`ready_all`]);
 //! - label and field selectors, of single namespaces too ([`InformerBuilder::namespace_labels`]); fields cut while
-//!   objects are received ([`InformerBuilder::drop_path`]);
+//!   objects are received ([`InformerBuilder::drop_path`]); defaults of a cluster ([`ClusterBuilder::default_labels`]);
 //! - initial state as a stream, in pages or in one list, with automatic fallback ([`InitialList::Auto`]); every list
 //!   semantic of Kubernetes ([`ListSemantic`]);
 //! - initial streams that resume where they broke, at servers that support it ([`Config::resume_initial`]);
@@ -210,6 +210,7 @@ mod stats;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod transform;
 mod transport;
 #[cfg(all(test, feature = "kube-5", feature = "testing"))]
 mod world;

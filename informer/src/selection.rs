@@ -33,15 +33,29 @@ pub(crate) struct DeclaredSelection {
     selectors: WatchSelectors,
     /// Empty for all namespaces.
     namespaces: BTreeSet<String>,
+    /// True if the namespaces are those of the cluster, which cluster-scoped types ignore.
+    has_default_namespaces: bool,
     labels_within: BTreeMap<String, label::Selector>,
     fields_within: BTreeMap<String, field::Selector>,
     mistake: Option<ConfigError>,
 }
 
 impl DeclaredSelection {
+    /// Sets the namespaces of a cluster's declarations.
+    pub(crate) fn default_namespaces(&mut self, namespaces: impl IntoIterator<Item = String>) {
+        self.namespaces(namespaces);
+        self.has_default_namespaces = true;
+    }
+
+    /// Selects from all namespaces.
+    pub(crate) fn all_namespaces(&mut self) {
+        self.namespaces.clear();
+    }
+
     /// Replaces the namespaces. None at all is a mistake, because it would mean all of them.
     pub(crate) fn namespaces(&mut self, namespaces: impl IntoIterator<Item = String>) {
         self.namespaces = namespaces.into_iter().collect();
+        self.has_default_namespaces = false;
         let wrong = self.namespaces.iter().find(|namespace| !is_label(namespace)).cloned();
         if let Some(wrong) = wrong.or_else(|| self.namespaces.is_empty().then(String::new)) {
             self.mistake(ConfigError::Namespace(wrong));
@@ -77,7 +91,8 @@ impl DeclaredSelection {
     /// The first wrong setting.
     pub(crate) fn resolve(&self, of: &ResourceKind) -> Result<Selection, ConfigError> {
         let named: BTreeSet<&String> = self.labels_within.keys().chain(self.fields_within.keys()).collect();
-        if of.is_cluster_scoped && !(self.namespaces.is_empty() && named.is_empty()) {
+        let is_everywhere = self.namespaces.is_empty() || (of.is_cluster_scoped && self.has_default_namespaces);
+        if of.is_cluster_scoped && !(is_everywhere && named.is_empty()) {
             return Err(ConfigError::ClusterScoped { plural: of.plural.clone() });
         }
         if let Some(mistake) = &self.mistake {
@@ -86,7 +101,7 @@ impl DeclaredSelection {
         if let Some(wrong) = named.iter().find(|namespace| !is_label(namespace)) {
             return Err(ConfigError::Namespace((*wrong).clone()));
         }
-        if self.namespaces.is_empty() {
+        if is_everywhere {
             return self.everywhere(named);
         }
         if let Some(other) = named.into_iter().find(|namespace| !self.namespaces.contains(*namespace)) {
@@ -296,6 +311,23 @@ mod tests {
         for (change, expected) in cases {
             assert_eq!(resolved(change).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn default_namespaces_are_replaced_and_ignored_by_cluster_scoped_types() {
+        let (pods, nodes) = (ResourceKind::new("v1", "Pod", "pods"), ResourceKind::new("v1", "Node", "nodes"));
+        let nodes = nodes.scope(ResourceScope::Cluster);
+        let mut declared = DeclaredSelection::default();
+        declared.default_namespaces(["a".into()]);
+        let namespaces = |declared: &DeclaredSelection, of| declared.resolve(of).map(|it| it.namespaces());
+        assert_eq!(namespaces(&declared, &pods).unwrap(), ["a"]);
+        assert!(namespaces(&declared, &nodes).unwrap().is_empty());
+        let mut all = declared.clone();
+        all.all_namespaces();
+        assert!(namespaces(&all, &pods).unwrap().is_empty());
+        declared.namespaces(["b".into()]);
+        assert_eq!(namespaces(&declared, &pods).unwrap(), ["b"]);
+        assert!(namespaces(&declared, &nodes).is_err(), "these are the declaration's own");
     }
 
     #[test]

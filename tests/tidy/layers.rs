@@ -113,6 +113,7 @@ const SDK_LAYERS: &[&str] = &[
     "selectors",
     "resource_kind",
     "selection",
+    "transform",
     "stats",
     "status",
     "progress",

@@ -3,15 +3,19 @@
 use std::{fmt, marker::PhantomData, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use informer_core::endpoints;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Semaphore;
 
 use super::{
-    ClusterIdentity, ClusterOf, ClusterState, RELISTS_AT_ONCE, RunningInformers, Verdicts, verdicts::VERDICT_LASTS,
+    ClusterIdentity, ClusterOf, ClusterState, DeclarationDefaults, RELISTS_AT_ONCE, RunningInformers, Verdicts,
+    verdicts::VERDICT_LASTS,
 };
 use crate::{
     config::Config,
     connection::ServerConnection,
+    selectors::IntoLabelSelector,
     shared::{SHARED_GRACE, SharedCopies},
+    transform::Transform,
 };
 
 /// Settings shared by the informers of a cluster. `V`: see [`ClusterOf`].
@@ -22,7 +26,7 @@ pub struct ClusterBuilder<V> {
     endpoints: endpoints::Config,
     retry_streams_after: Duration,
     shared_grace: Duration,
-    defaults: Config,
+    defaults: DeclarationDefaults,
     identity: String,
     /// Digest of the certificate authority; empty if unknown.
     authority: String,
@@ -37,7 +41,7 @@ impl<V> ClusterBuilder<V> {
             endpoints: endpoints::Config::default(),
             retry_streams_after: VERDICT_LASTS,
             shared_grace: SHARED_GRACE,
-            defaults: Config::default(),
+            defaults: DeclarationDefaults::default(),
             identity: String::new(),
             authority: String::new(),
             types: PhantomData,
@@ -116,7 +120,52 @@ impl<V> ClusterBuilder<V> {
     /// Changes the settings with which the declarations of this cluster's informers begin:
     /// `.defaults(|config| config.drop_paths.push("metadata.annotations".into()))`. May be called several times.
     pub fn defaults(mut self, change: impl FnOnce(&mut Config)) -> Self {
-        change(&mut self.defaults);
+        change(&mut self.defaults.config);
+        self
+    }
+
+    /// Sets the namespaces of informers that set none: controller-runtime's `DefaultNamespaces`. Types of the cluster
+    /// ignore them; those known at run time need [`scope`](crate::InformerBuilder::scope) for that. A declaration's
+    /// [`namespace`](crate::InformerBuilder::namespace), [`namespaces`](crate::InformerBuilder::namespaces) and
+    /// [`all_namespaces`](crate::InformerBuilder::all_namespaces) replace them.
+    ///
+    /// None of the defaults applies to [raw](crate::raw) streams and `watcher`. A wrong name or selector is an error of
+    /// each start.
+    pub fn default_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
+        self.defaults.selection.default_namespaces(namespaces.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets the label selector of informers that set none: controller-runtime's `DefaultLabelSelector`. A declaration's
+    /// [`labels`](crate::InformerBuilder::labels) replace it; an empty text clears it.
+    pub fn default_labels(mut self, selector: impl IntoLabelSelector) -> Self {
+        self.defaults.selection.labels(None, selector);
+        self
+    }
+
+    /// Sets the field selector of informers that set none: controller-runtime's `DefaultFieldSelector`. A declaration's
+    /// [`fields`](crate::InformerBuilder::fields) replace it; an empty text clears it.
+    pub fn default_fields(mut self, selector: impl AsRef<str>) -> Self {
+        self.defaults.selection.fields(None, selector.as_ref());
+        self
+    }
+
+    /// Changes the objects of all types before they are stored: controller-runtime's `DefaultTransform`. A declaration's
+    /// [`transform`](crate::InformerBuilder::transform) replaces it;
+    /// [`without_transforms`](crate::InformerBuilder::without_transforms) and
+    /// [`metadata_only`](crate::InformerBuilder::metadata_only) clear it. [`defaults`](Self::defaults) with
+    /// `drop_paths` cuts fields at no cost.
+    ///
+    /// `T` must hold every field, as `serde_json::Value` and kube's `DynamicObject` do: others are lost. Unlike a
+    /// `transform`, it may capture values, and informers still share copies.
+    ///
+    /// Cost: each object is decoded and serialized once more.
+    pub fn default_transform<T, F>(mut self, change: F) -> Self
+    where
+        F: Fn(&mut T) + Send + Sync + 'static,
+        T: DeserializeOwned + Serialize,
+    {
+        self.defaults.transform = Some(Transform::of_cluster(change));
         self
     }
 

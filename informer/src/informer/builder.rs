@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{Informer, keeping::Keep};
 use crate::{
-    cluster::{ClusterOf, ClusterState},
+    cluster::{ClusterOf, ClusterState, DeclarationDefaults},
     config::MANAGED_FIELDS,
     declaration::{Declaration, declaration_setters},
     error::ConfigError,
@@ -42,9 +42,13 @@ impl<V> ClusterOf<V> {
 
 impl<K> InformerBuilder<K> {
     fn new(cluster: Arc<ClusterState>, of: ResourceKind) -> Self {
-        let config = cluster.defaults().clone();
-        let declared = Declaration::new(cluster, of, config);
-        Self { declared, keep: Keep::default(), from_wider: true }
+        let DeclarationDefaults { config, selection, transform } = cluster.defaults().clone();
+        let mut declared = Declaration::new(cluster, of, config);
+        declared.selection = selection;
+        let mut keep = Keep::default();
+        keep.transforms.extend(transform);
+        declared.object_changes.transforms = keep.transforms.len();
+        Self { declared, keep, from_wider: true }
     }
 
     declaration_setters! {
@@ -67,6 +71,13 @@ impl<K> InformerBuilder<K> {
     /// minute; [`Informer::wait_for`] takes as long.
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
         self.declared.selection.namespaces(namespaces.into_iter().map(Into::into));
+        self
+    }
+
+    /// Reads the objects of all namespaces, as by default, in place of the namespaces set before and the
+    /// [cluster's](crate::ClusterBuilder::default_namespaces).
+    pub fn all_namespaces(mut self) -> Self {
+        self.declared.selection.all_namespaces();
         self
     }
 

@@ -23,6 +23,7 @@ use crate::{
     object::Object,
     representation::Representation,
     shared::StoredForm,
+    transform::Transform,
 };
 
 /// Storage settings of a builder, and the cache of decoded objects that belongs to its index handles.
@@ -38,17 +39,6 @@ pub(super) struct Keep<K> {
 
 /// Creates the stored form of one store, whose objects the cache decodes. A form learns from the objects of its store.
 type RepresentFn<K> = fn(Representation, &Arc<DecodedObjects<K>>) -> Box<dyn Represent>;
-
-/// A change to each object before it is stored.
-#[derive(Clone)]
-pub(super) struct Transform {
-    /// The function's type. `None` if it captures values, so that equal types may be different changes.
-    pub(super) identity: Option<TypeId>,
-    change: ChangeFn,
-}
-
-/// Returns the changed object, or `None` for an object that does not decode.
-type ChangeFn = Arc<dyn Fn(&[u8]) -> Option<TransformedObject> + Send + Sync>;
 
 impl<K> Default for Keep<K> {
     fn default() -> Self {
@@ -74,7 +64,7 @@ impl<K> InformerBuilder<K> {
     }
 
     /// Changes each object before it is stored, for example to drop unused fields. May be called several times; changes
-    /// apply in order.
+    /// apply in order, in place of the [cluster's](crate::ClusterBuilder::default_transform).
     ///
     /// The object keeps the key, uid and resourceVersion the server sent, even if `change` modifies its metadata; its
     /// labels are taken after the change. An object that does not decode, or does not serialize afterwards, is stored
@@ -91,14 +81,16 @@ impl<K> InformerBuilder<K> {
         F: Fn(&mut K) + Send + Sync + 'static,
         K: DeserializeOwned + Serialize + Clone + Send + Sync + 'static,
     {
-        let identity = (size_of::<F>() == 0).then(TypeId::of::<F>);
-        let change = Arc::new(move |json: &[u8]| {
-            let mut value = serde_json::from_slice::<K>(json).ok()?;
-            change(&mut value);
-            Some(TransformedObject { json: serde_json::to_vec(&value).ok()?, value: Some(Arc::new(value)) })
-        });
-        self.declared.object_changes.transforms += 1;
-        self.keep.transforms.push(Transform { identity, change });
+        self.keep.transforms.retain(|transform| !transform.is_of_cluster());
+        self.keep.transforms.push(Transform::new(change));
+        self.declared.object_changes.transforms = self.keep.transforms.len();
+        self
+    }
+
+    /// Discards the transforms set before, and the [cluster's](crate::ClusterBuilder::default_transform).
+    pub fn without_transforms(mut self) -> Self {
+        self.keep.transforms.clear();
+        self.declared.object_changes.transforms = 0;
         self
     }
 

@@ -144,7 +144,7 @@ impl<K: Send + Sync + 'static> InformerBuilder<K> {
 
     /// Returns the first setting that this declaration changed, and that `copy` does not have.
     fn refused_by(&self, copy: &SharedCopy) -> Option<&'static str> {
-        self.declared.config.refused_by(&copy.settings, self.declared.cluster.defaults())
+        self.declared.config.refused_by(&copy.settings, &self.declared.cluster.defaults().config)
     }
 
     /// Returns a use of a copy that answers `question`, running or new.

@@ -8,12 +8,20 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt as _;
 use informer::{
-    Cause, Cluster, ConfigError, Informer, InformerBuilder, InformerPhase, InitialList, Ready, ready_all,
+    Cause, Cluster, ConfigError, Informer, InformerBuilder, InformerPhase, InitialList, Ready, Representation,
+    ready_all,
     testing::{FakeApiServer, RequestKind},
 };
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Client, client::Body};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::{
+    Client,
+    client::Body,
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
+    discovery::Scope,
+};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
@@ -338,4 +346,107 @@ async fn selectors_of_namespaces_that_are_not_read_are_errors() {
     let lingering = cluster.informer::<Pod>().namespace_labels("a", "app=web").linger(SOON).start().unwrap_err();
     assert_eq!(lingering, ConfigError::LingerDerived);
     assert_eq!(server.requests().len(), 0);
+}
+
+/// Goal: each informer of a cluster has its defaults where it sets nothing, and clears them one by one. Method: the
+/// requests of declarations of three types.
+#[tokio::test(start_paused = true)]
+async fn informers_begin_with_the_selection_of_their_cluster() {
+    let server = server().put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}));
+    let builder = Cluster::builder(server.client()).default_namespaces(["a", "b"]).default_labels("app=web");
+    let cluster = builder.default_fields("metadata.name!=y").build();
+    let pods = || cluster.informer::<Pod>();
+    let nodes = ApiResource::erase::<Node>(&());
+    let of_cluster = cluster.informer_for::<DynamicObject>(&nodes).scope(&Scope::Cluster);
+    for (declared, expected) in [
+        (pods(), vec!["a app=web metadata.name!=y", "b app=web metadata.name!=y"]),
+        (pods().namespace("c"), vec!["c app=web metadata.name!=y"]),
+        (pods().all_namespaces(), vec!["* app=web metadata.name!=y"]),
+        (pods().labels("app=api"), vec!["a app=api metadata.name!=y", "b app=api metadata.name!=y"]),
+        (pods().labels("").fields(""), vec!["a", "b"]),
+        (pods().namespace_labels("b", ""), vec!["a app=web metadata.name!=y", "b  metadata.name!=y"]),
+        (pods().all_namespaces().labels("").fields(""), vec!["*"]),
+    ] {
+        let before = server.requests().len();
+        ready(&declared.start().unwrap()).await;
+        assert_eq!(selections(&server, before), expected);
+    }
+    let before = server.requests().len();
+    let (all, dynamic) = (cluster.informer::<Node>().start().unwrap(), of_cluster.start().unwrap());
+    ready_all([all.readiness(), dynamic.readiness()], SOON).await.unwrap();
+    assert_eq!(selections(&server, before), ["* app=web metadata.name!=y"; 2], "nodes have no namespace");
+    let before = server.requests().len();
+    let mut raw = cluster.raw(&ApiResource::erase::<Pod>(&())).start().unwrap();
+    raw.next().await.unwrap().unwrap();
+    assert_eq!(selections(&server, before), ["*"], "raw streams say all themselves");
+
+    let wider = cluster.informer::<Pod>().start_shared().unwrap();
+    ready(&wider).await;
+    let before = server.requests().len();
+    ready(&cluster.informer::<Pod>().namespace("b").start_shared().unwrap()).await;
+    assert_eq!(server.requests().len(), before, "copies are shared as ever");
+    let outside = cluster.informer::<Pod>().namespace_labels("c", "").start().unwrap_err();
+    assert_eq!(outside, ConfigError::UnselectedNamespace("c".into()));
+    let wrong = Cluster::builder(server.client()).default_labels("==").default_namespaces::<&str>([]).build();
+    assert!(matches!(wrong.informer::<Node>().start().unwrap_err(), ConfigError::Labels(_)));
+}
+
+/// Goal: one function changes the objects of all types, unless an informer has its own or none. Method: a closure with a
+/// captured value, which copies share.
+#[tokio::test(start_paused = true)]
+async fn informers_begin_with_the_transform_of_their_cluster() {
+    let server = server();
+    server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "a"}}));
+    let note = "of the cluster".to_owned();
+    let builder = Cluster::builder(server.client());
+    let cluster =
+        builder.default_transform(move |object: &mut Value| object["metadata"]["labels"] = json!({"x": note}));
+    let cluster = cluster.build();
+    let pods = || cluster.informer::<Pod>();
+    let typed = pods().store(Representation::Typed).start().unwrap();
+    let (first, second) = (pods().start_shared().unwrap(), pods().start_shared().unwrap());
+    let maps = cluster.informer::<ConfigMap>().start().unwrap();
+    let own = pods().transform(|pod| pod.spec = None).start().unwrap();
+    let none = pods().without_transforms().start().unwrap();
+    let metadata = pods().metadata_only::<PartialObjectMeta<Pod>>().start().unwrap();
+    cluster.ready_all(SOON).await.unwrap();
+    let label = |object: Option<informer::Object<_>>| object.unwrap().label("x").map(|text| text.into_owned());
+    let noted = Some("of the cluster".to_owned());
+    for copy in [&typed, &first, &second] {
+        assert_eq!(label(copy.store().snapshot().get("a/x")), noted);
+    }
+    let now = typed.store().snapshot();
+    let labels = now.get("a/x").unwrap().typed().unwrap().metadata.labels.clone();
+    assert_eq!(labels.unwrap()["x"], "of the cluster", "the decoded value is the changed one");
+    assert_eq!(maps.store().snapshot().get("a/m").unwrap().label("x").as_deref(), Some("of the cluster"));
+    for copy in [&own, &none] {
+        assert_eq!(label(copy.store().snapshot().get("a/x")), None);
+    }
+    assert_eq!(own.store().snapshot().get("a/x").unwrap().field("spec.nodeName"), None);
+    assert_eq!(metadata.store().snapshot().get("a/x").unwrap().label("app").as_deref(), Some("web"));
+    let requests = server.requests().len();
+    assert_eq!(requests, 6, "two of seven declarations share a copy");
+    assert_eq!(typed.stats().undecodable + maps.stats().undecodable, 0);
+}
+
+/// Goal: a checkpoint of transformed objects is used only under the same defaults. Method: restarts.
+#[tokio::test]
+async fn the_transform_of_a_cluster_is_part_of_a_checkpoint() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let start = |transforms: bool| {
+        let builder = Cluster::builder(server.client()).identity("one");
+        let strip = |object: &mut Value| object["metadata"]["labels"] = Value::Null;
+        let cluster = if transforms { builder.default_transform(strip) } else { builder }.build();
+        cluster.informer::<Pod>().checkpoint(folder.path()).start().unwrap()
+    };
+    for (transforms, reads, label) in
+        [(true, 1, None), (true, 1, None), (false, 2, Some("web")), (false, 2, Some("web"))]
+    {
+        let pods = start(transforms);
+        ready(&pods).await;
+        assert_eq!(pods.store().snapshot().get("a/x").unwrap().label("app").as_deref(), label);
+        assert_eq!(server.initial_reads(), reads);
+        pods.stop().await;
+    }
 }
