@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: the labels are the names of objects in force: their number is bounded by
 //! [`FLOW_OBJECTS_MAX`](access_rules::flow::config::FLOW_OBJECTS_MAX), and the series of an object end with it. A schema
-//! has series from its first request on, and those of refusals from its first refusal on: all others would be zeros.
+//! has series from its first request on: all others would be zeros.
 
 use std::{
     collections::HashSet,
@@ -132,14 +132,17 @@ impl FlowMeasures {
     /// Returns the metrics of one schema.
     pub(super) fn of_schema(self: &Arc<Self>, schema: &str, level: &str) -> SchemaMeasures {
         let labels = FlowLabels { priority_level: level.to_owned(), flow_schema: schema.to_owned() };
-        let (used, refused, waited_in_vain) = Default::default();
-        SchemaMeasures { all: Arc::clone(self), labels, used, refused, waited_in_vain }
+        let (used, waited_in_vain) = Default::default();
+        SchemaMeasures { all: Arc::clone(self), labels, used, waited_in_vain }
     }
 
-    /// Creates the series of a schema.
+    /// Creates the series of a schema, those of refusals at zero: the first refusal is an increase.
     fn begin(&self, labels: &FlowLabels) -> UsedSchema {
-        self.known.lock().0.insert(labels.clone());
+        // Held, so that `retain` does not miss series.
+        let known = &mut self.known.lock().0;
+        known.insert(labels.clone());
         UsedSchema {
+            refused: REASONS.map(|reason| self.refused.get_or_create_owned(&labels.refusal(reason))),
             dispatched: self.dispatched.get_or_create_owned(labels),
             waiting: self.waiting.get_or_create_owned(labels),
             waiting_seats: self.waiting_seats.get_or_create_owned(labels),
@@ -148,6 +151,14 @@ impl FlowMeasures {
             waited: self.wait.get_or_create_owned(&labels.wait("true")),
             execution: self.execution.get_or_create_owned(labels),
         }
+    }
+
+    /// Creates the series of waits of a schema that ended without seats.
+    fn begin_waits_in_vain(&self, labels: &FlowLabels) -> Histogram {
+        let known = &mut self.known.lock().0;
+        // A request may wait for longer than its schema is in force.
+        known.insert(labels.clone());
+        self.wait.get_or_create_owned(&labels.wait("false"))
     }
 
     /// Ends the series of schemas that are not in force.
@@ -212,12 +223,13 @@ pub(super) struct SchemaMeasures {
     labels: FlowLabels,
     /// Empty before the first request.
     used: OnceLock<UsedSchema>,
-    refused: [OnceLock<Counter>; REASONS.len()],
     waited_in_vain: OnceLock<Histogram>,
 }
 
 /// The series of a schema that had a request.
 struct UsedSchema {
+    /// By the place in [`REASONS`].
+    refused: [Counter; REASONS.len()],
     dispatched: Counter,
     waiting: Gauge,
     waiting_seats: Gauge,
@@ -265,17 +277,14 @@ impl SchemaMeasures {
         let histogram = if executes {
             &self.used().waited
         } else {
-            self.waited_in_vain.get_or_init(|| self.all.wait.get_or_create_owned(&self.labels.wait("false")))
+            self.waited_in_vain.get_or_init(|| self.all.begin_waits_in_vain(&self.labels))
         };
         histogram.observe(time.as_secs_f64());
     }
 
     pub(super) fn refused(&self, reason: RefusalReason) {
-        // A refused request is one: the labels become known.
-        self.used();
-        if let Some(place) = REASONS.iter().position(|one| *one == reason) {
-            let series = || self.all.refused.get_or_create_owned(&self.labels.refusal(reason));
-            self.refused[place].get_or_init(series).inc();
+        if let Some((_, refused)) = REASONS.iter().zip(&self.used().refused).find(|(one, _)| **one == reason) {
+            refused.inc();
         }
     }
 }

@@ -78,11 +78,10 @@ async fn a_request_that_waits_too_long_or_finds_no_place_is_refused() {
     let refusal = wait.seated(Duration::from_secs(15)).await.err().expect("too long");
     assert_eq!((began.elapsed(), refusal.retry_after), (Duration::from_secs(15), 1));
     assert_eq!(refusal.headers.level.unwrap(), "level-uid");
-    for reason in ["queue-full", "time-out"] {
+    for (reason, count) in [("queue-full", "1"), ("time-out", "1"), ("concurrency-limit", "0")] {
         let name = format!(r#"rejected_requests_total{{priority_level="all",flow_schema="all",reason="{reason}"}}"#);
-        assert_eq!(metric(&flow, &name), "1", "{reason}");
+        assert_eq!(metric(&flow, &name), count, "{reason}");
     }
-    assert!(!flow.measures_text().contains("concurrency-limit"), "a reason has no series before its first refusal");
     // Its place is free again.
     let wait = waits(arrive(&flow));
     drop(seat);
@@ -148,6 +147,20 @@ async fn requests_that_wait_keep_their_places_when_their_level_is_gone() {
     assert!(!known.contains(r#"priority_level="all""#), "{known}");
     flow.configure(objects(1, 5));
     assert!(seated(arrive(&flow)).headers().schema.is_some());
+}
+
+/// Goal: no series outlives its schema for long. Method: a wait that begins before the schema is gone, and fails after it.
+#[tokio::test(start_paused = true)]
+async fn refusals_after_the_end_of_a_schema_leave_no_series() {
+    let flow = limited(1, 5);
+    let seat = seated(arrive(&flow));
+    let wait = waits(arrive(&flow));
+    flow.configure([]);
+    assert!(wait.seated(Duration::from_secs(15)).await.is_err(), "the seat is in use");
+    drop(seat);
+    flow.configure([]);
+    let known = flow.measures_text();
+    assert!(!known.contains(r#"flow_schema="all""#), "{known}");
 }
 
 impl FlowControl {
