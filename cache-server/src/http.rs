@@ -343,7 +343,7 @@ fn request_kind(head: &RequestHead<'_>, route: &Route) -> RequestClass {
         {
             RequestClass::without_type("GET")
         }
-        Route::Connect(ty) => RequestClass::connection(ty),
+        Route::Connect(ty, subresource) => RequestClass::connection(ty, subresource),
         Route::Discovery(_)
         | Route::OpenApi(_)
         | Route::Health(..)
@@ -431,7 +431,7 @@ where
         Route::Missing(Target { ty, name, .. }) => {
             Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
         }
-        Route::Connect(_) => Err(status::runs_no_pods()),
+        Route::Connect(..) => Err(status::runs_no_pods()),
         // The path may be that of a type whose definition is not known yet: a 404 would say that it is deleted.
         Route::NotFound | Route::Unknown if !app.definitions.are_known() => Err(status::definitions_unknown()),
         Route::NotFound => Err(Status::generic_not_found()),

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use watch_cache::{CacheStats, Filter};
 
 pub(crate) use self::{
-    process::resident_bytes,
+    process::{open_files, resident_bytes},
     requests::{RequestClass, RequestMeasure},
 };
 use self::{
@@ -97,6 +97,11 @@ struct LongRunning {
 trait OfResource: Clone + Eq + Hash {
     /// Returns the type's id; empty if the request concerns no type.
     fn resource(&self) -> &str;
+
+    /// True if the type is served, and without a type.
+    fn is_served(&self, types: &Types) -> bool {
+        self.resource().is_empty() || types.has_id(self.resource())
+    }
 }
 
 impl OfResource for RequestLabels {
@@ -174,9 +179,8 @@ impl<L: OfResource, M: Clone> Series<L, M> {
     fn retain(&self, types: &Types) {
         let Labels { all, room } = &mut *self.labels.lock();
         all.retain(|labels| {
-            let stays = labels.resource().is_empty() || types.has_id(labels.resource());
             // A label set without a series stays: another thread is about to create it.
-            stays || !self.family.remove(labels)
+            labels.is_served(types) || !self.family.remove(labels)
         });
         *room = all.len() * 2 + SERIES_ROOM;
     }
@@ -293,21 +297,24 @@ impl Metrics {
 
     /// Counts, measures and lists one open watch until the guard is dropped.
     #[must_use]
-    #[expect(clippy::mutable_key_type, reason = "equality and hash read only names, which do not change")]
     pub(crate) fn watch(&self, kind: RequestClass, origin: WatchOrigin, filter: &Arc<Filter>) -> WatchGauge {
         let watches = &mut *self.watches.lock();
-        if let Some(series) = watches.get(&kind) {
+        if let Some((known, series)) = watches.get_key_value(&kind)
+            && known.is_of_definition(&kind)
+        {
             return WatchGauge::new(series, origin, Arc::clone(filter));
         }
         if watches.len() > SERIES_ROOM {
             let types = self.types.now();
-            watches.retain(|kind, _| types.has_id(kind.id()));
+            watches.retain(|kind, _| kind.is_served(&types));
         }
         let resource = kind.id().to_owned();
         let open = self.long_running.get(&LongRunning { verb: "WATCH", resource: resource.clone() }, &self.types);
         let events = self.watch_events.get(&ResourceLabels { resource }, &self.types);
         let series = WatchSeries::new(kind.clone(), &self.open, &self.measures, open, events);
         let gauge = WatchGauge::new(&series, origin, Arc::clone(filter));
+        // The key as well.
+        watches.remove(&kind);
         watches.insert(kind, series);
         gauge
     }
@@ -340,19 +347,20 @@ impl Metrics {
         self.connections_ended.get()
     }
 
-    /// Returns the exposition text (OpenMetrics), with gauges read now.
+    /// Returns the exposition text (OpenMetrics), with other gauges read now. Without `open_files`, that metric is absent.
     #[must_use]
-    pub fn text(&self, caches: &Caches) -> String {
+    pub fn text(&self, caches: &Caches, open_files: Option<u64>) -> String {
         let types = &self.types.now();
         self.requests.retain(types);
         self.aborted.retain(types);
         self.long_running.retain(types);
         self.watch_events.retain(types);
         self.marked.retain(types);
-        self.watches.lock().retain(|kind, _| types.has_id(kind.id()));
         self.measures.retain(types);
+        // Last: a watch between must not put back what has no series any more.
+        self.watches.lock().retain(|kind, _| kind.is_served(types));
         let mut out = String::new();
-        let read = read_now(caches);
+        let read = read_now(caches, open_files);
         let written = text::encode_registry(&mut out, &self.registry)
             .and_then(|()| text::encode_registry(&mut out, &read))
             .and_then(|()| text::encode_eof(&mut out));
@@ -450,7 +458,7 @@ impl CacheGauges {
 }
 
 /// Reads the gauges that have other owners: the caches, and the kernel.
-fn read_now(caches: &Caches) -> Registry {
+fn read_now(caches: &Caches, open_files: Option<u64>) -> Registry {
     let mut registry = Registry::default();
     let gauges = CacheGauges::default();
     for (resource, stats) in caches.stats() {
@@ -465,7 +473,7 @@ fn read_now(caches: &Caches) -> Registry {
     messages.set(watch_cache::messages_bytes() as u64);
     let about_messages = "Bytes of protobuf messages that clients share";
     registry.register_with_unit("cache_protobuf", about_messages, Unit::Bytes, messages);
-    process::register(&mut registry);
+    process::register(&mut registry, open_files);
     registry
 }
 
@@ -500,17 +508,17 @@ mod tests {
         let watching = app.metrics.watch(pods, WatchOrigin::default(), &Filter::all());
         watching.sent(7);
         watching.handed_out(1_000);
-        let text = app.metrics.text(&app.caches);
+        let text = app.metrics.text(&app.caches, None);
         for line in [
             r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 2"#,
             r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 1"#,
             r#"apiserver_watch_events_total{resource="pods"} 7"#,
-            r#"cache_sent_bytes_total{verb="WATCH",group="",version="v1",resource="pods",scope="cluster"} 1000"#,
+            r#"cache_sent_bytes_total{verb="WATCH",group="",version="v1",resource="pods",subresource="",scope="cluster"} 1000"#,
         ] {
             assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
         }
         drop(watching);
-        let text = app.metrics.text(&app.caches);
+        let text = app.metrics.text(&app.caches, None);
         assert!(text.contains(r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 0"#), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
@@ -526,7 +534,7 @@ mod tests {
         app.metrics.marked("gone.example.com", MarksReply::Accepted);
         let watching = app.metrics.watch(watch_of_undefined(), WatchOrigin::default(), &Filter::all());
         drop(app.metrics.measure(&watch_of_undefined(), Instant::now()));
-        let text = app.metrics.text(&app.caches);
+        let text = app.metrics.text(&app.caches, None);
         assert!(!text.contains("gone.example.com"), "{text}");
         assert!(text.contains(r#"{verb="LIST",resource="pods",code="200"} 1"#), "{text}");
         assert!(text.contains(r#"{verb="GET",resource="",code="200"} 1"#), "{text}");
@@ -542,7 +550,7 @@ mod tests {
     #[test]
     fn the_process_knows_its_size() {
         let app = App::new(Config::default());
-        let text = app.metrics.text(&app.caches);
+        let text = app.metrics.text(&app.caches, None);
         let size = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
         assert!(size.is_some_and(|size| size.parse::<u64>().is_ok_and(|size| size > 1 << 20)), "{text}");
     }

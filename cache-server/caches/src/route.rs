@@ -123,8 +123,8 @@ pub enum Route {
     /// Unknown subresource of a custom resource: 404 with the object's details.
     Missing(Target),
     /// Connection to a process in a pod, or proxy to a node, pod or service: refused with a Status, as this server runs
-    /// no pods.
-    Connect(Arc<ResourceType>),
+    /// no pods. With the subresource.
+    Connect(Arc<ResourceType>, &'static str),
     /// Unknown path inside a group of built-in types: 404 with a Status.
     NotFound,
     /// Unknown path anywhere else: 404 in plain text.
@@ -183,10 +183,10 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
         ["watch", rest @ ..] => (true, rest),
         rest => (false, rest),
     };
-    if let Some(plural) = connected(group, rest)
+    if let Some((plural, subresource)) = connected(group, rest)
         && let Some(ty) = registry.find(group, version, plural)
     {
-        return Route::Connect(ty);
+        return Route::Connect(ty, subresource);
     }
     let find = |plural: &str| registry.find(group, version, plural).or_else(|| registry.review(group, version, plural));
     let found = in_resources(find, rest);
@@ -197,12 +197,17 @@ fn in_version(registry: &Registry, group: &str, version: &str, rest: &[&str]) ->
     if matches!(found, Route::NotFound) { not_found() } else { found }
 }
 
-/// Returns the resource of a path that connects to a process or proxies to it (`exec`, `log`, `proxy`, …).
-fn connected<'a>(group: &str, rest: &[&'a str]) -> Option<&'a str> {
+/// Subresources of pods that connect to a process.
+const PROCESSES: [&str; 4] = ["exec", "attach", "portforward", "log"];
+
+/// Returns resource and subresource of a path that connects to a process or proxies to it (`exec`, `log`, `proxy`, …).
+fn connected<'a>(group: &str, rest: &[&'a str]) -> Option<(&'a str, &'static str)> {
     match (group, rest) {
-        ("", ["namespaces", _, plural @ "pods", _, "exec" | "attach" | "portforward" | "log"])
-        | ("", ["namespaces", _, plural @ ("pods" | "services"), _, "proxy", ..])
-        | ("", [plural @ "nodes", _, "proxy", ..]) => Some(plural),
+        ("", ["namespaces", _, plural @ "pods", _, process]) if PROCESSES.contains(process) => {
+            PROCESSES.into_iter().find(|name| name == process).map(|name| (*plural, name))
+        }
+        ("", ["namespaces", _, plural @ ("pods" | "services"), _, "proxy", ..])
+        | ("", [plural @ "nodes", _, "proxy", ..]) => Some((plural, "proxy")),
         (_, _) => None,
     }
 }
@@ -289,7 +294,7 @@ mod tests {
             Route::Metrics => "metrics".to_owned(),
             Route::Debug(document) => format!("{document:?}"),
             Route::Missing(target) => format!("no {:?} of {}", target.subresource, target.ty.id()),
-            Route::Connect(ty) => format!("processes of {}", ty.id()),
+            Route::Connect(ty, subresource) => format!("{subresource} of {}", ty.id()),
             Route::NotFound => "Status".to_owned(),
             Route::Unknown => "text".to_owned(),
         }
@@ -334,10 +339,10 @@ mod tests {
             ("/api/v1/namespaces/a/nodes", "Status"),
             ("/api/v1/namespaces/a/namespaces", "Status"),
             ("/api/v1/namespaces/a/finalize", "Status"),
-            ("/api/v1/namespaces/a/pods/b/exec", "processes of pods"),
-            ("/api/v1/namespaces/a/pods/b/log", "processes of pods"),
-            ("/api/v1/namespaces/a/services/b/proxy/c/d", "processes of services"),
-            ("/api/v1/nodes/a/proxy", "processes of nodes"),
+            ("/api/v1/namespaces/a/pods/b/exec", "exec of pods"),
+            ("/api/v1/namespaces/a/pods/b/log", "log of pods"),
+            ("/api/v1/namespaces/a/services/b/proxy/c/d", "proxy of services"),
+            ("/api/v1/nodes/a/proxy", "proxy of nodes"),
             ("/apis/apps/v1/namespaces/a/pods/b/exec", "Status"),
             ("/api/v1/namespaces/a/configmaps/b/exec", "Status"),
             ("/api/v1/namespaces/a/configmaps/b/status", "Status"),

@@ -45,12 +45,13 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> 
         Route::Version => Ok(body::json(StatusCode::OK, version().into())),
         Route::Metrics => {
             let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
-            Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches).into()))
+            let open_files = metrics::open_files().await;
+            Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches, open_files).into()))
         }
         Route::Debug(DebugDocument::Watches) => debug::watches(app, head),
         Route::Debug(DebugDocument::Snapshots) => Ok(debug::snapshots(app)),
         Route::Debug(DebugDocument::Status) => Ok(debug::status(app)),
-        Route::Resource(_) | Route::Missing(_) | Route::Connect(_) | Route::OpenApi(_) | Route::NotFound => {
+        Route::Resource(_) | Route::Missing(_) | Route::Connect(..) | Route::OpenApi(_) | Route::NotFound => {
             Err(Status::generic_not_found())
         }
         Route::Unknown => Ok(page_not_found()),

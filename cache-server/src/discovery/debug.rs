@@ -81,10 +81,11 @@ pub(super) fn watches(app: &App, head: &RequestHead<'_>) -> Result<Response, Sta
 impl<'a> WatchRow<'a> {
     fn new(app: &App, watch: &'a WatchRecord) -> Self {
         let (kind, reader, filter) = (watch.kind(), watch.reader(), watch.filter());
-        let fields = kind.ty.as_ref().map(|ty| filter.field_selector(&ty.schema)).unwrap_or_default();
+        let ty = kind.current_type(&app.registry.now());
+        let fields = ty.as_ref().map(|ty| filter.field_selector(&ty.schema)).unwrap_or_default();
         let resource_version = watch.position();
         // One that waits for events has none to read, wherever it stands.
-        let ty = kind.ty.as_ref().filter(|_| watch.pause() != WatchPause::Events);
+        let ty = ty.as_ref().filter(|_| watch.pause() != WatchPause::Events);
         let cache = ty.and_then(|ty| app.caches.current(ty));
         Self {
             number: watch.number(),

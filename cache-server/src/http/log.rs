@@ -36,24 +36,29 @@ impl<'a> RequestGuard<'a> {
         (self.parts.version == Version::HTTP_2).then_some(self.app)
     }
 
-    /// Records the answer: its code now, and its duration and bytes once they are sent. `error` is the message of a Status.
+    /// Records the answer: its code now, and its duration and bytes once they are sent. Answers that may last for hours are
+    /// logged now. `error` is the message of a Status.
     pub(super) fn answered(&mut self, context: &RequestContext, response: &mut Response, error: Option<&str>) {
         self.answered = true;
         let code = response.status().as_u16();
         self.app.metrics.request(self.kind.verb, self.kind.id(), code);
-        let is_logged = tracing::enabled!(tracing::Level::DEBUG);
-        if response.body().is_watch() {
-            if is_logged {
-                self.line(context, code, error).log(context.arrived.elapsed(), None);
-            }
+        let mut line = tracing::enabled!(tracing::Level::DEBUG).then(|| self.line(context, code, error));
+        let (is_watch, is_forwarded) = (response.body().is_watch(), response.body().is_forwarded());
+        let may_last = is_watch || is_forwarded && matches!(self.kind.verb, "WATCH" | "CONNECT");
+        if may_last && let Some(line) = line.take() {
+            line.log(context.arrived.elapsed(), None);
+        }
+        if is_watch {
             return;
         }
         let mut measure = self.app.metrics.measure(&self.kind, context.arrived);
-        if is_logged {
-            let line = self.line(context, code, error);
+        if let Some(line) = line {
             measure.then(move |took, bytes| line.log(took, Some(bytes)));
         }
-        response.body_mut().measure(measure);
+        // The body of an answer to HEAD is not sent.
+        if self.parts.method != Method::HEAD {
+            response.body_mut().measure(measure);
+        }
     }
 
     fn line(&self, context: &RequestContext, code: u16, error: Option<&str>) -> RequestLine {

@@ -9,6 +9,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use rlimit::Resource;
+use tokio::task::spawn_blocking;
 
 /// Ticks of a second in `/proc`: the kernel reports this many to every program, whatever its own clock is.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -33,9 +34,8 @@ impl ProcessTimes {
     }
 }
 
-/// Registers the metrics as they are now. Those that the kernel does not show are absent. Cost: one entry of a directory for
-/// each open file.
-pub(super) fn register(registry: &mut Registry) {
+/// Registers the metrics as they are now, and the number of open files. Those that the kernel does not show are absent.
+pub(super) fn register(registry: &mut Registry, open_files: Option<u64>) {
     let times = read("/proc/self/stat").and_then(|stat| ProcessTimes::parse(&stat));
     let boot = read("/proc/stat")
         .and_then(|stat| stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse::<f64>().ok()));
@@ -55,7 +55,7 @@ pub(super) fn register(registry: &mut Registry) {
         registry.register_with_unit("process_start_time", "Start, in Unix time", Unit::Seconds, started);
     }
     let numbers = [
-        ("process_open_fds", "Open files, sockets included", open_files()),
+        ("process_open_fds", "Open files, sockets included", open_files),
         ("process_max_fds", "Files that may be open", Resource::NOFILE.get_soft().ok()),
     ];
     for (name, about, number) in numbers {
@@ -78,9 +78,22 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-fn open_files() -> Option<u64> {
+/// Directory with an entry for each open file of this process.
+const OPEN_FILES: &str = "/proc/self/fd";
+
+/// Returns the number of open files; `None` without `/proc`. Cost: one system call since Linux 6.2, which reports the number
+/// as the size of the directory. Older kernels report zero: a blocking thread counts the entries.
+pub(crate) async fn open_files() -> Option<u64> {
+    match fs::metadata(OPEN_FILES).ok()?.len() {
+        0 => spawn_blocking(listed_files).await.ok()?,
+        number => Some(number),
+    }
+}
+
+/// Counts the entries of the directory. Cost: linear, milliseconds for a thousand.
+fn listed_files() -> Option<u64> {
     // The directory's own descriptor is one of them.
-    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
+    Some(fs::read_dir(OPEN_FILES).ok()?.count().saturating_sub(1) as u64)
 }
 
 /// Returns the resident memory of this process as the kernel counts it; `None` without `/proc`.

@@ -1,9 +1,9 @@
 //! Durations and bytes of requests, under kube-apiserver's names and labels.
 //!
 //! A request lasts until the last byte of its response was handed to the connection, or its client left: a LIST that a slow
-//! client reads lasts as long as the reading.
+//! client reads lasts as long as the reading. An answer of one batch is measured when it is made.
 //!
-//! INVARIANT: labels come from the registry and from fixed names, never from a request's text: clients cannot create series.
+//! INVARIANT: labels come from the registry and from fixed names, never from a request's text: the types bound the series.
 
 use std::{
     collections::HashMap,
@@ -27,65 +27,109 @@ use crate::{
     route::Target,
 };
 
-/// Upper bounds of the durations, in seconds: a part of kube-apiserver's, and two below them.
+/// Upper bounds of the durations, in seconds: a part of kube-apiserver's, and one below them.
 const DURATIONS: [f64; 9] = [0.001, 0.005, 0.05, 0.2, 1.0, 5.0, 10.0, 30.0, 60.0];
 
+/// Upper bounds of the times of initial states, in seconds, as in kube-apiserver.
+const WATCH_LISTS: [f64; 17] =
+    [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+
+/// Subresources of objects that have series of their own.
+const SUBRESOURCES: [&str; 3] = ["status", "scale", "finalize"];
+
+/// Names of a resource type. Keys of series have them in place of the type, which would keep its schema.
+#[derive(Debug, PartialEq, Eq)]
+struct TypeNames {
+    group: Box<str>,
+    version: Box<str>,
+    plural: Box<str>,
+    id: Box<str>,
+}
+
+impl TypeNames {
+    /// Returns the names of a type, which its requests share.
+    fn of(ty: &ResourceType) -> Arc<Self> {
+        let make = |text: &str| Box::from(text);
+        ty.derived.get_or_make(|| Self {
+            group: make(&ty.group),
+            version: make(&ty.version),
+            plural: make(&ty.plural),
+            id: make(ty.id()),
+        })
+    }
+}
+
 /// A kind of request: verb, resource type and scope, as kube-apiserver's metrics name them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestClass {
     /// In capitals, such as `LIST`.
     pub(crate) verb: &'static str,
     /// `None` for paths without a type, and for unknown types.
-    pub(crate) ty: Option<Arc<ResourceType>>,
+    ty: Option<Arc<TypeNames>>,
+    subresource: &'static str,
     scope: &'static str,
 }
 
 impl RequestClass {
-    /// A request for objects: for one of them, for those of a namespace, or for all.
+    /// A request for objects: for one of them, for those of a namespace, or for all. Writes have one scope, whatever their
+    /// path.
     pub(crate) fn of(verb: &'static str, target: &Target) -> Self {
-        let scope = match (&target.name, &target.namespace) {
-            (Some(_), _) => "resource",
-            _ if verb == "POST" => "resource",
-            (None, Some(_)) => "namespace",
-            (None, None) => "cluster",
+        let scope = match (verb, &target.name, &target.namespace) {
+            ("POST" | "PUT" | "PATCH" | "OTHER", ..) | (_, Some(_), _) => "resource",
+            (_, None, Some(_)) => "namespace",
+            (_, None, None) => "cluster",
         };
-        Self { verb, ty: Some(Arc::clone(&target.ty)), scope }
+        let requested = target.subresource.as_deref();
+        let subresource = SUBRESOURCES.into_iter().find(|name| requested == Some(name)).unwrap_or_default();
+        Self { verb, ty: Some(TypeNames::of(&target.ty)), subresource, scope }
     }
 
     /// A connection to a process in a pod, or a proxy.
-    pub(crate) fn connection(ty: &Arc<ResourceType>) -> Self {
-        Self { verb: "CONNECT", ty: Some(Arc::clone(ty)), scope: "resource" }
+    pub(crate) fn connection(ty: &ResourceType, subresource: &'static str) -> Self {
+        Self { verb: "CONNECT", ty: Some(TypeNames::of(ty)), subresource, scope: "resource" }
     }
 
     /// A request without a type.
     pub(crate) const fn without_type(verb: &'static str) -> Self {
-        Self { verb, ty: None, scope: "" }
+        Self { verb, ty: None, subresource: "", scope: "" }
     }
 
     /// The type's id; empty without a type.
     pub(crate) fn id(&self) -> &str {
-        self.ty.as_ref().map_or("", |ty| ty.id())
+        self.ty.as_ref().map_or("", |ty| &ty.id)
     }
 
-    fn labels(&self) -> [(&'static str, &str); 5] {
+    /// Returns the type as it is defined now; `None` without one.
+    pub(crate) fn current_type(&self, types: &Types) -> Option<Arc<ResourceType>> {
+        let TypeNames { group, version, plural, .. } = &**self.ty.as_ref()?;
+        types.find(group, version, plural).or_else(|| types.review(group, version, plural))
+    }
+
+    /// True if both are of one definition. Series of an earlier one may have ended.
+    pub(super) fn is_of_definition(&self, other: &Self) -> bool {
+        match (&self.ty, &other.ty) {
+            (Some(ty), Some(other)) => Arc::ptr_eq(ty, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    fn labels(&self) -> [(&'static str, &str); 6] {
         let [group, version, resource] = self.ty.as_ref().map_or([""; 3], |ty| [&*ty.group, &*ty.version, &*ty.plural]);
-        [("verb", self.verb), ("group", group), ("version", version), ("resource", resource), ("scope", self.scope)]
+        [
+            ("verb", self.verb),
+            ("group", group),
+            ("version", version),
+            ("resource", resource),
+            ("subresource", self.subresource),
+            ("scope", self.scope),
+        ]
     }
 }
-
-impl PartialEq for RequestClass {
-    fn eq(&self, other: &Self) -> bool {
-        let is_one = |ty: &Arc<ResourceType>, other: &Arc<ResourceType>| Arc::ptr_eq(ty, other);
-        let have_one = self.ty.as_ref().zip(other.ty.as_ref()).is_some_and(|(ty, other)| is_one(ty, other));
-        self.verb == other.verb && self.scope == other.scope && (have_one || self.labels() == other.labels())
-    }
-}
-
-impl Eq for RequestClass {}
 
 impl Hash for RequestClass {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.verb, self.id(), self.scope).hash(state);
+        (self.verb, self.id(), self.subresource, self.scope).hash(state);
     }
 }
 
@@ -99,21 +143,31 @@ impl OfResource for RequestClass {
     fn resource(&self) -> &str {
         self.id()
     }
+
+    fn is_served(&self, types: &Types) -> bool {
+        self.ty.is_none() || self.current_type(types).is_some()
+    }
 }
 
-/// Labels of the watches that begin with the state: those of a [`RequestClass`] but the verb, as in kube-apiserver.
+/// Labels of the watches that begin with the state: those of a [`RequestClass`] without verb and subresource, as in
+/// kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WatchListKind(RequestClass);
 
 impl EncodeLabelSet for WatchListKind {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        (&self.0.labels()[1..]).encode(encoder)
+        let [_, group, version, resource, _, scope] = self.0.labels();
+        [group, version, resource, scope].encode(encoder)
     }
 }
 
 impl OfResource for WatchListKind {
     fn resource(&self) -> &str {
         self.0.id()
+    }
+
+    fn is_served(&self, types: &Types) -> bool {
+        self.0.is_served(types)
     }
 }
 
@@ -132,9 +186,13 @@ fn durations() -> Histogram {
     Histogram::new(DURATIONS)
 }
 
+fn watch_lists() -> Histogram {
+    Histogram::new(WATCH_LISTS)
+}
+
 impl RequestMeasures {
     pub(super) fn new(types: Arc<Live>) -> Self {
-        let (durations, watch_lists) = (Series::new(durations), Series::new(durations));
+        let (durations, watch_lists) = (Series::new(durations), Series::new(watch_lists));
         Self { types, durations, sent: Series::new(Counter::default), watch_lists, classes: Arc::default() }
     }
 
@@ -146,27 +204,32 @@ impl RequestMeasures {
         registry.register_with_unit("cache_sent", "Bytes of response bodies", Unit::Bytes, self.sent.family());
     }
 
-    /// Removes the series of deleted types.
+    /// Removes the series of types that are not served.
     pub(super) fn retain(&self, types: &Types) {
-        self.classes.write().retain(|class, _| class.ty.is_none() || types.has_id(class.id()));
         self.durations.retain(types);
         self.sent.retain(types);
         self.watch_lists.retain(types);
+        // Last: a request between must not put back what has no series any more.
+        self.classes.write().retain(|class, _| class.is_served(types));
     }
 
     /// Returns the metrics of one kind of request: durations, and bytes sent. Cost: one look-up once they exist.
-    #[expect(clippy::mutable_key_type, reason = "equality and hash read only names, which do not change")]
     pub(super) fn of(&self, kind: &RequestClass) -> (Histogram, Counter) {
-        if let Some(known) = self.classes.read().get(kind) {
-            return known.clone();
+        if let Some((known, series)) = self.classes.read().get_key_value(kind)
+            && known.is_of_definition(kind)
+        {
+            return series.clone();
         }
         let classes = &mut *self.classes.write();
         if classes.len() > SERIES_ROOM {
             let types = self.types.now();
-            classes.retain(|class, _| class.ty.is_none() || types.has_id(class.id()));
+            classes.retain(|class, _| class.is_served(&types));
         }
         let series = (self.durations.get(kind, &self.types), self.sent.get(kind, &self.types));
-        classes.entry(kind.clone()).or_insert(series).clone()
+        // The key as well.
+        classes.remove(kind);
+        classes.insert(kind.clone(), series.clone());
+        series
     }
 
     /// Measures the initial state of a watch, which was sent with its end.
@@ -177,7 +240,7 @@ impl RequestMeasures {
 
     /// True if the type of `kind` is served.
     pub(super) fn has(&self, kind: &RequestClass) -> bool {
-        self.types.now().has_id(kind.id())
+        kind.is_served(&self.types.now())
     }
 
     /// Measures a request that arrived at `arrived` until the measure is dropped.
@@ -219,5 +282,42 @@ impl Drop for RequestMeasure {
         if let Some(on_end) = self.on_end.take() {
             on_end(took, self.bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api_rules::registry::Definition;
+
+    use super::*;
+
+    /// Goal: a version that is served no longer has no series. Method: a type of two versions, and then of one.
+    #[test]
+    fn the_series_of_a_version_end_with_it() {
+        let version = |name: &str| serde_json::json!({"name": name, "served": true, "storage": name == "v1"});
+        let object = serde_json::json!({
+            "metadata": {"name": "tests.example.com"},
+            "spec": {"group": "example.com", "versions": [version("v1"), version("v1beta1")]},
+            "status": {"acceptedNames": {"plural": "tests", "kind": "Test"}},
+        });
+        let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
+        let types = definition.types(&Arc::new(definition.schema()), 1);
+        let of = |ty: &Arc<ResourceType>| {
+            let ty = Arc::clone(ty);
+            RequestClass::of("LIST", &Target { ty, namespace: None, name: None, subresource: None, watched: false })
+        };
+        let before = Types::builtin().changed([], &types);
+        let (stays, ends): (Vec<_>, Vec<_>) = types.iter().partition(|ty| ty.version == "v1");
+        let after = before.changed(&types, stays.iter().copied());
+        for (ty, is_served) in [(stays[0], true), (ends[0], false)] {
+            assert!(of(ty).is_served(&before), "{}", ty.version);
+            assert_eq!(of(ty).is_served(&after), is_served, "{}", ty.version);
+            assert!(of(ty).is_of_definition(&of(ty)));
+        }
+        drop(before);
+        let schema = Arc::downgrade(ends[0]);
+        let class = of(ends[0]);
+        drop(types);
+        assert!(schema.upgrade().is_none(), "a key of series keeps no type: {class:?}");
     }
 }

@@ -133,7 +133,7 @@ mod tests {
             assert!(response.headers().contains_key(header::DATE), "hyper's stands still when the clock is set back");
             assert!(response.body().is_end_stream(), "a stream without a body leaves nothing behind");
         }
-        let text = handler.0.metrics.text(&handler.0.caches);
+        let text = handler.0.metrics.text(&handler.0.caches, None);
         let counted = r#"apiserver_request_total{verb="OTHER",resource="",code="429"} 2"#;
         assert!(text.lines().any(|line| line == counted), "{text}");
     }

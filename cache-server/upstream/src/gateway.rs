@@ -227,7 +227,7 @@ impl Upstream {
             | Route::OpenApi(_)
             | Route::Version
             | Route::Missing(_)
-            | Route::Connect(_)
+            | Route::Connect(..)
             | Route::NotFound
             | Route::Unknown => return Ok(self.by_upstream()),
         };

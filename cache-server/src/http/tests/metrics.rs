@@ -61,7 +61,7 @@ async fn a_list_is_measured_until_its_last_byte_was_taken() {
     for number in 0..500 {
         server.create("default", &format!("c{number}"), "").await;
     }
-    let of = r#"{verb="LIST",group="",version="v1",resource="configmaps",scope="namespace"}"#;
+    let of = r#"{verb="LIST",group="",version="v1",resource="configmaps",subresource="",scope="namespace"}"#;
     let (count, sum) = ("apiserver_request_duration_seconds_count", "apiserver_request_duration_seconds_sum");
     let mut list = server.open(get("/api/v1/namespaces/default/configmaps")).await.into_body();
     let mut bytes = list.frame().await.expect("a part").expect("is whole").into_data().expect("data").bytes();
@@ -87,10 +87,25 @@ async fn a_watch_is_measured_at_the_end_of_its_state_and_at_its_end() {
     let text = server.get("/metrics").await.body;
     let of = r#"group="",version="v1",resource="configmaps",scope="cluster"}"#;
     assert_eq!(value(&text, &format!("apiserver_watch_list_duration_seconds_count{{{of}")), Some(1.0), "{text}");
-    let whole = format!("apiserver_request_duration_seconds_sum{{verb=\"WATCH\",{of}");
+    let of = r#"{verb="WATCH",group="",version="v1",resource="configmaps",subresource="",scope="cluster"}"#;
+    let whole = format!("apiserver_request_duration_seconds_sum{of}");
     assert!(value(&text, &whole).is_some_and(|seconds| (7.0..8.0).contains(&seconds)), "{text}");
-    let sent = format!("cache_sent_bytes_total{{verb=\"WATCH\",{of}");
-    assert_eq!(value(&text, &sent), Some(body.len() as f64));
+    assert_eq!(value(&text, &format!("cache_sent_bytes_total{of}")), Some(body.len() as f64));
+}
+
+/// Goal: bytes that are not sent do not count, and writes to impossible paths add no scope. Method: a probe by HEAD, and a
+/// PATCH without a name.
+#[tokio::test]
+async fn requests_without_a_body_or_a_name_are_measured() {
+    let server = Server::new();
+    server.send(with_body("HEAD", "/livez", String::new())).await;
+    server.send(with_body("PATCH", "/api/v1/namespaces/default/configmaps", "{}".to_owned())).await;
+    let text = server.get("/metrics").await.body;
+    let head = r#"{verb="OTHER",group="",version="",resource="",subresource="",scope=""}"#;
+    assert_eq!(value(&text, &format!("apiserver_request_duration_seconds_count{head}")), Some(1.0), "{text}");
+    assert_eq!(value(&text, &format!("cache_sent_bytes_total{head}")), Some(0.0), "{text}");
+    let patch = r#"{verb="PATCH",group="",version="v1",resource="configmaps",subresource="",scope="resource"}"#;
+    assert_eq!(value(&text, &format!("apiserver_request_duration_seconds_count{patch}")), Some(1.0), "{text}");
 }
 
 /// Goal: clients create no series. Method: many requests for types, verbs and paths that do not exist.

@@ -51,9 +51,10 @@ fn compare(server: &Server, path: &str) -> bool {
     let (target, is_missing) = match route::parse(&server.app.registry.now(), path) {
         Route::Resource(target) => (target, false),
         Route::Missing(target) => (target, true),
-        Route::Connect(ty) => {
+        Route::Connect(ty, subresource) => {
             let of = info.resource.unwrap_or_else(|| panic!("{path} connects without a resource"));
             assert_eq!((&of.group, &of.resource), (&ty.group, &ty.plural), "{path}");
+            assert_eq!(of.subresource, subresource, "{path}");
             return true;
         }
         Route::NotFound | Route::Unknown => return false,
