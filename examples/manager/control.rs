@@ -1,7 +1,8 @@
 //! The controllers, on one copy of the ConfigMaps: `render` owns its output, and `count` follows what anyone writes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use futures::{FutureExt as _, channel::oneshot, future::select};
 use informer::{
     Cluster, ConfigError, Informer, ObjectRef, Readiness,
     controller::{Controller, ControllerMetrics, Requeue},
@@ -9,16 +10,18 @@ use informer::{
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
-    api::{ObjectMeta, Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
     core::PartialObjectMeta,
 };
 use serde_json::json;
-use tokio::try_join;
 
 use crate::Failure;
 
 /// Label of ConfigMaps that are templates.
 pub(crate) const TEMPLATE: &str = "manager.example.dev/template";
+
+/// Label of namespaces whose ConfigMaps are counted.
+pub(crate) const COUNTED: &str = "manager.example.dev/counted";
 
 /// Annotation of a namespace: the number of its ConfigMaps.
 pub(crate) const CONFIG_MAPS: &str = "manager.example.dev/config-maps";
@@ -38,7 +41,7 @@ impl Controllers {
     /// Starts one watch of each type, but no controller. Must be called inside a tokio runtime.
     pub(crate) fn new(cluster: &Cluster, metrics: ControllerMetrics) -> Result<Self, ConfigError> {
         let maps = cluster.informer::<ConfigMap>().start_shared()?;
-        let namespaces = cluster.informer::<Namespace>().metadata_only().start_shared()?;
+        let namespaces = cluster.informer::<Namespace>().labels(COUNTED).metadata_only().start_shared()?;
         Ok(Self { cluster: cluster.clone(), metrics, maps, namespaces })
     }
 
@@ -46,16 +49,21 @@ impl Controllers {
         [self.maps.readiness(), self.namespaces.readiness()]
     }
 
-    /// Runs the controllers until `stop` resolves and their reconciles have ended. Needs copies that are ready.
-    pub(crate) async fn run(&self, stop: impl Future<Output = ()> + Clone + Send + 'static) -> Result<(), Failure> {
+    /// Runs the controllers until `stop` resolves or one fails, and the reconciles of both have ended. A second signal
+    /// aborts these. Needs copies that are ready.
+    pub(crate) async fn run(&self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Failure> {
         // Filtered out of the copy: no request.
         let templates = self.cluster.informer::<ConfigMap>().labels(TEMPLATE).start_shared()?;
+        let (fail, failed) = oneshot::channel::<()>();
+        let stop = select(stop.boxed(), failed).map(drop).shared();
+        let context = Arc::new((self.cluster.client(), self.maps.clone()));
         let rendering = Controller::new(&templates)
             .name("render")
             .owns(&self.maps)
             .metrics(&self.metrics)
             .graceful_shutdown_on(stop.clone())
-            .run(render, |failure| failure.backoff(), Arc::new(self.cluster.client()));
+            .shutdown_on_signal()
+            .run(render, |failure| failure.backoff(), Arc::clone(&context));
         let counting = Controller::new(&self.namespaces)
             .name("count")
             // Updates of a ConfigMap change no count.
@@ -63,37 +71,45 @@ impl Controllers {
             .debounce(COUNTED_TOGETHER)
             .metrics(&self.metrics)
             .graceful_shutdown_on(stop)
-            .run(count, |failure| failure.backoff(), Arc::new((self.cluster.client(), self.maps.clone())));
-        try_join!(rendering, counting)?;
-        Ok(())
+            .shutdown_on_signal()
+            .run(count, |failure| failure.backoff(), context);
+        let (outcome, other) = select(rendering.boxed(), counting.boxed()).await.factor_first();
+        drop(fail);
+        Ok(outcome.and(other.await)?)
     }
 }
 
+/// Client of both controllers, and the copy of the ConfigMaps.
+type Context = (Client, Informer<ConfigMap>);
+
 /// Applies the ConfigMap `NAME-rendered`, which its template owns. An apply that changes nothing makes no new version.
-async fn render(template: Arc<ConfigMap>, client: Arc<Client>) -> Result<Requeue, kube::Error> {
-    if template.metadata.deletion_timestamp.is_some() {
+///
+/// # Errors
+/// 409 if the ConfigMap is not the template's: an apply would overwrite it, and the template's deletion would delete it.
+async fn render(template: Arc<ConfigMap>, context: Arc<Context>) -> Result<Requeue, kube::Error> {
+    let Some(owner) = template.controller_owner_ref(&()).filter(|_| template.metadata.deletion_timestamp.is_none())
+    else {
         return Ok(Requeue::await_change());
-    }
-    let (name, namespace) = (template.name_any(), template.namespace().unwrap_or_default());
-    let data = template.data.iter().flatten();
-    let data: BTreeMap<_, _> = data.map(|(key, text)| (key.clone(), text.replace("$NAMESPACE", &namespace))).collect();
-    let metadata = ObjectMeta {
-        name: Some(format!("{name}-rendered")),
-        owner_references: Some(template.controller_owner_ref(&()).into_iter().collect()),
-        ..ObjectMeta::default()
     };
-    let output = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-    let outputs = Api::<ConfigMap>::namespaced(Client::clone(&client), &namespace);
-    let params = PatchParams::apply("manager").force();
-    outputs.patch(&output.name_any(), &params, &Patch::Apply(&output)).await?;
+    let (client, maps) = &*context;
+    let (name, namespace) = (format!("{}-rendered", template.name_any()), template.namespace().unwrap_or_default());
+    let found = maps.store().snapshot().get(&format!("{namespace}/{name}")).and_then(|found| found.decode().ok());
+    let is_owned = found.is_some_and(|found| found.owner_references().contains(&owner));
+    let metadata =
+        ObjectMeta { name: Some(name.clone()), owner_references: Some(vec![owner]), ..ObjectMeta::default() };
+    let mut output = ConfigMap { metadata, ..ConfigMap::default() };
+    let outputs = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
+    if !is_owned {
+        outputs.create(&PostParams::default(), &output).await?;
+    }
+    let data = template.data.iter().flatten();
+    output.data = Some(data.map(|(key, text)| (key.clone(), text.replace("$NAMESPACE", &namespace))).collect());
+    outputs.patch(&name, &PatchParams::apply("manager").force(), &Patch::Apply(&output)).await?;
     Ok(Requeue::await_change())
 }
 
 /// Writes the number of ConfigMaps into the metadata of their namespace.
-async fn count(
-    namespace: Arc<PartialObjectMeta<Namespace>>,
-    context: Arc<(Client, Informer<ConfigMap>)>,
-) -> Result<Requeue, kube::Error> {
+async fn count(namespace: Arc<PartialObjectMeta<Namespace>>, context: Arc<Context>) -> Result<Requeue, kube::Error> {
     let ((client, maps), name) = (&*context, namespace.name_any());
     let count = maps.store().snapshot().namespace(&name).count().to_string();
     if namespace.annotations().get(CONFIG_MAPS) != Some(&count) {

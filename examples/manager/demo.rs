@@ -3,10 +3,20 @@
 //! Goal: a kubelet, Prometheus and users see what they rely on. Method: requests to the probes, writes as users do, and
 //! waits for their effects. Ends by itself, with an error at the first effect that does not come.
 
-use std::{env, net::SocketAddr, process::Stdio, time::Duration};
+use std::{
+    env, io,
+    net::SocketAddr,
+    process::{Stdio, exit},
+    thread,
+    time::Duration,
+};
 
 use cache_server::{Server, config};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use futures::future::try_join_all;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Namespace},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -15,21 +25,26 @@ use serde_json::{from_value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
-    process::{Child, Command},
+    process::{Child, ChildStdin, Command},
     time::{sleep, timeout},
     try_join,
 };
 
 use crate::{
-    Failure,
-    control::{CONFIG_MAPS, TEMPLATE},
+    Arguments, Failure,
+    control::{CONFIG_MAPS, COUNTED, TEMPLATE},
+    manage,
+    probes::CONNECTIONS_MAX,
 };
 
 /// Timeout that is ample even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+const ERRORS: &str = "controller_runtime_reconcile_total{controller=\"render\",result=\"error\"} ";
+
 /// Metrics of which a dashboard or an alert of controllers needs the names.
-const METRICS: [&str; 6] = [
+const METRICS: [&str; 7] = [
+    ERRORS,
     "controller_runtime_reconcile_total{controller=\"render\",result=\"success\"}",
     "controller_runtime_reconcile_total{controller=\"count\",result=\"success\"}",
     "controller_runtime_reconcile_time_seconds_bucket{le=\"1.0\",controller=\"count\"}",
@@ -39,7 +54,16 @@ const METRICS: [&str; 6] = [
     "informer_requests_total{resource=\"configmaps\",kind=\"initial\"} 1\n",
 ];
 
-pub(crate) async fn run() -> Result<(), Failure> {
+/// Runs the demo, or one of its replicas if a server is given.
+pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
+    if arguments.server.is_some() {
+        // Standard input ends with the demo, also if that is killed.
+        thread::spawn(|| {
+            drop(io::copy(&mut io::stdin(), &mut io::sink()));
+            exit(1)
+        });
+        return manage(arguments).await;
+    }
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = Server::bind(config::Config { listen, ..config::Config::default() }).await?;
     let url = format!("http://{}", server.local_addr());
@@ -47,14 +71,18 @@ pub(crate) async fn run() -> Result<(), Failure> {
     try_join!(replicas(&url), silent_server()).map(drop)
 }
 
-/// A server that never answers: the replica lives, is not ready, and ends after the deadline of its first sync.
+/// A server that never answers: a replica lives, is not ready, and ends after the deadline of its first sync.
 async fn silent_server() -> Result<(), Failure> {
     let silent = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let mut replica = Replica::start(&format!("http://{}", silent.local_addr()?), "lonely", "5").await?;
+    let url = format!("http://{}", silent.local_addr()?);
+    let replica = Replica::start(&url, "lonely", "3600").await?;
+    let silent_sockets = (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(replica.probes));
+    let _silent_sockets = try_join_all(silent_sockets).await?;
     let (alive, ready) = (replica.get("/healthz").await?, replica.get("/readyz").await?);
     let is_right =
         alive.contains("200 OK") && ready.contains("503 Service Unavailable") && ready.contains("configmaps");
     check(is_right, "while the server is silent, a replica lives and is not ready", &(alive + &ready))?;
+    let mut replica = Replica::start(&url, "late", "1").await?;
     let end = timeout(PATIENCE, replica.process.wait()).await??;
     check(!end.success(), "the first sync has a deadline", "it ended as if all were well")
 }
@@ -62,13 +90,22 @@ async fn silent_server() -> Result<(), Failure> {
 /// Two replicas, the second of which takes over.
 async fn replicas(url: &str) -> Result<(), Failure> {
     let client = Client::try_from(kube::Config::new(url.parse()?))?;
-    let namespace: Namespace = from_value(json!({"metadata": {"name": "team"}}))?;
     let namespaces = Api::<Namespace>::all(client.clone());
-    namespaces.create(&PostParams::default(), &namespace).await?;
+    for (name, labels) in [("team", json!({COUNTED: ""})), ("other", json!({}))] {
+        let namespace = from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
+        namespaces.create(&PostParams::default(), &namespace).await?;
+    }
+    let leases = Api::<Lease>::namespaced(client.clone(), "team");
+    let holder = async || {
+        let spec = leases.get("manager").await?.spec.unwrap_or_default();
+        Ok::<_, Failure>((spec.holder_identity, spec.lease_transitions))
+    };
     let maps = Api::<ConfigMap>::namespaced(client, "team");
-    let template =
-        json!({"metadata": {"name": "greeting", "labels": {TEMPLATE: ""}}, "data": {"text": "hello $NAMESPACE"}});
-    maps.create(&PostParams::default(), &from_value(template)?).await?;
+    let template = json!({TEMPLATE: ""});
+    for (name, labels) in [("greeting", &template), ("taken", &template), ("taken-rendered", &json!({}))] {
+        let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"text": "hello $NAMESPACE"}});
+        maps.create(&PostParams::default(), &from_value(map)?).await?;
+    }
     let has_output = async |text: &str| {
         let output = maps.get_opt("greeting-rendered").await?.and_then(|output| output.data);
         Ok(output.is_some_and(|data| data.get("text").is_some_and(|found| found == text)))
@@ -82,7 +119,9 @@ async fn replicas(url: &str) -> Result<(), Failure> {
     until("it is ready", async || Ok(first.get("/readyz").await?.contains("200 OK"))).await?;
     until("it leads", async || first.leads("1").await).await?;
     until("the template is rendered", async || has_output("hello team").await).await?;
-    until("both ConfigMaps are counted", async || is_counted("2").await).await?;
+    until("the ConfigMaps are counted", async || is_counted("4").await).await?;
+    let has_failed = async || Ok(!first.get("/metrics").await?.contains(&format!("{ERRORS}0\n")));
+    until("an output that exists is an error", has_failed).await?;
     let scraped = first.get("/metrics").await?;
     for metric in METRICS {
         check(scraped.contains(metric), &format!("a scrape has {}", metric.trim_end()), &scraped)?;
@@ -91,31 +130,42 @@ async fn replicas(url: &str) -> Result<(), Failure> {
     let second = Replica::start(url, "second", "60").await?;
     until("the follower is ready", async || Ok(second.get("/readyz").await?.contains("200 OK"))).await?;
     check(second.leads("0").await?, "one replica leads", "both lead")?;
+    check(holder().await? == (Some("first".to_owned()), Some(0)), "the Lease names it", "it does not")?;
     first.terminate("the leader ends in order").await?;
+    check(holder().await?.0.as_deref() != Some("first"), "it has released the Lease", "it holds it")?;
     until("the follower leads", async || second.leads("1").await).await?;
+    check(holder().await? == (Some("second".to_owned()), Some(1)), "the Lease names it, once", "it does not")?;
     maps.patch("greeting", &PatchParams::default(), &Patch::Merge(json!({"data": {"text": "bye $NAMESPACE"}}))).await?;
     until("the output follows the template", async || has_output("bye team").await).await?;
     maps.delete("greeting-rendered", &DeleteParams::default()).await?;
     until("a deleted output comes back", async || has_output("bye team").await).await?;
-    second.terminate("the last replica ends in order").await
+    second.terminate("the last replica ends in order").await?;
+    let taken = maps.get("taken-rendered").await?;
+    let is_untouched = taken.metadata.owner_references.is_none() && taken.data == maps.get("taken").await?.data;
+    check(is_untouched, "a user's ConfigMap stays his", &format!("{taken:?}"))?;
+    let annotations = namespaces.get("other").await?.metadata.annotations;
+    check(annotations.is_none(), "a namespace without the label is not written", &format!("{annotations:?}"))
 }
 
 /// A process of this program.
 struct Replica {
     process: Child,
     probes: SocketAddr,
+    /// Its end ends the process.
+    _stdin: Option<ChildStdin>,
 }
 
 impl Replica {
     async fn start(server: &str, identity: &str, sync_seconds: &str) -> Result<Self, Failure> {
-        let settings = ["--server", server, "--identity", identity, "--sync-seconds", sync_seconds];
+        let settings = ["--demo", "--server", server, "--identity", identity, "--sync-seconds", sync_seconds];
         let mut command = Command::new(env::current_exe()?);
         command.args(settings).args(["--listen", "127.0.0.1:0", "--namespace", "team"]);
-        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let stdout = process.stdout.take().ok_or("its output is piped")?;
         let line = timeout(PATIENCE, BufReader::new(stdout).lines().next_line()).await??.unwrap_or_default();
         let probes = line.rsplit(' ').next().unwrap_or_default().parse()?;
-        Ok(Self { process, probes })
+        let stdin = process.stdin.take();
+        Ok(Self { process, probes, _stdin: stdin })
     }
 
     /// Status line, headers and body of a response.

@@ -1,5 +1,6 @@
 //! Two controllers in one program, as a Deployment with two replicas runs it: probes, metrics, signals, leader election,
-//! and a deadline for the first sync. Both work on one copy of the ConfigMaps, and write over its connection.
+//! and a deadline for the first sync. Both work on one copy of the ConfigMaps, and write over its connection if that is
+//! HTTP/2. They write only where a label requests it.
 //!
 //! `cargo run --example manager -- --demo` needs no cluster: it starts a server and replicas of this program, acts like
 //! users and a kubelet, checks every effect, and ends. `cargo run --example manager` works on the cluster of your kubeconfig.
@@ -60,7 +61,7 @@ async fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let arguments = Arguments::parse();
-    let outcome = if arguments.demo { demo::run().await } else { manage(arguments).await };
+    let outcome = if arguments.demo { demo::run(arguments).await } else { manage(arguments).await };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -90,7 +91,7 @@ async fn manage(arguments: Arguments) -> Result<(), Failure> {
 
     // Followers have the copies too, so that a new leader begins at once.
     let controllers = Controllers::new(&cluster, metrics)?;
-    let probes = Probes { cluster: cluster.clone(), copies: controllers.copies(), registry };
+    let probes = Probes { copies: controllers.copies(), registry };
     let listener = TcpListener::bind(listen).await?;
     println!("{identity} serves probes on {}", listener.local_addr()?);
 
@@ -101,12 +102,13 @@ async fn manage(arguments: Arguments) -> Result<(), Failure> {
             cluster.ready_all(Duration::from_secs(sync_seconds)).await?;
             Ok::<_, Failure>(election.lead().await)
         };
-        let leadership = select! {
+        // Leading first: a Lease that was acquired is released.
+        let leadership = select! { biased;
             leadership = leading => leadership?,
             () = stop.clone() => return Ok(()),
         };
         leads.set(1);
-        // Releases the Lease after the last write; drops the controllers if it is lost.
+        // Releases the Lease after both have ended; drops them if it is lost.
         leadership.run(controllers.run(stop.clone())).await?
     };
     select! {

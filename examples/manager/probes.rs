@@ -5,20 +5,25 @@ use std::{convert::Infallible, time::Duration};
 use futures::{StreamExt as _, stream};
 use http::{Request, Response, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use informer::{Cluster, Readiness};
+use hyper_util::rt::TokioIo;
+use informer::{Readiness, ready_all};
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tokio::{net::TcpListener, time::sleep};
+use tokio::{
+    net::TcpListener,
+    time::{sleep, timeout},
+};
 
-/// Connections served at once; others wait in the listener's queue. Each has one request, and 30 s to send it.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections served at once; others wait in the listener's queue.
+pub(crate) const CONNECTIONS_MAX: usize = 16;
+
+/// Timeout of a connection, which has one request: silent ones must not keep the kubelet out.
+const CONNECTION_TIME: Duration = Duration::from_secs(5);
 
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// State behind the paths.
 pub(crate) struct Probes {
-    pub(crate) cluster: Cluster,
     pub(crate) copies: [Readiness; 2],
     pub(crate) registry: Registry,
 }
@@ -33,10 +38,9 @@ impl Probes {
             let service = service_fn(|request: Request<Incoming>| async move {
                 Ok::<_, Infallible>(probes.answer(request.uri().path()).await)
             });
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).keep_alive(false);
+            let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), service);
             // A client that leaves is no failure of this program.
-            drop(http.serve_connection(TokioIo::new(socket), service).await);
+            drop(timeout(CONNECTION_TIME, connection).await);
         });
         serving.await;
         unreachable!("a listener yields sockets for ever")
@@ -49,7 +53,7 @@ impl Probes {
                 None => (StatusCode::OK, "ok".to_owned()),
                 Some(ended) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{ended:?}")),
             },
-            "/readyz" => match self.cluster.ready_all(Duration::ZERO).await {
+            "/readyz" => match ready_all(self.copies.clone(), Duration::ZERO).await {
                 Ok(()) => (StatusCode::OK, "ok".to_owned()),
                 Err(unready) => (StatusCode::SERVICE_UNAVAILABLE, unready.to_string()),
             },
