@@ -46,7 +46,8 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/pods";
 const NAMESPACED_PODS: &str = "/api/v1/namespaces/default/pods";
 const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
-/// Collections that no program reads from the API server itself.
+/// Collections that the programs do not read from the API server itself. Namespaced paths and helm's account are not
+/// compared.
 const CACHED: [&str; 5] =
     [PODS, "/api/v1/configmaps", "/api/v1/events", "/apis/apps/v1/deployments", "/apis/example.com/v1/widgets"];
 /// Custom types: one is deleted during the churn, and the other is defined.
@@ -178,11 +179,11 @@ impl Cluster {
         self.below.cut();
     }
 
-    /// Writes for `seconds`, and restarts each part in turn.
+    /// Writes for `seconds` beside the steps of helm, and restarts each part in turn.
     async fn churn(&mut self, random: &mut Rng, seconds: u64, release: Option<&Release>) {
-        let begun = Instant::now();
         for part in 1..=5 {
-            while begun.elapsed() < Duration::from_secs(seconds * part / 5) {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(seconds) / 5 {
                 self.write(random).await;
                 sleep(BETWEEN_WRITES).await;
             }
@@ -275,7 +276,7 @@ impl Cluster {
         }
     }
 
-    /// Asserts that no program read a cached type from the API server.
+    /// Asserts that no program but helm read a cached type of all namespaces from the API server.
     fn assert_few_reads(&self) {
         let programs = [CONTROLLERS, SCHEDULER, METRICS, KUBECTL, ARGO_CD];
         let is_past =
