@@ -14,10 +14,13 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt as _, reflector, watcher},
 };
-use measured::{Failure, memory};
+use measured::{Failure, child::Part, memory};
 use serde::{Deserialize, Serialize};
 
 use crate::{checksum::Checksum, plan::Kind};
+
+/// The line of a client that has all objects.
+const SYNCED: &str = "synced";
 
 /// Arguments from the parent process.
 #[derive(Debug, Args)]
@@ -68,6 +71,14 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
         std::io::stdin().lock().read_to_end(&mut Vec::new())?;
         Ok(())
     })
+}
+
+/// Waits until the client has all objects.
+pub(crate) fn until_synced(client: &mut Part) -> Result<(), Failure> {
+    match client.line()?.as_str() {
+        SYNCED => Ok(()),
+        other => Err(format!("the client said {other:?}").into()),
+    }
 }
 
 async fn kube_list(config: kube::Config, rest: Duration) -> Result<Outcome, Failure> {
@@ -143,6 +154,7 @@ async fn finish(
     stored_bytes: Option<usize>,
     rest: Duration,
 ) -> Result<Outcome, Failure> {
+    println!("{SYNCED}");
     tokio::time::sleep(rest).await;
     let usage = memory::usage(std::process::id())?;
     Ok(Outcome {

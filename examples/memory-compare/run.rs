@@ -1,7 +1,9 @@
 //! Runs a new server, the other clients and the measured client, and collects the kernel's measurements.
 
 use std::{
+    collections::VecDeque,
     io::Write as _,
+    iter,
     time::{Duration, Instant},
 };
 
@@ -27,7 +29,7 @@ const REST: Duration = Duration::from_secs(1);
 const REST_AFTER: Duration = Duration::from_millis(2500);
 
 /// Pause before the resident size of a client is measured, in runs that compare clients.
-const CLIENT_REST: Duration = Duration::from_secs(2);
+const CLIENT_REST: Duration = Duration::from_secs(1);
 
 /// A row of the server table.
 pub(crate) struct ServerRow {
@@ -58,12 +60,13 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     let bar = ProgressBar::new((modes.len() * options.clients.len() + kinds.len()) as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")?);
 
+    let mut supply = Supply::new(options, &modes, kinds.len());
     let mut servers = Vec::new();
     let mut resting: Option<Resting> = None;
     for &mode in &modes {
         for &clients in &options.clients {
             bar.set_message(format!("{mode}, {clients} clients"));
-            let prepared = bar_safe(&bar, Prepared::new(options, mode, clients.max(1)))?;
+            let prepared = bar_safe(&bar, Prepared::new(options, mode, clients.max(1), &mut supply))?;
             if let Some(before) = resting.take() {
                 servers.push(bar_safe(&bar, before.finish())?);
             }
@@ -77,7 +80,7 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
     let mut clients = Vec::new();
     for kind in kinds {
         bar.set_message(kind.to_string());
-        clients.push(bar_safe(&bar, client_run(options, kind))?);
+        clients.push(bar_safe(&bar, client_run(kind, &mut supply))?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -92,6 +95,40 @@ fn bar_safe<T>(bar: &ProgressBar, result: Result<T, Failure>) -> Result<T, Failu
     result.inspect_err(|_| bar.finish_and_clear())
 }
 
+/// The servers of all runs, in their order. Each is started while the run before it rests.
+struct Supply<'a> {
+    options: &'a Options,
+    /// Modes of the servers that are not started yet.
+    modes: VecDeque<Mode>,
+    next: Option<(Server, Truth)>,
+}
+
+impl<'a> Supply<'a> {
+    /// One server for each number of clients in each mode, then `count` servers for single clients.
+    fn new(options: &'a Options, modes: &[Mode], count: usize) -> Self {
+        let compared = modes.iter().flat_map(|&mode| options.clients.iter().map(move |_| mode));
+        let modes = compared.chain(iter::repeat_n(Mode::StreamedList, count)).collect();
+        Self { options, modes, next: None }
+    }
+
+    /// Starts the next server, unless it was started already or there is none.
+    fn prepare(&mut self) -> Result<(), Failure> {
+        if self.next.is_none()
+            && let Some(mode) = self.modes.pop_front()
+        {
+            let server = Server::start(self.options, mode)?;
+            let truth = server.truth()?;
+            self.next = Some((server, truth));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<(Server, Truth), Failure> {
+        self.prepare()?;
+        self.next.take().ok_or_else(|| "there are more runs than servers".into())
+    }
+}
+
 /// A server at rest and its clients, before they start to read.
 struct Prepared {
     mode: Mode,
@@ -104,9 +141,8 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(options: &Options, mode: Mode, clients: usize) -> Result<Self, Failure> {
-        let server = Server::start(options, mode)?;
-        let truth = server.truth()?;
+    fn new(options: &Options, mode: Mode, clients: usize, supply: &mut Supply<'_>) -> Result<Self, Failure> {
+        let (server, truth) = supply.take()?;
         let clients = mode.fitting(clients, truth.bytes);
         let fleet = Part::start(
             "load",
@@ -119,7 +155,7 @@ impl Prepared {
             ],
         )?;
         let measured = server.measured(mode.client(), Duration::ZERO)?;
-        let idle = server.rest()?;
+        let idle = server.rest(supply)?;
         Ok(Self { mode, clients, server, truth, fleet, measured, idle })
     }
 
@@ -128,6 +164,7 @@ impl Prepared {
         fleet.go()?;
         measured.go()?;
         let fleet_outcome: load::Outcome = fleet.outcome()?;
+        client::until_synced(&mut measured)?;
         let client: client::Outcome = measured.outcome()?;
         let peak = server.usage()?.peak;
         drop((fleet, measured));
@@ -161,11 +198,13 @@ impl Resting {
     }
 }
 
-fn client_run(options: &Options, kind: Kind) -> Result<ClientRow, Failure> {
-    let server = Server::start(options, Mode::StreamedList)?;
-    let truth = server.truth()?;
+fn client_run(kind: Kind, supply: &mut Supply<'_>) -> Result<ClientRow, Failure> {
+    let (server, truth) = supply.take()?;
     let mut measured = server.measured(kind, CLIENT_REST)?;
     measured.go()?;
+    // The client rests now.
+    client::until_synced(&mut measured)?;
+    supply.prepare()?;
     let outcome: client::Outcome = measured.outcome()?;
     truth.agrees(&kind.to_string(), outcome.checksum)?;
     Ok(ClientRow { kind, outcome })
@@ -245,9 +284,11 @@ impl Server {
         memory::usage(self.process.id())
     }
 
-    /// Waits, resets the peak, and returns the resident size of the server.
-    fn rest(&self) -> std::io::Result<usize> {
-        std::thread::sleep(REST);
+    /// Waits, resets the peak, and returns the resident size of the server. Starts the next server meanwhile.
+    fn rest(&self, supply: &mut Supply<'_>) -> Result<usize, Failure> {
+        let began = Instant::now();
+        supply.prepare()?;
+        std::thread::sleep(REST.saturating_sub(began.elapsed()));
         memory::reset_peak(self.process.id())?;
         Ok(self.usage()?.resident)
     }
