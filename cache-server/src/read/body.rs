@@ -77,6 +77,15 @@ impl<B> MeasuredBody<B> {
     }
 }
 
+/// A connection that changes its protocol.
+pub(crate) struct MeasuredTunnel {
+    /// The upstream's side.
+    pub(crate) tunnel: UpstreamTunnel,
+    /// The measurement of its request, which lasts as long as the connection.
+    pub(crate) measure: Option<RequestMeasure>,
+    pub(crate) guard: Option<Box<ResponseGuard>>,
+}
+
 impl Body {
     const fn new(kind: BodyKind) -> Self {
         Self { kind, guard: None }
@@ -166,10 +175,13 @@ impl Body {
         matches!(self.kind, BodyKind::Forwarded(_))
     }
 
-    /// Returns the upstream's side of a connection that changes its protocol, and the guard; `None` for other bodies.
-    pub(crate) fn into_tunnel(self) -> Option<(UpstreamTunnel, Option<Box<ResponseGuard>>)> {
+    /// Returns a connection that changes its protocol; `None` for other bodies.
+    pub(crate) fn into_tunnel(self) -> Option<MeasuredTunnel> {
         match self.kind {
-            BodyKind::Forwarded(forwarded) => forwarded.body.into_tunnel().map(|tunnel| (tunnel, self.guard)),
+            BodyKind::Forwarded(forwarded) => {
+                let MeasuredBody { body, measure } = *forwarded;
+                body.into_tunnel().map(|tunnel| MeasuredTunnel { tunnel, measure, guard: self.guard })
+            }
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => None,
         }
     }

@@ -12,12 +12,13 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::InspectReader;
 
 use crate::{
     access::{authenticate::certificates, peer::Peer},
     app::App,
     budget, clock,
-    http::body::Body,
+    http::body::{Body, MeasuredTunnel},
     read::encode::{self, RequestedEncoding},
     shares::StreamOwner,
     term::WatchTerm,
@@ -87,7 +88,11 @@ impl Handler for AppHandler {
     }
 
     fn into_tunnel(body: Body) -> Option<(impl AsyncRead + AsyncWrite + Unpin + Send + 'static, impl Send + 'static)> {
-        body.into_tunnel().map(|(tunnel, guard)| (TokioIo::new(tunnel.stream), (tunnel.permit, guard)))
+        body.into_tunnel().map(|MeasuredTunnel { tunnel, mut measure, guard }| {
+            // Bytes of the upstream are the response. The measure ends with the stream.
+            let count = move |read: &[u8]| measure.iter_mut().for_each(|measure| measure.sent(read.len()));
+            (InspectReader::new(TokioIo::new(tunnel.stream), count), (tunnel.permit, guard))
+        })
     }
 }
 

@@ -36,12 +36,13 @@ const HELD_BYTES_MAX: u64 = 64 << 10;
 /// Announced length of the bodies: more than all buffers.
 const LENGTH: u64 = 1 << 40;
 const PIECE: usize = 1 << 10;
+const EXEC: &str = "/api/v1/namespaces/a/pods/b/exec";
 /// Time without a change after which everything that moves has moved: longer than a delayed acknowledgement.
 const CALM: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An API server that sends `/download` without end and takes nothing of `/upload`. Counts the bytes of bodies that its
-/// socket took.
+/// An API server that sends `/download` without end, takes nothing of `/upload`, and sends [`PIECE`] bytes in an exec. Counts
+/// the bytes of endless bodies that its socket took.
 async fn upstream(sent: Arc<AtomicU64>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,6 +59,12 @@ async fn upstream(sent: Arc<AtomicU64>) -> SocketAddr {
                         offer(&mut stream, &sent).await;
                     }
                     Some("/upload") => std::future::pending().await,
+                    Some(EXEC) => {
+                        let head =
+                            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+                        stream.write_all(&[head.as_bytes(), &[7; PIECE]].concat()).await.unwrap();
+                        drop(stream.read_u8().await);
+                    }
                     _ => drop(stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await),
                 }
             });
@@ -186,6 +193,36 @@ async fn an_upstream_that_does_not_read_leaves_64_kib_of_the_request_here() {
     let request = request.body(StreamBody::new(body).boxed()).unwrap();
     tokio::spawn(async move { drop(sender.send_request(request).await) });
     scene.assert_bounded("HTTP/2").await;
+}
+
+/// Goal: a connection to a pod is measured to its end. Method: an exec that sends some bytes; then its client leaves.
+#[tokio::test]
+async fn an_exec_is_measured_until_it_ends() {
+    let scene = Scene::new().await;
+    let value = async |name: &str| {
+        let labels = r#"{verb="CONNECT",group="",version="v1",resource="pods",subresource="exec",scope="resource"} "#;
+        let text = scene.server.client().get("/metrics").await.with_code(200).text().to_owned();
+        let series = format!("{name}{labels}");
+        text.lines()
+            .find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok())
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    let mut stream = TcpStream::connect(scene.server.address()).await.unwrap();
+    let head = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n";
+    stream.write_all(format!("POST {EXEC} HTTP/1.1\r\n{head}").as_bytes()).await.unwrap();
+    let answer = read_head(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    stream.read_exact(&mut [0; PIECE]).await.unwrap();
+    sleep(CALM).await;
+    assert_eq!(value("apiserver_request_duration_seconds_count").await, 0.0, "it is open");
+    assert_eq!(value("cache_sent_bytes_total").await, PIECE as f64);
+    drop(stream);
+    let begun = Instant::now();
+    while value("apiserver_request_duration_seconds_count").await == 0.0 {
+        assert!(begun.elapsed() < PATIENCE, "it has ended");
+        sleep(CALM / 10).await;
+    }
+    assert!(value("apiserver_request_duration_seconds_sum").await >= CALM.as_secs_f64());
 }
 
 /// Goal: streams that do not move leave room for others of their connection. Method: uploads that the upstream does not
