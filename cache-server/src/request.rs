@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::{
     access::{audit::AuditRecord, peer::Peer},
     budget::Room,
-    limits::LOGGED_CHARS_MAX,
+    limits::{LOGGED_CHARS_MAX, READER_CHARS_MAX},
     metrics::watches::{WatchOrigin, WatchReader},
     read::{
         encode::RequestedEncoding,
@@ -59,7 +59,7 @@ impl<'a> RequestHead<'a> {
 
     /// Returns who watches, for documents and the log.
     pub(crate) fn watch_origin(&self) -> WatchOrigin {
-        let text = |text: &str| TextPrefix(text).to_string();
+        let text = |text: &str| prefix(text, READER_CHARS_MAX).into_owned();
         let user = self.caller.map_or("-", |user| &user.name);
         WatchOrigin {
             reader: WatchReader { user: text(user), agent: text(user_agent(self.headers)) },
@@ -80,9 +80,13 @@ pub(crate) struct TextPrefix<'a>(pub(crate) &'a str);
 
 impl fmt::Display for TextPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(LOGGED_CHARS_MAX) {
-            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
-            None => f.write_str(self.0),
-        }
+        f.write_str(&prefix(self.0, LOGGED_CHARS_MAX))
+    }
+}
+
+fn prefix(text: &str, chars_max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
     }
 }

@@ -383,11 +383,13 @@ impl Server {
         let mut connections = accept::serve(listeners, shared, shutdown).await;
         tracing::info!(connections = connections.count(), "drain started");
         // Before the connections close: each of them ends after its open requests, and so after its watch.
+        app.metrics.open_watches().shut_down();
         app.caches.shut_down();
         let deadline = Instant::now() + app.config.grace;
         if !connections.drained(deadline).await {
             tracing::warn!(connections = connections.count(), grace = ?app.config.grace, "drain timed out");
         }
+        app.metrics.open_watches().flush();
         // The caches ended when the drain started. A disk that needs longer keeps an older state.
         let _ = timeout_at(deadline, app.caches.saved()).await;
         if let Some(audit) = &app.access.audit {

@@ -20,7 +20,11 @@ pub mod peer;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use access_rules::{
     authentication::impersonation::{self, Impersonation},
@@ -285,9 +289,9 @@ impl Access {
         Ok(())
     }
 
-    /// Returns the users of requests and watches, by the owner of what is kept for them.
-    pub fn users_by_owner(&self) -> HashMap<u64, String> {
-        self.shares.by_owner()
+    /// Returns the users for whom these owners keep something.
+    pub fn names_of_owners(&self, owners: &HashSet<u64>) -> HashMap<u64, String> {
+        self.shares.names_of(owners)
     }
 
     /// Returns the owner of the response to a request over HTTP/2. `code` is that of the response.

@@ -512,6 +512,10 @@ pub const WATCH_ENDS_LOGGED: u32 = 50;
 /// Characters of a path, a user agent or a message that are logged. Memory: one line of the debug log.
 pub const LOGGED_CHARS_MAX: usize = 1024;
 
+/// Characters of the user and of the User-Agent of an open watch that are shown and logged. Memory: once for each
+/// different client.
+pub const READER_CHARS_MAX: usize = 128;
+
 /// Bytes of changes of one type that wait to be saved to `--state-dir`, as JSON. More of them are dropped, and the
 /// whole state is saved instead. Memory: at most this much; the cache holds most of these objects anyway.
 pub const SAVED_QUEUE_BYTES_MAX: usize = 32 << 20;

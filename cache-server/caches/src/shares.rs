@@ -5,7 +5,7 @@
 //! Members of `system:masters` have no limits.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
         Arc, Weak,
@@ -70,7 +70,8 @@ impl TakenPlaces {
 
 #[derive(Default)]
 struct UserTable {
-    by_name: HashMap<String, Weak<UserShare>>,
+    /// With their owners.
+    by_name: HashMap<String, (u64, Weak<UserShare>)>,
     /// Number of names above which unused ones are removed.
     room: usize,
 }
@@ -119,11 +120,11 @@ impl UserShares {
             return None;
         }
         let UserTable { by_name, room } = &mut *self.users.lock();
-        if let Some(share) = by_name.get(&user.name).and_then(Weak::upgrade) {
+        if let Some(share) = by_name.get(&user.name).and_then(|(_, share)| share.upgrade()) {
             return Some(share);
         }
         if by_name.len() > *room {
-            by_name.retain(|_, share| share.strong_count() > 0);
+            by_name.retain(|_, (_, share)| share.strong_count() > 0);
             *room = 2 * by_name.len() + UNUSED_MAX;
         }
         let share = Arc::new(UserShare {
@@ -132,13 +133,15 @@ impl UserShares {
             taken: TakenPlaces::default(),
             unread: AtomicUsize::new(0),
         });
-        by_name.insert(user.name.clone(), Arc::downgrade(&share));
+        by_name.insert(user.name.clone(), (share.owner, Arc::downgrade(&share)));
         Some(share)
     }
 
-    /// Returns the names of the users of late, by [`UserShare::owner`]. Cost: a look at each.
-    pub fn by_owner(&self) -> HashMap<u64, String> {
-        self.users.lock().by_name.keys().map(|name| (owner_of(name), name.clone())).collect()
+    /// Returns the names of those `owners` ([`UserShare::owner`]) that are users of late. Cost: a look at each user.
+    pub fn names_of(&self, owners: &HashSet<u64>) -> HashMap<u64, String> {
+        let users = self.users.lock();
+        let named = users.by_name.iter().filter(|(_, (owner, _))| owners.contains(owner));
+        named.map(|(name, (owner, _))| (*owner, name.clone())).collect()
     }
 
     /// Places that are taken.

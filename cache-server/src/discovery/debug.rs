@@ -43,8 +43,8 @@ struct WatchRow<'a> {
     user_agent: &'a str,
     peer: Option<String>,
     resource: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     label_selector: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -93,7 +93,7 @@ impl<'a> WatchRow<'a> {
             user_agent: &reader.agent,
             peer: watch.peer().address.map(|address| address.to_string()),
             resource: kind.id(),
-            namespace: filter.namespace().unwrap_or_default(),
+            namespace: TextPrefix(filter.namespace().unwrap_or_default()).to_string(),
             label_selector: TextPrefix(&filter.labels().to_string()).to_string(),
             field_selector: TextPrefix(&fields).to_string(),
             state: watch.state(),
@@ -140,21 +140,21 @@ struct HolderRow {
 
 /// `GET /debug/snapshots`: for each cache its window, and the readers that keep events in it.
 pub(super) fn snapshots(app: &App) -> Response {
-    let (now, users) = (app.caches.now(), app.access.users_by_owner());
-    let types: Vec<_> = app
-        .caches
-        .filled(&app.registry.now())
+    let now = app.caches.now();
+    let filled = app.caches.filled(&app.registry.now()).into_iter();
+    let held: Vec<_> = filled.map(|(ty, reader)| (ty, reader.stats(), reader.holders(now, HOLDERS_MAX))).collect();
+    // Every request takes the lock of the names: only those that are shown are copied under it.
+    let owners = held.iter().flat_map(|(_, _, (oldest, _))| oldest.iter().map(|(holder, _)| holder.owner)).collect();
+    let users = app.access.names_of_owners(&owners);
+    let types: Vec<_> = held
         .into_iter()
-        .map(|(ty, reader)| {
-            let (stats, (oldest, holders)) = (reader.stats(), reader.holders(now, HOLDERS_MAX));
-            CacheRow {
-                resource: ty.id().to_owned(),
-                objects: stats.objects,
-                window_events: stats.window_events,
-                window_bytes: stats.window_bytes,
-                holders,
-                oldest: oldest.into_iter().map(|(holder, events)| HolderRow::new(holder, events, &users)).collect(),
-            }
+        .map(|(ty, stats, (oldest, holders))| CacheRow {
+            resource: ty.id().to_owned(),
+            objects: stats.objects,
+            window_events: stats.window_events,
+            window_bytes: stats.window_bytes,
+            holders,
+            oldest: oldest.into_iter().map(|(holder, events)| HolderRow::new(holder, events, &users)).collect(),
         })
         .collect();
     json(&types)

@@ -121,9 +121,9 @@ pub(crate) fn with_body(method: &str, path: &str, body: String) -> Request<Full<
     Request::builder().method(method).uri(path).body(Full::from(body)).expect("a request")
 }
 
-fn with_header(path: &str, name: header::HeaderName, value: &'static str) -> Request<Full<Bytes>> {
+fn with_header(path: &str, name: header::HeaderName, value: &str) -> Request<Full<Bytes>> {
     let mut request = get(path);
-    request.headers_mut().insert(name, HeaderValue::from_static(value));
+    request.headers_mut().insert(name, HeaderValue::from_str(value).expect("a header"));
     request
 }
 

@@ -1,15 +1,17 @@
 //! The open watches: who reads each of them, and where it stands; and the line that each leaves in the log at its end.
 //!
-//! INVARIANT: a watch costs one record of about a hundred bytes, which only its own task changes, without a lock.
+//! INVARIANT: a watch costs some 145 bytes: a place in the table, and a record that only its own task changes, without a
+//! lock. A client costs at most some 1,100 bytes while it has watches.
 //! INVARIANT: a document shows a bounded number of them, and holds the table only to collect them.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     fmt, mem,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -19,7 +21,10 @@ use tokio::{runtime::Handle, time::Instant};
 use watch_cache::Filter;
 
 use super::requests::{RequestClass, RequestMeasures};
-use crate::{access::peer::Peer, limits::WATCH_ENDS_LOGGED};
+use crate::{
+    access::peer::Peer,
+    limits::{LOGGED_CHARS_MAX, WATCH_ENDS_LOGGED},
+};
 
 /// Watches of one page of [`OpenWatches::page`].
 pub(crate) const PAGE_MAX: usize = 500;
@@ -29,6 +34,8 @@ pub(crate) const PAGE_MAX: usize = 500;
 pub(crate) struct OpenWatches {
     table: Mutex<WatchTable>,
     ends: Mutex<LoggedEnds>,
+    /// True once the server shuts down.
+    is_stopped: AtomicBool,
 }
 
 #[derive(Default)]
@@ -36,23 +43,18 @@ struct WatchTable {
     /// By number, in the order in which they were opened.
     open: BTreeMap<u64, Arc<WatchRecord>>,
     numbers: u64,
-    /// The readers of the open watches, each once.
-    readers: HashSet<Arc<WatchReader>>,
-    /// Number of readers above which those without watches are removed.
-    room: usize,
+    /// The readers of the open watches, each with their number.
+    readers: HashMap<Arc<WatchReader>, usize>,
 }
 
 /// The client of a watch. Shared by its watches.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WatchReader {
-    /// Name of its user; `-` if it is not known.
+    /// Name of its user, shortened; `-` if it is not known.
     pub(crate) user: String,
     /// Its User-Agent, shortened.
     pub(crate) agent: String,
 }
-
-/// Readers without watches that may stay in the table. Memory: some 200 bytes each.
-const READERS_ROOM: usize = 512;
 
 /// Circumstances of a new watch.
 pub(crate) struct WatchOrigin {
@@ -189,19 +191,12 @@ impl OpenWatches {
     fn open(&self, series: &Arc<WatchSeries>, origin: WatchOrigin, filter: Arc<Filter>) -> Arc<WatchRecord> {
         let WatchOrigin { reader, peer, arrived, .. } = origin;
         let (position, events, bytes, batch, state) = Default::default();
-        let WatchTable { open, numbers, readers, room } = &mut *self.table.lock();
-        let reader = match readers.get(&reader) {
-            Some(known) => Arc::clone(known),
-            None => {
-                if readers.len() > *room {
-                    readers.retain(|reader| Arc::strong_count(reader) > 1);
-                    *room = 2 * readers.len() + READERS_ROOM;
-                }
-                let reader = Arc::new(reader);
-                readers.insert(Arc::clone(&reader));
-                reader
-            }
+        let WatchTable { open, numbers, readers } = &mut *self.table.lock();
+        let reader = match readers.get_key_value(&reader) {
+            Some((known, _)) => Arc::clone(known),
+            None => Arc::new(reader),
         };
+        *readers.entry(Arc::clone(&reader)).or_default() += 1;
         *numbers += 1;
         let number = *numbers;
         let series = Arc::clone(series);
@@ -212,8 +207,28 @@ impl OpenWatches {
         watch
     }
 
-    fn close(&self, number: u64) {
-        self.table.lock().open.remove(&number);
+    fn close(&self, watch: &WatchRecord) {
+        let WatchTable { open, readers, .. } = &mut *self.table.lock();
+        open.remove(&watch.number);
+        if let Some(count) = readers.get_mut(&watch.reader) {
+            *count -= 1;
+            if *count == 0 {
+                readers.remove(&watch.reader);
+            }
+        }
+    }
+
+    /// Notes that caches are closed because the server shuts down.
+    pub(crate) fn shut_down(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Logs the number of ends that were not logged so far.
+    pub(crate) fn flush(&self) {
+        let count = self.ends.lock().take();
+        if count > 0 {
+            tracing::info!(count, "watch ends not logged");
+        }
     }
 
     /// Number of open watches.
@@ -239,24 +254,28 @@ impl OpenWatches {
             LoggedEnd::Logged => {}
             LoggedEnd::Counted => return,
             LoggedEnd::FirstCounted(until) => {
-                let Ok(runtime) = Handle::try_current() else { return };
+                let Ok(runtime) = Handle::try_current() else {
+                    // The next one has a runtime, or the shutdown logs them.
+                    self.ends.lock().has_timer = false;
+                    return;
+                };
                 let all = Arc::clone(self);
                 runtime.spawn(async move {
                     tokio::time::sleep_until(until).await;
-                    let count = mem::take(&mut all.ends.lock().counted);
-                    tracing::info!(count, "watch ends not logged");
+                    all.flush();
                 });
                 return;
             }
         }
         let (resource, WatchReader { user, agent }) = (watch.kind().id(), watch.reader());
-        let (namespace, selects) = (watch.filter.namespace().unwrap_or_default(), !watch.filter.selects_all());
+        let namespace = format!("{:.*}", LOGGED_CHARS_MAX, watch.filter.namespace().unwrap_or_default());
+        let selects = !watch.filter.selects_all();
         let peer = watch.peer.address.map(tracing::field::display);
         let (took, events, bytes) = (watch.age(), watch.events(), watch.bytes());
         let cause = end.as_str();
         tracing::info!(
             resource,
-            namespace,
+            namespace = namespace.as_str(),
             selects,
             user,
             user_agent = agent.as_str(),
@@ -277,6 +296,8 @@ struct LoggedEnds {
     until: Option<Instant>,
     logged: u32,
     counted: u64,
+    /// True while a task waits for the end of the second, to log the count.
+    has_timer: bool,
 }
 
 /// Fate of one line.
@@ -284,7 +305,7 @@ struct LoggedEnds {
 enum LoggedEnd {
     Logged,
     Counted,
-    /// The first one that is only counted: the count is complete at this time.
+    /// The first one that is only counted: the count is to be logged at this time.
     FirstCounted(Instant),
 }
 
@@ -302,7 +323,13 @@ impl LoggedEnds {
             return LoggedEnd::Logged;
         }
         self.counted += 1;
-        if self.counted == 1 { LoggedEnd::FirstCounted(until) } else { LoggedEnd::Counted }
+        if mem::replace(&mut self.has_timer, true) { LoggedEnd::Counted } else { LoggedEnd::FirstCounted(until) }
+    }
+
+    /// Returns the count, and begins the next one.
+    fn take(&mut self) -> u64 {
+        self.has_timer = false;
+        mem::take(&mut self.counted)
     }
 }
 
@@ -319,11 +346,11 @@ pub(crate) enum WatchEndCause {
     Withdrawn,
     /// It fell behind the window.
     Expired,
-    /// Its initial state became too expensive to keep.
+    /// Its initial state became too expensive to keep, or its seats did not come back.
     Cut,
     /// Its client did not read to the end of its time.
     Slow,
-    /// The type was listed again.
+    /// The type was listed again, or redefined.
     HistoryEnded,
     /// The server shuts down.
     Shutdown,
@@ -333,6 +360,8 @@ pub(crate) enum WatchEndCause {
     Ahead,
     /// An object could not be encoded.
     NotEncoded,
+    /// Its task panicked.
+    Panicked,
 }
 
 impl WatchEndCause {
@@ -350,6 +379,7 @@ impl WatchEndCause {
             Self::TypeDeleted => "type_deleted",
             Self::Ahead => "ahead",
             Self::NotEncoded => "not_encoded",
+            Self::Panicked => "panicked",
         }
     }
 }
@@ -425,8 +455,14 @@ impl WatchGauge {
 
     /// Sets the cause of the end of a watch whose cache was closed.
     pub(crate) fn closed(&mut self) {
-        let is_served = self.watch.series.measures.has(&self.watch.series.kind);
-        self.end(if is_served { WatchEndCause::Shutdown } else { WatchEndCause::TypeDeleted });
+        let WatchSeries { kind, all, measures, .. } = &*self.watch.series;
+        let cause = match (all.is_stopped.load(Ordering::Relaxed), measures.has(kind)) {
+            (true, _) => WatchEndCause::Shutdown,
+            (false, false) => WatchEndCause::TypeDeleted,
+            // Redefined, or its cache panicked.
+            (false, true) => WatchEndCause::HistoryEnded,
+        };
+        self.end(cause);
     }
 }
 
@@ -443,11 +479,12 @@ impl fmt::Debug for WatchGauge {
 
 impl Drop for WatchGauge {
     fn drop(&mut self) {
-        let WatchRecord { number, series, .. } = &*self.watch;
-        series.all.close(*number);
+        let series = &self.watch.series;
+        series.all.close(&self.watch);
         series.open.dec();
         series.duration.observe(self.watch.age().as_secs_f64());
-        series.all.log_end(&self.watch, self.end.unwrap_or(WatchEndCause::ClientLeft));
+        let without = || if thread::panicking() { WatchEndCause::Panicked } else { WatchEndCause::ClientLeft };
+        series.all.log_end(&self.watch, self.end.unwrap_or_else(without));
     }
 }
 
@@ -473,7 +510,10 @@ mod tests {
         assert_eq!(count(LoggedEnd::Logged), logged);
         assert_eq!(count(LoggedEnd::FirstCounted(begun + Duration::from_secs(1))), 1);
         assert_eq!(count(LoggedEnd::Counted), 2 * logged - 1);
-        assert_eq!(mem::take(&mut ends.counted), u64::from(2 * WATCH_ENDS_LOGGED));
-        assert_eq!(ends.next(begun + Duration::from_secs(1)), LoggedEnd::Logged);
+        assert_eq!(ends.take(), u64::from(2 * WATCH_ENDS_LOGGED));
+        let later = begun + Duration::from_secs(1);
+        assert_eq!(ends.next(later), LoggedEnd::Logged);
+        let next: Vec<_> = (0..WATCH_ENDS_LOGGED).map(|_| ends.next(later)).collect();
+        assert!(matches!(next.last(), Some(LoggedEnd::FirstCounted(_))), "the next count is logged as well");
     }
 }

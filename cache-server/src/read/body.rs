@@ -153,7 +153,7 @@ impl Body {
         if let Some(guard) = &mut self.guard {
             guard.on_complete();
         }
-        Self { kind: BodyKind::Full(Slices::new()), guard: self.guard }
+        Self { kind: BodyKind::Full(Slices::new()), guard: self.guard.take() }
     }
 
     /// Returns a copy of a whole body of at most `bytes_max`; `None` for longer ones and for streams.
@@ -176,11 +176,11 @@ impl Body {
     }
 
     /// Returns a connection that changes its protocol; `None` for other bodies.
-    pub(crate) fn into_tunnel(self) -> Option<MeasuredTunnel> {
-        match self.kind {
+    pub(crate) fn into_tunnel(mut self) -> Option<MeasuredTunnel> {
+        match std::mem::replace(&mut self.kind, BodyKind::Full(Slices::new())) {
             BodyKind::Forwarded(forwarded) => {
                 let MeasuredBody { body, measure } = *forwarded;
-                body.into_tunnel().map(|tunnel| MeasuredTunnel { tunnel, measure, guard: self.guard })
+                body.into_tunnel().map(|tunnel| MeasuredTunnel { tunnel, measure, guard: self.guard.take() })
             }
             BodyKind::Full(_) | BodyKind::Last(_) | BodyKind::List(_) | BodyKind::Watch(_) => None,
         }
@@ -217,6 +217,17 @@ impl From<Vec<u8>> for Body {
 impl From<String> for Body {
     fn from(text: String) -> Self {
         Bytes::from(text).into()
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // Cut without a further poll: its client does not read.
+        if let (BodyKind::Watch(watch), Some(guard)) = (&mut self.kind, &self.guard)
+            && guard.lease().is_some_and(|lease| lease.withdrawal().is_withdrawn())
+        {
+            watch.withdraw();
+        }
     }
 }
 
@@ -267,8 +278,12 @@ fn poll_guarded(kind: &mut BodyKind, guard: &mut ResponseGuard, cx: &mut Context
         }
     } else if kind.needs_seats() {
         let seated = guard.poll_seats(cx);
-        if let (Poll::Pending, BodyKind::Watch(watch)) = (&seated, &kind) {
-            watch.waits_for_seats();
+        if let BodyKind::Watch(watch) = kind {
+            match &seated {
+                Poll::Pending => watch.waits_for_seats(),
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => watch.loses_seats(),
+            }
         }
         if ready!(seated).is_err() {
             return Poll::Ready(Some(Err(BodyError::Cut)));

@@ -370,6 +370,11 @@ impl Watch {
         self.note(WatchPause::Seats);
     }
 
+    /// Notes that the seats did not come back, and the watch is cut.
+    pub(super) fn loses_seats(&mut self) {
+        self.watching.end(WatchEndCause::Cut);
+    }
+
     fn note(&self, pause: WatchPause) {
         if let Some(cursor) = &self.cursor {
             self.watching.note(cursor.position(), self.is_initial(), pause);

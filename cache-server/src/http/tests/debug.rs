@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::limits::{LOGGED_CHARS_MAX, READER_CHARS_MAX};
 
 const STATE: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
@@ -62,6 +63,17 @@ async fn open_watches_are_listed_with_their_states() {
     assert!(!list.to_string().contains("\"data\""), "no object is shown");
     drop(initial);
     assert_eq!(watches(&server, "").await["open"], 2);
+}
+
+/// Goal: no client makes the document long. Method: a namespace and a User-Agent of 4,000 characters.
+#[tokio::test]
+async fn texts_of_clients_are_shortened() {
+    let (server, long) = (Server::new(), "n".repeat(4_000));
+    let path = format!("/api/v1/namespaces/{long}/configmaps?watch=1");
+    let _watch = server.open(with_header(&path, header::USER_AGENT, &long)).await.into_body();
+    let list = watches(&server, "").await;
+    let chars = |name: &str| list["watches"][0][name].as_str().expect("a text").chars().count();
+    assert_eq!((chars("namespace"), chars("userAgent")), (LOGGED_CHARS_MAX + 1, READER_CHARS_MAX + 1), "{list}");
 }
 
 /// Goal: the document is short, however many watches there are. Method: pages of three.
