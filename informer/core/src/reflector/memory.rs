@@ -644,13 +644,6 @@ impl Memory {
         self.report(Report::Healthy);
     }
 
-    /// Returns when the next request is due after a session that delivered something: at once, unless such sessions come
-    /// faster than the pace allows.
-    pub(super) fn after_delivery(&mut self, now: Time, retry_after: Option<Duration>) -> Time {
-        let spread = self.backoff.after_healthy(retry_after);
-        self.pace.due(now) + spread
-    }
-
     /// Notes that the position has expired. Returns true if that happened more than [`EARLY_EXPIRIES_FREE`] times in a
     /// row, each soon after a list.
     pub(super) fn expires_early(&mut self, now: Time) -> bool {
@@ -673,7 +666,7 @@ impl Memory {
     /// Ends an unhealthy session. Returns when the next request is due.
     pub(super) fn unhealthy(&mut self, now: Time, cause: Ending, retry_after: Option<Duration>) -> Time {
         self.stats.unhealthy_ends += 1;
-        self.pace.charge(now);
+        self.charge(now);
         let until = now + self.backoff.after_unhealthy(retry_after);
         self.report(Report::Waiting { until, cause });
         until
@@ -687,9 +680,12 @@ impl Memory {
         }
         self.stats.unhealthy_ends += 1;
         let delay = if cause == Ending::Failed(Class::Connection) {
+            if self.pace.is_ahead(now) {
+                self.charge(now);
+            }
             self.backoff.after_no_connection(retry_after)
         } else {
-            self.pace.charge(now);
+            self.charge(now);
             self.backoff.after_refused_watch(retry_after)
         };
         let until = now + delay;

@@ -122,7 +122,7 @@ impl ProofSession {
         let Testimony { proof, key, uid } = testimony;
         // Without an object no request was sent.
         if proof != Proof::Nothing {
-            memory.pace.charge(now);
+            memory.charge(now);
             memory.count_proof();
             memory.get_is_refused |= self.attempt.get_refused;
         }
@@ -253,6 +253,7 @@ impl ProofSession {
             (ProofBy::Get, _) => {
                 self.attempt.by = ProofBy::List;
                 self.attempt.get_refused = is_refusal(failure.class);
+                memory.charge(now);
                 Self::ask(now, self.attempt, memory)
             }
             (ProofBy::List, ProofReason::Moved) => memory.refuse(now),
@@ -261,13 +262,17 @@ impl ProofSession {
             (ProofBy::List, ProofReason::Outage | ProofReason::Doubt) if !is_refusal(failure.class) => {
                 self.retry(now, Ending::Failed(failure.class), failure.retry_after, memory)
             }
-            (ProofBy::List, ProofReason::Outage) => Self::take_for_granted(now, memory),
+            (ProofBy::List, ProofReason::Outage) => {
+                memory.charge(now);
+                Self::take_for_granted(now, memory)
+            }
             (ProofBy::List, ProofReason::Forbidden) => {
                 let until = memory.unhealthy(now, Ending::Failed(failure.class), failure.retry_after);
                 BackoffWait::until(until, NextAction::Watch)
             }
             // The client may not read objects: resume, and reset the doubts so that the proof is not repeated at once.
             (ProofBy::List, ProofReason::Doubt) => {
+                memory.charge(now);
                 memory.believe(now);
                 WatchSession::resume(now, memory)
             }

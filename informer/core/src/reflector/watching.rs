@@ -341,7 +341,7 @@ impl WatchSession {
             );
         }
         memory.stats.unhealthy_ends += 1;
-        memory.pace.charge(now);
+        memory.charge(now);
         let retry_at = memory.next_refused_watch(now, failure.retry_after);
         if !polls {
             memory.report(Report::Waiting { until: retry_at, cause });
@@ -389,7 +389,7 @@ impl WatchSession {
             memory.report(Report::Waiting { until, cause });
             until
         } else if self.moved && !is_fault(cause) || self.was_cut(now, cause) {
-            memory.pace.charge(now);
+            memory.charge(now);
             memory.prove_healthy(now);
             let until = memory.after_delivery(now, retry_after);
             memory.report(Report::Waiting { until, cause });
