@@ -29,6 +29,8 @@ pub(crate) struct ObjectChanges {
     pub(crate) is_metadata: bool,
     /// Number of transform functions.
     pub(crate) transforms: usize,
+    /// True if the function is the cluster's default, which is another one than a declaration's.
+    pub(crate) is_transform_of_cluster: bool,
     /// Name of the type they are stored as.
     pub(crate) decoded_to: Option<&'static str>,
 }
@@ -41,9 +43,10 @@ impl ObjectChanges {
 
 impl fmt::Display for ObjectChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_metadata, transforms, decoded_to } = self;
+        let Self { is_metadata, transforms, is_transform_of_cluster, decoded_to } = self;
         let whole = if *is_metadata { "metadata" } else { "objects" };
-        write!(f, "{whole}, {transforms} transforms, {}", decoded_to.unwrap_or("JSON"))
+        let whose = if *is_transform_of_cluster { " of the cluster" } else { "" };
+        write!(f, "{whole}, {transforms} transforms{whose}, {}", decoded_to.unwrap_or("JSON"))
     }
 }
 
@@ -141,6 +144,7 @@ mod tests {
             ObjectChanges::default(),
             ObjectChanges { is_metadata: true, ..ObjectChanges::default() },
             ObjectChanges { transforms: 1, ..ObjectChanges::default() },
+            ObjectChanges { transforms: 1, is_transform_of_cluster: true, ..ObjectChanges::default() },
             ObjectChanges { decoded_to: Some("agent::Slim"), ..ObjectChanges::default() },
         ];
         let mut names = forms.map(|object_changes| identity(&["a", "b"], object_changes).file_stem()).to_vec();

@@ -129,6 +129,10 @@ impl<V> ClusterBuilder<V> {
     /// [`namespace`](crate::InformerBuilder::namespace), [`namespaces`](crate::InformerBuilder::namespaces) and
     /// [`all_namespaces`](crate::InformerBuilder::all_namespaces) replace them.
     ///
+    /// With two or more, [`linger`](crate::InformerBuilder::linger) fails at the start with
+    /// [`LingerDerived`](crate::ConfigError::LingerDerived), and [`delays`](crate::InformerBuilder::delays) with
+    /// [`DelaysShared`](crate::ConfigError::DelaysShared).
+    ///
     /// None of the defaults applies to [raw](crate::raw) streams and `watcher`. A wrong name or selector is an error of
     /// each start.
     pub fn default_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
@@ -157,7 +161,8 @@ impl<V> ClusterBuilder<V> {
     /// `drop_paths` cuts fields at no cost.
     ///
     /// `T` must hold every field, as `serde_json::Value` and kube's `DynamicObject` do: others are lost. Unlike a
-    /// `transform`, it may capture values, and informers still share copies.
+    /// `transform`, it may capture values, and informers still share copies. A checkpoint does not know the values: if
+    /// they change, set another [`identity`](Self::identity), or objects changed by the old ones are restored.
     ///
     /// Cost: each object is decoded and serialized once more.
     pub fn default_transform<T, F>(mut self, change: F) -> Self

@@ -48,6 +48,7 @@ impl<K> InformerBuilder<K> {
         let mut keep = Keep::default();
         keep.transforms.extend(transform);
         declared.object_changes.transforms = keep.transforms.len();
+        declared.object_changes.is_transform_of_cluster = !keep.transforms.is_empty();
         Self { declared, keep, from_wider: true }
     }
 

@@ -84,6 +84,7 @@ impl<K> InformerBuilder<K> {
         self.keep.transforms.retain(|transform| !transform.is_of_cluster());
         self.keep.transforms.push(Transform::new(change));
         self.declared.object_changes.transforms = self.keep.transforms.len();
+        self.declared.object_changes.is_transform_of_cluster = false;
         self
     }
 
@@ -91,6 +92,7 @@ impl<K> InformerBuilder<K> {
     pub fn without_transforms(mut self) -> Self {
         self.keep.transforms.clear();
         self.declared.object_changes.transforms = 0;
+        self.declared.object_changes.is_transform_of_cluster = false;
         self
     }
 

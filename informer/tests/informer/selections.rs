@@ -429,21 +429,30 @@ async fn informers_begin_with_the_transform_of_their_cluster() {
     assert_eq!(typed.stats().undecodable + maps.stats().undecodable, 0);
 }
 
-/// Goal: a checkpoint of transformed objects is used only under the same defaults. Method: restarts.
+/// Goal: a checkpoint of transformed objects is used only under the same defaults, and by no informer with its own
+/// transform. Method: restarts.
 #[tokio::test]
 async fn the_transform_of_a_cluster_is_part_of_a_checkpoint() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
-    let start = |transforms: bool| {
+    let start = |transforms: bool, own: bool| {
         let builder = Cluster::builder(server.client()).identity("one");
         let strip = |object: &mut Value| object["metadata"]["labels"] = Value::Null;
         let cluster = if transforms { builder.default_transform(strip) } else { builder }.build();
-        cluster.informer::<Pod>().checkpoint(folder.path()).start().unwrap()
+        let declared = cluster.informer::<Pod>().checkpoint(folder.path());
+        let label = |pod: &mut Pod| pod.metadata.labels = Some([("app".to_owned(), "own".to_owned())].into());
+        if own { declared.transform(label) } else { declared }.start().unwrap()
     };
-    for (transforms, reads, label) in
-        [(true, 1, None), (true, 1, None), (false, 2, Some("web")), (false, 2, Some("web"))]
-    {
-        let pods = start(transforms);
+    let restarts = [
+        (true, false, 1, None),
+        (true, false, 1, None),
+        (true, true, 2, Some("own")),
+        (true, true, 2, Some("own")),
+        (false, false, 3, Some("web")),
+        (false, false, 3, Some("web")),
+    ];
+    for (transforms, own, reads, label) in restarts {
+        let pods = start(transforms, own);
         ready(&pods).await;
         assert_eq!(pods.store().snapshot().get("a/x").unwrap().label("app").as_deref(), label);
         assert_eq!(server.initial_reads(), reads);
