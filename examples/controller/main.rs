@@ -116,7 +116,7 @@ impl Replica {
         let Self { cluster, trust_namespace, identity, election } = self;
         let (client, informers) = (cluster.client(), Informers::start(&cluster, &trust_namespace)?);
         let stop = stop.shared();
-        // Leading first: a Lease that was acquired is released.
+        // Leading first: a Lease that is known to be acquired is released.
         let leadership = select! { biased;
             leadership = election.lead() => leadership,
             () = stop.clone() => return Ok(()),

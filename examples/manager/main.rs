@@ -102,7 +102,7 @@ async fn manage(arguments: Arguments) -> Result<(), Failure> {
             cluster.ready_all(Duration::from_secs(sync_seconds)).await?;
             Ok::<_, Failure>(election.lead().await)
         };
-        // Leading first: a Lease that was acquired is released.
+        // Leading first: a Lease that is known to be acquired is released.
         let leadership = select! { biased;
             leadership = leading => leadership?,
             () = stop.clone() => return Ok(()),

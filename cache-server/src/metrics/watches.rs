@@ -250,7 +250,9 @@ impl OpenWatches {
         if !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
-        match self.ends.lock().next(Instant::now()) {
+        // The guard ends here: an arm below locks again.
+        let fate = self.ends.lock().next(Instant::now());
+        match fate {
             LoggedEnd::Logged => {}
             LoggedEnd::Counted => return,
             LoggedEnd::FirstCounted(until) => {

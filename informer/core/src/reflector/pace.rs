@@ -1,7 +1,8 @@
 //! Pace of the requests around sessions that delivered something, or lived for half a second, and then broke.
 //!
-//! Such sessions reset the delays however short they were. INVARIANT: the pace alone bounds a server that sends one event
-//! and closes, whatever fails in between. Each request adds its own jitter, so clients cut at one moment drift apart.
+//! Such sessions reset the delays however short they were. INVARIANT: the pace alone bounds the requests that reach a
+//! server that sends one event and closes, whatever fails in between; attempts without a connection are bounded by their
+//! own delays too. Each request adds its own jitter, so clients cut at one moment drift apart.
 
 use std::time::Duration;
 
