@@ -17,6 +17,11 @@ use informer_core::{
 
 use crate::ended::EndReason;
 
+/// True for a request whose response is a watch.
+pub(crate) fn is_watch(request: &Request) -> bool {
+    request.query().split('&').any(|parameter| parameter == "watch=true")
+}
+
 /// Failure of a request or of its response.
 ///
 /// Opaque: query it with the `is_…` methods. `Display` prints this level only; [`source`](StdError::source) has the
@@ -214,7 +219,7 @@ impl Error {
     )]
     pub(crate) fn is_cut_watch(&self) -> bool {
         matches!(self.0.kind, Kind::Body(_) | Kind::Frame(FrameError::Truncated { .. }) | Kind::Ended)
-            && self.request().is_some_and(|request| request.query().starts_with("watch=true"))
+            && self.request().is_some_and(is_watch)
     }
 
     pub(crate) fn status(&self) -> Option<&Status> {

@@ -52,8 +52,8 @@ impl Lifetime {
 
     /// Reason of the end; `None` while the informer runs.
     pub(crate) fn end_reason(&self) -> Option<EndReason> {
-        let reason = self.progress.borrow().ended;
-        reason.or_else(|| self.is_shut_down().then_some(EndReason::ShutDown))
+        // The copy may end later, for want of users.
+        self.is_shut_down().then_some(EndReason::ShutDown).or_else(|| self.progress.borrow().ended)
     }
 
     /// True once the use of a shared copy was shut down.
@@ -81,8 +81,8 @@ impl Lifetime {
     /// Waits for the end, and returns the reason. Cancel safe.
     pub(crate) async fn ended(&self) -> EndReason {
         select! { biased;
-            reason = progress::ended(self.progress.clone()) => reason,
             () = self.shut_down() => EndReason::ShutDown,
+            reason = progress::ended(self.progress.clone()) => reason,
         }
     }
 
@@ -130,10 +130,10 @@ impl Lifetime {
     /// The current status.
     pub(crate) fn status(&self) -> InformerStatus {
         let status = self.progress().status();
-        match (status.phase, &*self.last.borrow()) {
-            (InformerPhase::Ended(_), _) | (_, None) => status,
+        match &*self.last.borrow() {
+            None => status,
             // The copy may run on for others: its phase and requests are no longer those of this use.
-            (_, Some((_, at))) => {
+            Some((_, at)) => {
                 let phase = InformerPhase::Ended(EndReason::ShutDown);
                 InformerStatus { phase, since: at.elapsed(), requests: 0, ..status }
             }

@@ -10,7 +10,7 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     ended::EndReason,
-    error::{Cause, Error, NotReady},
+    error::{Cause, Error, NotReady, is_watch},
     stats::Stats,
     status::{InformerPhase, InformerStatus},
 };
@@ -257,11 +257,6 @@ impl Progress {
         };
         NotReady { cause, attempts: self.attempts, since: self.started.elapsed() }
     }
-}
-
-/// True for a request whose response is a watch.
-fn is_watch(request: &Request) -> bool {
-    request.query().split('&').any(|parameter| parameter == "watch=true")
 }
 
 #[cfg(test)]

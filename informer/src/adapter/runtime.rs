@@ -60,8 +60,8 @@ use crate::{cluster::ClusterState, config::Config, delays::Delays, raw, resource
 /// - Backoff is built in. It grows with every failure of any request, so a server that closes its watches at once gets
 ///   fewer and fewer requests. An additional `default_backoff()` is harmless and unnecessary: both run at once, so the
 ///   longer pause counts. Pass a policy of your own to [`Watcher::delays`].
-/// - A watch that breaks or ends resumes by itself and yields no error, only a log line. kube 1 to 4 yield one for each
-///   watch that breaks, kube 5 for a reset.
+/// - A watch that breaks or ends resumes by itself and yields no error, unless eight in a row delivered nothing. kube 1
+///   to 4 yield one for each watch that breaks, kube 5 for a reset.
 /// - Requests follow the configuration: `any_semantic()` sends `resourceVersion=0` for pages and for streams. A relist
 ///   requests "not older than seen", never an older state.
 /// - `streaming_lists()` falls back to pages on servers that refuse streams or let them stall.

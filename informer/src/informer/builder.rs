@@ -84,7 +84,8 @@ impl<K> InformerBuilder<K> {
 
     /// Reads the objects of one namespace by these labels, in place of [`labels`](Self::labels). The namespace must be
     /// one of [`namespaces`](Self::namespaces). Without these, all others are read too, by one watch whose field
-    /// selector has `metadata.namespace!=` this one. Empty text selects all objects of the namespace.
+    /// selector has `metadata.namespace!=` this one: servers must obey that field, as kube-apiserver does for all types.
+    /// Empty text selects all objects of the namespace.
     ///
     /// The order of the calls does not matter; of two valid ones for one namespace, the last one counts. Transforms are
     /// those of the whole informer, and see the namespace of each object. Costs: see [`namespaces`](Self::namespaces).

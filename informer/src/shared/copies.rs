@@ -274,7 +274,9 @@ impl CopyUse {
 impl InformerHold for CopyUse {
     fn shut_down(self: Box<Self>, last: &watch::Sender<Option<StateAtShutdown>>) {
         // Subscribers see the end before the drop may stop the copy, so that the shutdown is its reason.
-        last.send_modify(|last| *last = Some((self.copy.source.now.borrow().clone(), Instant::now())));
+        if self.copy.is_running() {
+            last.send_modify(|last| *last = Some((self.copy.source.now.borrow().clone(), Instant::now())));
+        }
     }
 
     fn note(&self) -> Option<String> {

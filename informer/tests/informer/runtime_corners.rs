@@ -1,6 +1,10 @@
 //! The stream for `kube::runtime` in combined situations: failovers, relists, broken objects, ends.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt};
 use informer::{Cluster, testing::FakeApiServer};
@@ -110,6 +114,31 @@ async fn a_watch_that_breaks_or_ends_is_no_error() {
     assert_eq!(next(&mut events, 3).await, "Init InitApply(x) InitDone");
     assert_eq!(next(&mut events, 2).await, "Apply(y) Apply(z)");
     assert_eq!(log.uris().len(), 4);
+}
+
+/// Goal: a stream that makes no progress is not silent. Method: every watch breaks off within the same event, and the
+/// tenth delivers it.
+#[tokio::test(start_paused = true)]
+async fn watches_that_break_off_again_and_again_are_an_error() {
+    let watches = AtomicUsize::new(0);
+    let (client, log) = client_in_memory(move |_, uri| match uri {
+        _ if is_stream(uri) => ok([Step::Send(added("a/x", 3) + &end_bookmark(9))]),
+        _ if uri.contains("resourceVersion=9&") => {
+            let whole = added("a/y", 10);
+            match watches.fetch_add(1, Ordering::SeqCst) {
+                9 => ok([Step::Send(whole), Step::Hang]),
+                _ => ok([Step::Send(whole[..40].to_owned())]),
+            }
+        }
+        _ => ok([Step::Hang]),
+    });
+    let mut events = pin!(informer::watcher(Api::<Pod>::all(client), Config::default().streaming_lists()));
+    assert_eq!(next(&mut events, 3).await, "Init InitApply(x) InitDone");
+    let error = tokio::time::timeout(5 * MINUTE, events.next()).await.expect("an error within five minutes");
+    assert!(matches!(error, Some(Err(_))), "{error:?}");
+    let watched = log.uris().iter().filter(|uri| uri.contains("resourceVersion=9&")).count();
+    assert!(watched >= 8, "the first eight are silent: {:?}", log.uris());
+    assert_eq!(next(&mut events, 1).await, "Apply(y)");
 }
 
 /// Programs that must see every object wrap its type, as with kube's watcher. With a small type: the wrapper decodes from

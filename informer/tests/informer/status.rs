@@ -149,6 +149,11 @@ async fn failures_and_times_of_a_shared_copy_end_with_the_use() {
     sleep(DAY).await;
     assert_eq!((stopped.status().since, stopped.status().requests), (DAY, 0));
     assert!(other.status().phase == InformerPhase::Watching && other.status().since > DAY, "{}", other.status());
+
+    other.clone().stop().await;
+    sleep(DAY).await;
+    let (phase, since) = (other.status().phase, other.status().since);
+    assert_eq!((phase, since), (InformerPhase::Ended(EndReason::ShutDown), DAY), "the copy ended for want of users");
 }
 
 /// Goal: one namespace that is refused makes a copy of several no current one, however much the others change.

@@ -21,8 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause after the second error in a row, and after each that follows: kubert's rule and its default.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Both programs share a machine and a server: the time by which one may be behind the other.
-const BEHIND_MAX: Duration = Duration::from_secs(2);
+/// Both programs share a machine and a server: the time by which one may be behind the other. Ours spreads requests after
+/// many breaks by up to 3.8 s each; `outages` of the SDK's own tests compares times without a machine's load.
+const BEHIND_MAX: Duration = Duration::from_secs(15);
 
 /// One program behind a relay of its own.
 struct Program {
@@ -154,8 +155,8 @@ async fn a_program_that_pauses_after_errors_is_never_behind_one_on_kubes_stream(
     scene.each(Relay::part);
     sleep(Duration::from_secs(4)).await;
     scene.each(Relay::rejoin);
-    let parted = scene.outcome("parted network").await;
-    assert_eq!(parted.ours.0, parted.kubes.0);
+    let partitioned = scene.outcome("partitioned network").await;
+    assert_eq!(partitioned.ours.0, partitioned.kubes.0);
     let resets = scene.reset_often("resets soon after it").await;
     assert_eq!(resets.ours.1, 0, "errors");
     assert_eq!(resets.ours.0, resets.kubes.0);

@@ -36,8 +36,14 @@ struct Translation<K> {
     /// state the reader has put aside. At most as many as the reader has gathered.
     gone: BTreeMap<String, K>,
     broken: BrokenObjects,
+    /// Watches cut since something was delivered.
+    cuts: u32,
     ready: VecDeque<Result<Event<K>>>,
 }
+
+/// Watches that may be cut in a row without an error: as many as the pace of requests lets resume at once. If nothing is
+/// delivered in between, it is an outage.
+const SILENT_CUTS_MAX: u32 = 8;
 
 /// Objects whose last version did not decode, or was skipped.
 #[derive(Default)]
@@ -90,6 +96,7 @@ impl<K: DeserializeOwned> Translation<K> {
             is_initial: false,
             gone: BTreeMap::new(),
             broken: BrokenObjects::default(),
+            cuts: 0,
             ready: VecDeque::new(),
         }
     }
@@ -115,6 +122,13 @@ impl<K: DeserializeOwned> Translation<K> {
     }
 
     fn take(&mut self, event: std::result::Result<raw::Event, crate::error::Error>) {
+        // A state that begins again and again delivers nothing.
+        if matches!(
+            event,
+            Ok(raw::Event::InitDone(_) | raw::Event::Apply(_) | raw::Event::Delete(_) | raw::Event::Bookmark(_))
+        ) {
+            self.cuts = 0;
+        }
         match event {
             Ok(raw::Event::Init) => {
                 self.is_initial = true;
@@ -144,7 +158,7 @@ impl<K: DeserializeOwned> Translation<K> {
             Ok(raw::Event::Delete(object)) => self.deleted(&object),
             Ok(raw::Event::Bookmark(_)) => {}
             // It resumes by itself: a program that pauses after each error would wait longer than the stream does.
-            Err(error) if error.is_cut_watch() => {}
+            Err(error) if error.is_cut_watch() && self.cuts < SILENT_CUTS_MAX => self.cuts += 1,
             Err(error) => match error.skipped().map(ToOwned::to_owned) {
                 Some(key) => self.broken(&key, error),
                 None => self.ready.push_back(Err(failures::from_error(error))),
