@@ -357,7 +357,7 @@ impl Metrics {
         self.watch_events.retain(types);
         self.marked.retain(types);
         self.measures.retain(types);
-        // Last: a watch between must not put back what has no series any more.
+        // Last: a concurrent watch must not recreate a removed series.
         self.watches.lock().retain(|kind, _| kind.is_served(types));
         let mut out = String::new();
         let read = read_now(caches, open_files);

@@ -387,7 +387,8 @@ impl Server {
         app.caches.shut_down();
         let deadline = Instant::now() + app.config.grace;
         if !connections.drained(deadline).await {
-            tracing::warn!(connections = connections.count(), grace = ?app.config.grace, "drain timed out");
+            let (connections, watches) = (connections.count(), app.metrics.open_watches().count());
+            tracing::warn!(connections, watches, grace = ?app.config.grace, "drain timed out");
         }
         app.metrics.open_watches().flush();
         // The caches ended when the drain started. A disk that needs longer keeps an older state.

@@ -137,7 +137,7 @@ impl UserShares {
         Some(share)
     }
 
-    /// Returns the names of those `owners` ([`UserShare::owner`]) that are users of late. Cost: a look at each user.
+    /// Returns the names of those `owners` ([`UserShare::owner`]) that sent requests recently. Cost: visits each user.
     pub fn names_of(&self, owners: &HashSet<u64>) -> HashMap<u64, String> {
         let users = self.users.lock();
         let named = users.by_name.iter().filter(|(_, (owner, _))| owners.contains(owner));

@@ -251,8 +251,8 @@ impl Reader {
     }
 
     /// Returns at most `limit` of the positions whose later events are kept in the window, the oldest first, each with the
-    /// number of these events; and the number of all such positions. `now` is on the clock of [`Self::hold`]. Cost: a look at
-    /// each of the returned ones, under the lock.
+    /// number of these events; and the number of all such positions. `now` is on the clock of [`Self::hold`]. Cost: visits
+    /// each returned position, under the lock.
     #[must_use]
     pub fn holders(&self, now: Time, limit: usize) -> (Vec<(WindowHolder, u64)>, usize) {
         let state = self.shared.state.read();

@@ -117,7 +117,7 @@ struct CacheRow {
     window_bytes: usize,
     /// Number of all readers and positions that keep events.
     holders: usize,
-    /// Those at the oldest positions.
+    /// Holders at the oldest positions.
     oldest: Vec<HolderRow>,
 }
 
@@ -170,7 +170,7 @@ impl HolderRow {
         };
         Self {
             kind,
-            user: users.get(&holder.owner).cloned(),
+            user: users.get(&holder.owner).map(|name| TextPrefix(name).to_string()),
             events_held: if holder.is_late { 0 } else { events },
             open_seconds: holder.seen_for.map(|time| time.as_secs()),
             held_seconds: holder.held_for.map(|time| time.as_secs()),

@@ -71,7 +71,7 @@ impl<'a> RequestGuard<'a> {
             code,
             error: error.map(|error| TextPrefix(error).to_string()),
             id: context.id.clone(),
-            user: context.user().map_or_else(|| "-".to_owned(), |user| user.name.clone()),
+            user: context.user().map_or_else(|| "-".to_owned(), |user| TextPrefix(&user.name).to_string()),
             peer: context.peer.address,
         }
     }

@@ -2,7 +2,10 @@
 //!
 //! Source: <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>; proc(5).
 
-use std::{fs, sync::atomic::AtomicU64};
+use std::{
+    fs,
+    sync::{LazyLock, atomic::AtomicU64},
+};
 
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
@@ -19,7 +22,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 struct ProcessTimes {
     /// Processor time in the program and in the kernel for it.
     cpu: f64,
-    /// Time of the start, after that of the machine.
+    /// Start of the process, counted from that of the machine.
     started: f64,
 }
 
@@ -34,11 +37,15 @@ impl ProcessTimes {
     }
 }
 
+/// Start of the machine, in Unix time. Read once: the file is long where there are many processors.
+static BOOT: LazyLock<Option<f64>> = LazyLock::new(|| {
+    let stat = read("/proc/stat")?;
+    stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok())
+});
+
 /// Registers the metrics as they are now, and the number of open files. Those that the kernel does not show are absent.
 pub(super) fn register(registry: &mut Registry, open_files: Option<u64>) {
     let times = read("/proc/self/stat").and_then(|stat| ProcessTimes::parse(&stat));
-    let boot = read("/proc/stat")
-        .and_then(|stat| stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse::<f64>().ok()));
     if let Some(times) = times {
         let cpu = Counter::<f64, AtomicU64>::default();
         cpu.inc_by(times.cpu);
@@ -49,7 +56,7 @@ pub(super) fn register(registry: &mut Registry, open_files: Option<u64>) {
             cpu,
         );
     }
-    if let Some((times, boot)) = times.zip(boot) {
+    if let Some((times, boot)) = times.zip(*BOOT) {
         let started = Gauge::<f64, AtomicU64>::default();
         started.set(boot + times.started);
         registry.register_with_unit("process_start_time", "Start, in Unix time", Unit::Seconds, started);

@@ -306,6 +306,8 @@ mod tests {
             let ty = Arc::clone(ty);
             RequestClass::of("LIST", &Target { ty, namespace: None, name: None, subresource: None, watched: false })
         };
+        let again = definition.types(&Arc::new(definition.schema()), 2);
+        assert!(!of(&again[0]).is_of_definition(&of(&types[0])), "its series may have ended with the first one");
         let before = Types::builtin().changed([], &types);
         let (stays, ends): (Vec<_>, Vec<_>) = types.iter().partition(|ty| ty.version == "v1");
         let after = before.changed(&types, stays.iter().copied());

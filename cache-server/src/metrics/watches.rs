@@ -1,4 +1,4 @@
-//! The open watches: who reads each of them, and where it stands; and the line that each leaves in the log at its end.
+//! Open watches: the client, position and state of each, and its line in the log at its end.
 //!
 //! INVARIANT: a watch costs some 145 bytes: a place in the table, and a record that only its own task changes, without a
 //! lock. A client costs at most some 1,100 bytes while it has watches.
@@ -36,6 +36,8 @@ pub(crate) struct OpenWatches {
     ends: Mutex<LoggedEnds>,
     /// True once the server shuts down.
     is_stopped: AtomicBool,
+    #[cfg(test)]
+    causes: Mutex<std::collections::BTreeSet<&'static str>>,
 }
 
 #[derive(Default)]
@@ -94,13 +96,13 @@ pub(crate) struct WatchRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WatchPause {
-    /// It has not run yet, or lets other tasks run before it goes on.
+    /// Has not run yet, or lets other tasks run before it goes on.
     Turn,
-    /// It has sent everything.
+    /// Has sent everything.
     Events,
-    /// Its client does not read, or has not read yet.
+    /// Client does not read, or has not read yet.
     Socket,
-    /// It gave its seats back, and waits for them to go on.
+    /// Gave its seats back, and waits for them to go on.
     Seats,
 }
 
@@ -216,6 +218,12 @@ impl OpenWatches {
                 readers.remove(&watch.reader);
             }
         }
+    }
+
+    /// Removes and returns the causes of ends so far.
+    #[cfg(test)]
+    pub(crate) fn take_causes(&self) -> Vec<&'static str> {
+        mem::take(&mut *self.causes.lock()).into_iter().collect()
     }
 
     /// Notes that caches are closed because the server shuts down.
@@ -486,7 +494,10 @@ impl Drop for WatchGauge {
         series.open.dec();
         series.duration.observe(self.watch.age().as_secs_f64());
         let without = || if thread::panicking() { WatchEndCause::Panicked } else { WatchEndCause::ClientLeft };
-        series.all.log_end(&self.watch, self.end.unwrap_or_else(without));
+        let end = self.end.unwrap_or_else(without);
+        #[cfg(test)]
+        series.all.causes.lock().insert(end.as_str());
+        series.all.log_end(&self.watch, end);
     }
 }
 

@@ -222,7 +222,7 @@ impl From<String> for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // Cut without a further poll: its client does not read.
+        // Reset without a further poll: its client does not read.
         if let (BodyKind::Watch(watch), Some(guard)) = (&mut self.kind, &self.guard)
             && guard.lease().is_some_and(|lease| lease.withdrawal().is_withdrawn())
         {

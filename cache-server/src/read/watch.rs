@@ -328,7 +328,7 @@ impl Watch {
         let timer = Box::pin(sleep_until(first.min(deadline)));
         let (ending, partial, cut) = (false, false, false);
         let (cursor, gzip, ahead, expires) = (Some(cursor), None, None, false);
-        Self {
+        let watch = Self {
             marks,
             cursor,
             gzip,
@@ -342,7 +342,10 @@ impl Watch {
             cut,
             timer,
             watching,
-        }
+        };
+        // A client that gives no room from the beginning is never polled.
+        watch.note(WatchPause::Turn);
+        watch
     }
 
     /// Time at which the watch must have ended, whatever its client reads.
@@ -370,7 +373,7 @@ impl Watch {
         self.note(WatchPause::Seats);
     }
 
-    /// Notes that the seats did not come back, and the watch is cut.
+    /// Notes that the seats did not come back, and the watch ends.
     pub(super) fn loses_seats(&mut self) {
         self.watching.end(WatchEndCause::Cut);
     }
@@ -571,7 +574,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Not polled to its end: the client left, or was cut because it did not read.
+        // Not polled to its end: the client left, or was reset because it did not read.
         match &self.cursor {
             Some(cursor) if cursor.is_closed() => self.watching.closed(),
             Some(_) if self.deadline <= Instant::now() => self.watching.end(WatchEndCause::Slow),

@@ -253,7 +253,7 @@ impl UpstreamSource {
         if is_small(&cache) {
             return compared(reads, &cache, COMPARED_MAX).await;
         }
-        let is_comparable = cache.snapshot().objects.len() <= COMPARED_MUTE_MAX;
+        let is_comparable = cache.count() <= COMPARED_MUTE_MAX;
         let is_mute = is_comparable && followed.is_mute();
         let newest = reads.list(1).await?.revision;
         // A busy type's stream passes the position by itself, which is cheaper than a list of all versions.

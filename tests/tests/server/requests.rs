@@ -6,6 +6,7 @@ use std::{
 };
 
 use cache_server::{Server as InProcess, config::Config};
+use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use tests::{
@@ -168,11 +169,30 @@ async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
         ] {
             assert!(log.contains(line), "{line} is not in {log}");
         }
+        let of_list = log.lines().find(|line| line.contains("limit=3 user_agent=probe/1.0 code=400 error=field"));
+        assert!(of_list.is_some_and(|line| line.contains(" took=") && line.contains(" bytes=")), "{log}");
         assert!(!log.contains("tiger") && !log.contains("dGlnZXI"), "{log}");
     }
 }
 
-/// Goal: each watch leaves one line that says who had it and why it ended. Method: watches that end by their timeout, by their
+/// Goal: no end of a watch is lost from the log, though fifty lines a second are written. Method: more watches than that end
+/// with the server.
+#[tokio::test]
+async fn ends_of_watches_that_are_not_logged_are_counted() {
+    const WATCHES: u64 = 120;
+    let server = Server::start(BINARY, &["--log", "info", "--log-format", "json"]).await;
+    let client = server.client();
+    let _open = join_all((0..WATCHES).map(|_| client.watch("/api/v1/configmaps?watch=1"))).await;
+    server.terminate();
+    let log = server.ended().await.stderr;
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let logged = lines.iter().filter(|line| line["message"] == "watch ended").count() as u64;
+    let counts = lines.iter().filter(|line| line["message"] == "watch ends not logged");
+    let counted: u64 = counts.map(|line| line["count"].as_u64().expect("a count")).sum();
+    assert_eq!(logged + counted, WATCHES, "{logged} and {counted}");
+}
+
+/// Goal: the server logs one line for each ended watch, with its user and cause. Method: watches that end by their timeout, by their
 /// client, and by the end of the server; the lines as JSON objects.
 #[tokio::test]
 async fn the_end_of_each_watch_is_logged() {

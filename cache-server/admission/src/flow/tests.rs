@@ -149,7 +149,7 @@ async fn requests_that_wait_keep_their_places_when_their_level_is_gone() {
     assert!(seated(arrive(&flow)).headers().schema.is_some());
 }
 
-/// Goal: no series outlives its schema for long. Method: a wait that begins before the schema is gone, and fails after it.
+/// Goal: no series outlives its schema for long. Method: a wait that begins before the schema is deleted, and fails after it.
 #[tokio::test(start_paused = true)]
 async fn refusals_after_the_end_of_a_schema_leave_no_series() {
     let flow = limited(1, 5);

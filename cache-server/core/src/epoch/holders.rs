@@ -1,4 +1,4 @@
-//! The readers that keep events in the window, for operators who look for the one that makes it large.
+//! Readers that keep events in the window: operators find the one that makes it large.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct WindowHolder {
     pub held_for: Option<Duration>,
     /// Bytes of objects that the reader was given.
     pub read_bytes: u64,
-    /// True if the reader exceeded its time: it keeps no events, and is cut when the window moves past it.
+    /// True if the reader exceeded its time: it keeps no events, and ends when the window moves past it.
     pub is_late: bool,
 }
 

@@ -394,6 +394,7 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
         let seconds: std::collections::BTreeSet<u64> = futures::future::join_all(ends).await.into_iter().collect();
         let expected: Vec<u64> = if closed { vec![0] } else { (0..10).collect() };
         assert_eq!(seconds.into_iter().collect::<Vec<_>>(), expected, "closed: {closed}");
+        assert_eq!(app.metrics.open_watches().take_causes(), ["history_ended"], "closed: {closed}");
     }
 }
 
@@ -446,6 +447,7 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
         );
         let mut body = Body::watch(watch);
         body.frame().await.expect("the first batch").expect("not cut yet");
+        let cause = if matches!(end, End::Deadline) { "deadline" } else { "history_ended" };
         let within = match end {
             End::Closed => {
                 writer.close();
@@ -464,6 +466,8 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
         assert_eq!(end, BodyError::Cut);
         assert!(body.frame().await.is_none(), "nothing follows");
         assert!(begun.elapsed() <= within, "{:?}", begun.elapsed());
+        drop(body);
+        assert_eq!(app.metrics.open_watches().take_causes(), [cause]);
     }
 }
 
@@ -481,6 +485,11 @@ async fn watches_are_counted_while_they_are_open() {
     assert!(metrics.contains("apiserver_watch_events_total{resource=\"configmaps\"} 4"), "{metrics}");
     drop(stream);
     assert!(server.get("/metrics").await.body.contains(&open("0")));
+    assert_eq!(server.app.metrics.open_watches().take_causes(), ["client_left"]);
+    let unread = Stream::open(&server, "timeoutSeconds=5").await;
+    tokio::time::advance(Duration::from_secs(6)).await;
+    drop(unread);
+    assert_eq!(server.app.metrics.open_watches().take_causes(), ["slow"]);
 }
 
 /// Goal: a slow reader whose snapshot is evicted never gets the end bookmark. Method: a tiny bound, a reader that stops
@@ -516,6 +525,8 @@ async fn a_stream_that_is_cut_ends_before_its_end_bookmark() {
     };
     assert_eq!(cut(&mut stream.body, &mut text).await, Some(BodyError::Cut), "an initial state that is not whole");
     assert!(stream.body.frame().await.is_none(), "nothing follows");
+    drop(stream.body);
+    assert_eq!(server.app.metrics.open_watches().take_causes(), ["cut"]);
     assert!(text.lines().count() < 200 && text.lines().all(|line| line.starts_with(r#"{"type":"ADDED""#)), "{text}");
     assert_eq!(cut(&mut list, &mut text).await, Some(BodyError::Cut), "a LIST that is cut is no whole list");
 }
