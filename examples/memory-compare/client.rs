@@ -77,7 +77,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<(), Failure> {
 pub(crate) fn until_synced(client: &mut Part) -> Result<(), Failure> {
     match client.line()?.as_str() {
         SYNCED => Ok(()),
-        other => Err(format!("the client said {other:?}").into()),
+        other => Err(format!("the client reported {other:?}").into()),
     }
 }
 

@@ -132,7 +132,8 @@
 //! - a raw stream of changes as bytes, in order, without a store and without a task of its own ([`raw`]);
 //! - a `tracing` root span for each session and a debug event for each request, never with a body; metrics for
 //!   Prometheus (feature `metrics`);
-//! - an in-memory API server for your own tests (feature `testing`: `testing::FakeApiServer`);
+//! - an in-memory API server for your own tests (feature `testing`: `testing::FakeApiServer`), with
+//!   writes (feature `testing-writes`);
 //! - `watcher`, a drop-in replacement for `kube::runtime::watcher` that feeds kube's reflectors and controllers
 //!   (feature `runtime`), and retry policies of other crates ([`delays`]);
 //! - `controller::Controller`, a controller on the informer's own store, without a second copy (feature `controller`).

@@ -140,7 +140,7 @@ pub struct UnreadyInformer {
     pub resource: String,
     /// The namespaces; empty for all namespaces and for cluster-scoped types.
     pub namespaces: Vec<String>,
-    /// The label selector; empty for none. Where namespaces differ, that of each: `app=web in a and app=api in b`.
+    /// Label selector; empty for none. If namespaces differ, the one of each: `app=web in a and app=api in b`.
     pub labels: String,
     /// The field selector, as [`labels`](Self::labels).
     pub fields: String,

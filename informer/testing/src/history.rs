@@ -142,7 +142,7 @@ impl History {
     }
 
     /// Creates or replaces an object. A write that changes nothing is ignored. An object being deleted is removed once
-    /// its last finalizer is gone.
+    /// its last finalizer is removed.
     pub(super) fn put(&mut self, ty: &FakeType, mut object: Value) {
         let (namespace, name) = place(ty, &mut object);
         let key = ty.key(&namespace, &name);

@@ -156,7 +156,7 @@ async fn the_deletion_of_the_reconciled_object_is_not_replaced_by_a_later_one() 
 }
 
 /// Goal: each reconciled object is cleaned up, though the store is ahead of the events. Method: the error policy, which
-/// runs between two looks at the events, replaces an object that waits; the new one is deleted while it is reconciled.
+/// runs between two reads of the events, replaces an object that waits; the new one is deleted while it is reconciled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reconciled_object_is_cleaned_up_though_its_predecessor_was_not_seen_deleted() {
     let world = World::new(&["fails", "x"]).await;

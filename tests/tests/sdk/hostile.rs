@@ -168,12 +168,12 @@ async fn run(scenario: &Scenario, hostile_for: Duration) -> Result<String, Strin
     if requests > scenario.fault.requests_max {
         return Err(format!("{requests} requests in a minute: {}", log_of_requests(&server, began)));
     }
-    let told = async {
+    let converged = async {
         while [&latest, &all].iter().any(|replica| replica.objects() != states(&maps)) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    let _ = timeout(Duration::from_secs(10), told).await;
+    let _ = timeout(Duration::from_secs(10), converged).await;
     for (name, replica) in [("subscribe", &latest), ("subscribe_all", &all)] {
         if let Some(wrong) = replica.wrong().first() {
             return Err(format!("{name} was told {wrong}"));
