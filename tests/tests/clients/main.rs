@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
 mod commands;
+mod deploy;
 mod faults;
 mod kubectl;
 mod libraries;

@@ -16,7 +16,7 @@ mod gitops;
 mod helm;
 mod kubectl;
 mod metrics;
-mod scene;
+pub(super) mod scene;
 mod writer;
 
 use std::env;

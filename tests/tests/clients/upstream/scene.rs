@@ -29,7 +29,7 @@ pub(super) const RESOURCES: [(&str, &str); 4] = [
     ("deployments.apps", "/apis/apps/v1/deployments"),
 ];
 /// Timeout of every step, with a margin for busy machines.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// Pause between two checks of a condition.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
@@ -157,12 +157,12 @@ impl Front {
 }
 
 /// Waits until a condition holds.
-pub(super) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
     assert!(until_within(PATIENCE, condition).await, "waited in vain: {what}");
 }
 
 /// Waits until a condition holds. Returns false if it does not within `wait`.
-pub(super) async fn until_within(wait: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
+pub(crate) async fn until_within(wait: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !condition().await {
         if begun.elapsed() > wait {
