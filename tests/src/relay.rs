@@ -183,6 +183,10 @@ async fn pass_watched<N>(
     is_passing: impl Fn(&N) -> bool + Copy,
     notice: impl Fn(&[u8]),
 ) -> io::Result<()> {
+    for stream in [&*client, &*server] {
+        // Both ends write like this. With Nagle's algorithm, the end of an answer would wait 40 ms for an acknowledgement.
+        let _ = stream.set_nodelay(true);
+    }
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let up = copy(from_client, to_server, network.clone(), is_passing, notice);

@@ -254,7 +254,7 @@ impl UpstreamSource {
             return compared(reads, &cache, COMPARED_MAX).await;
         }
         let is_comparable = cache.count() <= COMPARED_MUTE_MAX;
-        let is_mute = is_comparable && followed.is_mute();
+        let is_mute = is_comparable && (is_uncached(&reads.ty) || followed.is_mute());
         let newest = reads.list(1).await?.revision;
         // A busy type's stream passes the position by itself, which is cheaper than a list of all versions.
         let is_reached = if is_mute {
@@ -367,6 +367,12 @@ fn is_small(cache: &Reader) -> bool {
     let objects = cache.snapshot().objects.clone();
     objects.len() <= COMPARED_MAX
         && objects.iter().map(|entry| entry.object().len()).sum::<usize>() <= COMPARED_BYTES_MAX
+}
+
+/// True for Events: kube-apiserver does not cache them, and so sends no position of quiet ones, unless
+/// `--watch-cache-sizes` names them.
+fn is_uncached(ty: &ResourceType) -> bool {
+    ty.plural == "events" && matches!(&*ty.group, "" | "events.k8s.io")
 }
 
 /// Types whose state is read at the same time. Each is one request that costs the API server most at its start.
