@@ -48,7 +48,7 @@ use self::{
         Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestStep, ResponseStep, TxnRequest,
     },
     position::StreamPosition,
-    stream::{StreamStart, TypeStream, read_value},
+    stream::{RESTORED, StreamStart, TypeStream, read_value},
 };
 use super::{
     Expect, FollowFrom, ListSnapshot, Source, SourceError, StateRead, Store, StoredState, Txn, Updates, WriteError,
@@ -288,7 +288,13 @@ impl Source for EtcdStorage {
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         let (keys, stream) = (self.keys(ty), self.position(ty));
         async move {
-            let newest = history::newest(&self.client, &keys).await.map_err(|failure| failure.of_read(0))?;
+            let before = stream.before_question();
+            let newest = history::newest(&self.client, &keys).await;
+            let (newest, cluster) = newest.map_err(|failure| failure.of_read(0))?;
+            if !stream.has_history(before, newest, cluster) {
+                // The cache is behind until the stream has the other history: its objects may be lost.
+                return Err(EtcdFailure::Unanswered(RESTORED.to_owned()).of_read(before));
+            }
             stream.want(newest);
             Ok(newest)
         }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -20,10 +20,14 @@ pub(super) struct StreamPosition {
     /// The newest revision that a reader needs.
     requested: AtomicU64,
     is_requested: Notify,
+    /// True if etcd was found without the history of the stream, until the stream ends for that.
+    is_lost: AtomicBool,
     /// Cluster of the last stream; zero before the first.
     cluster: AtomicU64,
     /// The cache that the stream fills.
     cache: Mutex<Option<Reader>>,
+    /// Position of the last cache when its stream ended.
+    left_at: AtomicU64,
     /// Keys below the type's prefix that are no objects, or whose values cannot be read.
     unreadable: Mutex<BTreeSet<Box<[u8]>>>,
 }
@@ -36,11 +40,40 @@ impl StreamPosition {
         }
     }
 
-    /// Waits until a position above `delivered` is needed, and [`ASK_AGAIN`] has passed since the time of a request for
-    /// it that was not answered.
+    /// Returns the position of the cache, for the time before a question for the newest one; that of the last stream's end
+    /// between two streams.
+    pub(super) fn before_question(&self) -> u64 {
+        let cache = self.cache.lock();
+        cache.as_ref().map_or_else(|| self.left_at.load(Ordering::Relaxed), Reader::applied)
+    }
+
+    /// True if etcd may have the history of the stream: `newest` and `cluster` are of an answer to a question that was sent
+    /// when the cache had the position `before`. Otherwise etcd was restored, and the stream is ended: its watch may be one
+    /// of a process that is gone.
+    pub(super) fn has_history(&self, before: u64, newest: u64, cluster: u64) -> bool {
+        let is_same = [0, cluster].contains(&self.cluster.load(Ordering::Relaxed));
+        if is_same && before <= newest {
+            return true;
+        }
+        self.is_lost.store(true, Ordering::Relaxed);
+        self.is_requested.notify_one();
+        false
+    }
+
+    /// True once after [`has_history`](Self::has_history) was false.
+    pub(super) fn take_lost(&self) -> bool {
+        self.is_lost.swap(false, Ordering::Relaxed)
+    }
+
+    /// Waits until the history is lost; or until a position above `delivered` is needed, and [`ASK_AGAIN`] has passed since
+    /// the time of a request for it that was not answered.
     pub(super) async fn due(&self, delivered: u64, unanswered: Option<Instant>) {
-        while self.requested.load(Ordering::Relaxed) <= delivered {
+        let is_lost = || self.is_lost.load(Ordering::Relaxed);
+        while !is_lost() && self.requested.load(Ordering::Relaxed) <= delivered {
             self.is_requested.notified().await;
+        }
+        if is_lost() {
+            return;
         }
         if let Some(sent) = unanswered {
             sleep_until(sent + ASK_AGAIN).await;
@@ -50,6 +83,7 @@ impl StreamPosition {
     /// Begins a stream with a state: positions of an earlier one may be those of another history.
     pub(super) fn begin(&self) {
         self.requested.store(0, Ordering::Relaxed);
+        self.is_lost.store(false, Ordering::Relaxed);
         self.cluster.store(0, Ordering::Relaxed);
         self.unreadable.lock().clear();
     }
@@ -60,7 +94,10 @@ impl StreamPosition {
     }
 
     pub(super) fn set_cache(&self, cache: Option<Reader>) {
-        *self.cache.lock() = cache;
+        let before = std::mem::replace(&mut *self.cache.lock(), cache);
+        if let Some(before) = before {
+            self.left_at.store(before.applied(), Ordering::Relaxed);
+        }
     }
 
     /// Returns the cache that the stream fills, if it has a state.

@@ -146,6 +146,7 @@ impl TypeStream {
             }
             Ok(None) => {
                 self.pending.push_back(Ok(Update::StateComplete(self.delivered)));
+                self.position.take_lost();
                 self.phase = StreamPhase::Opening;
             }
             // The history was compacted while it was read. The rest of the pages would be of no state.
@@ -177,8 +178,11 @@ impl TypeStream {
         }
     }
 
-    /// Asks for a later position, which a reader needs.
+    /// Asks for a later position, which a reader needs. Ends if etcd has another history.
     async fn seek_position(&mut self) {
+        if self.position.take_lost() {
+            return self.fail(EtcdFailure::Unanswered(RESTORED.to_owned()));
+        }
         let StreamPhase::Watching(watch) = &mut self.phase else { return };
         watch.requested = Some(Instant::now());
         if self.client.preferred() != watch.connection.member {
@@ -322,6 +326,9 @@ async fn anchor(client: &EtcdClient, ty: &ResourceType, keys: &TypeKeys) -> Resu
     }
     Ok(revision)
 }
+
+/// Why a stream ends, and a read fails, whose etcd has another history.
+pub(super) const RESTORED: &str = "it lacks a revision that it had: it was restored";
 
 /// Returns the request for the changes after a revision.
 pub(super) fn create(keys: &TypeKeys, after: u64) -> WatchStreamRequest {
