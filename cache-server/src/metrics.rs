@@ -86,6 +86,13 @@ struct MarkLabels {
     answer: &'static str,
 }
 
+/// Labels of a health check, as in kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabels {
+    name: String,
+    r#type: &'static str,
+}
+
 /// Labels of a long-running request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LongRunning {
@@ -347,9 +354,9 @@ impl Metrics {
         self.connections_ended.get()
     }
 
-    /// Returns the exposition text (OpenMetrics), with other gauges read now. Without `open_files`, that metric is absent.
+    /// Returns the exposition text (OpenMetrics), with other gauges read now.
     #[must_use]
-    pub fn text(&self, caches: &Caches, open_files: Option<u64>) -> String {
+    pub(crate) fn text(&self, caches: &Caches, readings: &ScrapeReadings) -> String {
         let types = &self.types.now();
         self.requests.retain(types);
         self.aborted.retain(types);
@@ -360,7 +367,7 @@ impl Metrics {
         // Last: a concurrent watch must not recreate a removed series.
         self.watches.lock().retain(|kind, _| kind.is_served(types));
         let mut out = String::new();
-        let read = read_now(caches, open_files);
+        let read = read_now(caches, readings);
         let written = text::encode_registry(&mut out, &self.registry)
             .and_then(|()| text::encode_registry(&mut out, &read))
             .and_then(|()| text::encode_eof(&mut out));
@@ -371,6 +378,17 @@ impl Metrics {
 
 /// The Content-Type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// States with other owners, as read at a scrape. Unknown ones are absent from the text.
+#[derive(Debug, Default)]
+pub(crate) struct ScrapeReadings {
+    /// Number of open files.
+    pub(crate) open_files: Option<u64>,
+    /// Names of the checks of `/readyz`; true for those that pass.
+    pub(crate) checks: Vec<(String, bool)>,
+    /// Time for which the API server behind this server has not answered; zero if it answers.
+    pub(crate) upstream_silent: Option<Duration>,
+}
 
 /// One open connection. Dropping it decrements the gauge.
 #[derive(Debug)]
@@ -393,6 +411,7 @@ type Number = Gauge<u64, AtomicU64>;
 struct CacheGauges {
     objects: Family<ResourceLabels, Number>,
     applied: Family<ResourceLabels, Number>,
+    stale: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
     window_bytes: Family<ResourceLabels, Number>,
     window_events: Family<ResourceLabels, Number>,
     window_covers: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
@@ -410,6 +429,7 @@ impl CacheGauges {
         let labels = ResourceLabels { resource: resource.to_owned() };
         self.objects.get_or_create(&labels).set(stats.objects as u64);
         self.applied.get_or_create(&labels).set(stats.applied);
+        self.stale.get_or_create(&labels).set(0.0);
         self.window_bytes.get_or_create(&labels).set(stats.window_bytes as u64);
         self.window_events.get_or_create(&labels).set(stats.window_events as u64);
         self.buckets.get_or_create(&labels).set(stats.buckets as u64);
@@ -443,6 +463,8 @@ impl CacheGauges {
     fn register(self, registry: &mut Registry) {
         registry.register("cache_objects", "Objects in the cache", self.objects);
         registry.register("cache_applied_revision", "Newest revision the cache has taken in", self.applied);
+        let about_stale = "Time for which the source has not kept the cache up to date";
+        registry.register_with_unit("cache_stale", about_stale, Unit::Seconds, self.stale);
         registry.register_with_unit("cache_window", "Bytes that only the window keeps", Unit::Bytes, self.window_bytes);
         registry.register("cache_window_events", "Events in the window", self.window_events);
         let covers = "How far back the window reaches, once it evicts";
@@ -457,12 +479,15 @@ impl CacheGauges {
     }
 }
 
-/// Reads the gauges that have other owners: the caches, and the kernel.
-fn read_now(caches: &Caches, open_files: Option<u64>) -> Registry {
+/// Reads the gauges that have other owners: the caches, the kernel, the checks of `/readyz`.
+fn read_now(caches: &Caches, readings: &ScrapeReadings) -> Registry {
     let mut registry = Registry::default();
     let gauges = CacheGauges::default();
     for (resource, stats) in caches.stats() {
         gauges.set(&resource, &stats);
+    }
+    for down in caches.down() {
+        gauges.stale.get_or_create(&ResourceLabels { resource: down.resource }).set(down.since.as_secs_f64());
     }
     gauges.register(&mut registry);
     let compressed = Number::default();
@@ -473,7 +498,19 @@ fn read_now(caches: &Caches, open_files: Option<u64>) -> Registry {
     messages.set(watch_cache::messages_bytes() as u64);
     let about_messages = "Bytes of protobuf messages that clients share";
     registry.register_with_unit("cache_protobuf", about_messages, Unit::Bytes, messages);
-    process::register(&mut registry, open_files);
+    let checks = Family::<CheckLabels, Gauge>::default();
+    for (name, passes) in &readings.checks {
+        let labels = CheckLabels { name: name.clone(), r#type: "readyz" };
+        checks.get_or_create(&labels).set(i64::from(*passes));
+    }
+    registry.register("kubernetes_healthcheck", "1 for a check that passes", checks);
+    if let Some(silent) = readings.upstream_silent {
+        let gauge = Gauge::<f64, AtomicU64>::default();
+        gauge.set(silent.as_secs_f64());
+        let about_silent = "Time for which the API server has not answered";
+        registry.register_with_unit("cache_upstream_silent", about_silent, Unit::Seconds, gauge);
+    }
+    process::register(&mut registry, readings.open_files);
     registry
 }
 
@@ -508,7 +545,7 @@ mod tests {
         let watching = app.metrics.watch(pods, WatchOrigin::default(), &Filter::all());
         watching.sent(7);
         watching.handed_out(1_000);
-        let text = app.metrics.text(&app.caches, None);
+        let text = app.metrics.text(&app.caches, &ScrapeReadings::default());
         for line in [
             r#"apiserver_request_total{verb="LIST",resource="pods",code="200"} 2"#,
             r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 1"#,
@@ -518,7 +555,7 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
         }
         drop(watching);
-        let text = app.metrics.text(&app.caches, None);
+        let text = app.metrics.text(&app.caches, &ScrapeReadings::default());
         assert!(text.contains(r#"apiserver_longrunning_requests{verb="WATCH",resource="pods"} 0"#), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
@@ -534,7 +571,7 @@ mod tests {
         app.metrics.marked("gone.example.com", MarksReply::Accepted);
         let watching = app.metrics.watch(watch_of_undefined(), WatchOrigin::default(), &Filter::all());
         drop(app.metrics.measure(&watch_of_undefined(), Instant::now()));
-        let text = app.metrics.text(&app.caches, None);
+        let text = app.metrics.text(&app.caches, &ScrapeReadings::default());
         assert!(!text.contains("gone.example.com"), "{text}");
         assert!(text.contains(r#"{verb="LIST",resource="pods",code="200"} 1"#), "{text}");
         assert!(text.contains(r#"{verb="GET",resource="",code="200"} 1"#), "{text}");
@@ -550,7 +587,7 @@ mod tests {
     #[test]
     fn the_process_knows_its_size() {
         let app = App::new(Config::default());
-        let text = app.metrics.text(&app.caches, None);
+        let text = app.metrics.text(&app.caches, &ScrapeReadings::default());
         let size = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
         assert!(size.is_some_and(|size| size.parse::<u64>().is_ok_and(|size| size > 1 << 20)), "{text}");
     }

@@ -17,7 +17,7 @@ use crate::{
     cacher::DownCache,
     clock,
     limits::RIGHT_ASKED_EVERY,
-    metrics,
+    metrics::{self, ScrapeReadings},
     read::{
         body::{self, Response, page_not_found},
         pretty,
@@ -45,8 +45,8 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> 
         Route::Version => Ok(body::json(StatusCode::OK, version().into())),
         Route::Metrics => {
             let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
-            let open_files = metrics::open_files().await;
-            Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches, open_files).into()))
+            let readings = scrape_readings(app, metrics::open_files().await);
+            Ok(body::typed(StatusCode::OK, content_type, app.metrics.text(&app.caches, &readings).into()))
         }
         Route::Debug(DebugDocument::Watches) => debug::watches(app, head),
         Route::Debug(DebugDocument::Snapshots) => Ok(debug::snapshots(app)),
@@ -95,6 +95,13 @@ async fn health(app: &App, head: &RequestHead<'_>, endpoint: Health, check: Opti
     };
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     body::text(code, text.into())
+}
+
+fn scrape_readings(app: &App, open_files: Option<u64>) -> ScrapeReadings {
+    let checks = checks(app, Health::Readyz).into_iter().map(|check| (check.name.into_owned(), check.passes)).collect();
+    let reached = app.upstream().filter(|upstream| upstream.is_reached());
+    let upstream_silent = reached.map(|upstream| upstream.last_answer.silent_for().unwrap_or_default());
+    ScrapeReadings { open_files, checks, upstream_silent }
 }
 
 /// A check whose reason is its own, if it fails.

@@ -346,6 +346,12 @@ async fn readiness_names_the_types_whose_cache_is_down() {
     assert!(down.body.starts_with(begins) && down.body.ends_with("Z\nreadyz check failed\n"), "{}", down.body);
     assert_eq!(down.code, 500);
     assert_eq!(server.get("/livez").await.code, 200);
+    tokio::time::advance(Duration::from_secs(90)).await;
+    let scrape = server.get("/metrics").await.body;
+    assert!(scrape.contains("kubernetes_healthcheck{name=\"cache/pods\",type=\"readyz\"} 0\n"), "{scrape}");
+    assert!(scrape.contains("kubernetes_healthcheck{name=\"ping\",type=\"readyz\"} 1\n"), "{scrape}");
+    let stale = scrape.lines().find_map(|line| line.strip_prefix("cache_stale_seconds{resource=\"pods\"} "));
+    assert!(stale.is_some_and(|stale| 90.0 <= stale.parse().unwrap()), "{scrape}");
 }
 
 /// Goal: paths and errors of the operating system are for callers who may read every check, as in kube-apiserver. Method: a

@@ -112,7 +112,7 @@ mod tests {
     use tokio::time::{Duration, Instant};
 
     use super::*;
-    use crate::{config::Config, limits::WATCH_END_WAIT};
+    use crate::{config::Config, limits::WATCH_END_WAIT, metrics::ScrapeReadings};
 
     #[tokio::test(start_paused = true)]
     async fn the_term_of_a_watch_is_over_soon_after_its_timeout() {
@@ -138,7 +138,7 @@ mod tests {
             assert!(response.headers().contains_key(header::DATE), "hyper's stands still when the clock is set back");
             assert!(response.body().is_end_stream(), "a stream without a body leaves nothing behind");
         }
-        let text = handler.0.metrics.text(&handler.0.caches, None);
+        let text = handler.0.metrics.text(&handler.0.caches, &ScrapeReadings::default());
         let counted = r#"apiserver_request_total{verb="OTHER",resource="",code="429"} 2"#;
         assert!(text.lines().any(|line| line == counted), "{text}");
     }

@@ -10,6 +10,7 @@ mod durable;
 mod flow_control;
 mod http2;
 mod list_semantics;
+mod observe;
 mod process;
 mod refused;
 mod requests;

@@ -166,18 +166,15 @@ async fn documents_about_the_server_need_a_right() {
     }
 }
 
-/// Goal: the documented role is enough to scrape and to look. Method: the objects of the page, and its service account.
+/// Goal: the role of the example is enough to scrape and to look. Method: its objects, and its service account.
 #[tokio::test]
-async fn the_documented_role_is_enough() {
+async fn the_role_of_the_example_is_enough() {
     let authorization = AuthorizationConfig { modes: vec![AuthorizationMode::Rbac] };
     let server = Server::with(Config { authorization, ..Config::default() });
     server.app.start().await;
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).expect("the page");
-    let (_, block) = page.split_once("```yaml\napiVersion: rbac").expect("the role");
-    let (block, _) = block.split_once("```").expect("its end");
-    for (object, plural) in
-        format!("apiVersion: rbac{block}").split("---\n").zip(["clusterroles", "clusterrolebindings"])
-    {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/observe/scrape.yaml");
+    let file = std::fs::read_to_string(file).expect("the example");
+    for (object, plural) in file.split("---\n").zip(["clusterroles", "clusterrolebindings"]) {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
         let mut request = with_body("POST", &path, object.to_owned());
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));

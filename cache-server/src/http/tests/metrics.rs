@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Metrics that a server has only after a panic, a refusal, a change of a file, a full window, or with an audit log; other
-/// tests read each of them.
-const AT_TIMES: [&str; 11] = [
+/// Metrics that a server has only after a panic, a refusal, a change of a file, a full window, or with an audit log or an
+/// upstream; other tests read each of them.
+const AT_TIMES: [&str; 12] = [
     "apiserver_audit_event_total",
     "apiserver_audit_level_total",
     "apiserver_authorization_decisions_total",
@@ -16,6 +16,7 @@ const AT_TIMES: [&str; 11] = [
     "cache_flow_config_reloads_total",
     "cache_marked_streams_total",
     "cache_task_panics_total",
+    "cache_upstream_silent_seconds",
     "cache_window_seconds",
     "apiserver_audit_error_total",
 ];
