@@ -39,19 +39,36 @@ fn published_crates_say_what_they_are() {
     let published = published(&metadata);
     assert!(published.keys().eq(PUBLISHED), "{:?}", published.keys());
     let license = fs::read_to_string(root().join("LICENSE")).expect("the license");
+    // Null until the repository has a public address.
+    let repository = published["informer"]["repository"].clone();
     for (name, package) in published {
         for field in ["description", "documentation", "readme", "license", "rust_version"] {
             assert!(package[field].is_string(), "{name} has no {field}");
         }
         for field in ["keywords", "categories"] {
-            assert!(!package[field].as_array().expect("a list").is_empty(), "{name} has no {field}");
+            let values = package[field].as_array().expect("a list");
+            assert!((1..=5).contains(&values.len()), "{name} has {} {field}", values.len());
         }
+        assert!(text(&package["description"]).len() <= 1000, "the registry refuses the description of {name}");
+        for keyword in package["keywords"].as_array().expect("a list") {
+            assert!(is_keyword(text(keyword)), "the registry refuses the keyword {keyword} of {name}");
+        }
+        assert_eq!(package["license"], "Apache-2.0", "{name}");
+        assert_eq!(package["repository"], repository, "{name} has another repository than the others");
         let folder = Path::new(text(&package["manifest_path"])).parent().expect("a folder");
         let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(read("LICENSE"), license, "{name}");
         let rust = format!("Needs Rust {}", text(&package["rust_version"]));
         assert!(read("README.md").contains(&rust), "README.md of {name} does not say: {rust}");
     }
+}
+
+/// True if crates.io takes this keyword.
+fn is_keyword(keyword: &str) -> bool {
+    let inner = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '+');
+    keyword.len() <= 20
+        && keyword.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && keyword.chars().all(inner)
 }
 
 /// Goal: no crate promises an older Rust than its dependencies need. Method: compare `rust-version` of all crates that a
