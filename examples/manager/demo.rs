@@ -126,6 +126,12 @@ async fn replicas(url: &str) -> Result<(), Failure> {
     for metric in METRICS {
         check(scraped.contains(metric), &format!("a scrape has {}", metric.trim_end()), &scraped)?;
     }
+    let informers = first.get("/debug/informers").await?;
+    let shows =
+        ["configmaps", "namespaces"].map(|resource| informers.contains(&format!("\"resource\": \"{resource}\"")));
+    let is_right =
+        shows == [true; 2] && informers.contains("\"phase\": \"watching\"") && !informers.contains("greeting");
+    check(is_right, "a page has the status of both copies, without objects", &informers)?;
 
     let second = Replica::start(url, "second", "60").await?;
     until("the follower is ready", async || Ok(second.get("/readyz").await?.contains("200 OK"))).await?;

@@ -91,7 +91,7 @@ async fn manage(arguments: Arguments) -> Result<(), Failure> {
 
     // Followers have the copies too, so that a new leader begins at once.
     let controllers = Controllers::new(&cluster, metrics)?;
-    let probes = Probes { copies: controllers.copies(), registry };
+    let probes = Probes { copies: controllers.copies(), cluster: cluster.clone(), registry };
     let listener = TcpListener::bind(listen).await?;
     println!("{identity} serves probes on {}", listener.local_addr()?);
 

@@ -1,4 +1,4 @@
-//! The HTTP server of the kubelet and of Prometheus: `/healthz`, `/readyz` and `/metrics`.
+//! The HTTP server of the kubelet, of Prometheus and of people: `/healthz`, `/readyz`, `/metrics`, `/debug/informers`.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -6,7 +6,7 @@ use futures::{StreamExt as _, stream};
 use http::{Request, Response, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use informer::{Readiness, ready_all};
+use informer::{Cluster, Readiness, ready_all};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{
     net::TcpListener,
@@ -25,6 +25,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// State behind the paths.
 pub(crate) struct Probes {
     pub(crate) copies: [Readiness; 2],
+    pub(crate) cluster: Cluster,
     pub(crate) registry: Registry,
 }
 
@@ -64,9 +65,18 @@ impl Probes {
                     Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
                 }
             }
+            // No objects and no credentials: for everyone who may read metrics.
+            "/debug/informers" => match serde_json::to_string_pretty(&self.cluster.status()) {
+                Ok(text) => (StatusCode::OK, text),
+                Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            },
             _ => (StatusCode::NOT_FOUND, String::new()),
         };
-        let form = if path == "/metrics" { "application/openmetrics-text; version=1.0.0" } else { "text/plain" };
+        let form = match path {
+            "/metrics" => "application/openmetrics-text; version=1.0.0",
+            "/debug/informers" => "application/json",
+            _ => "text/plain",
+        };
         let response = Response::builder().status(status).header("content-type", form).body(text);
         response.expect("a constant header")
     }

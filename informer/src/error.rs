@@ -298,7 +298,8 @@ impl fmt::Debug for Error {
 }
 
 /// Prints an error and its sources in one line, for logs. Skips a source whose text its parent already ends with, as
-/// many foreign errors do. Escapes what would end or change the line: texts of a server must not forge lines.
+/// many foreign errors do. Escapes what would end or change the line: texts of a server must not forge lines. Cuts users
+/// and passwords out of URLs, as of a proxy.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
@@ -313,8 +314,20 @@ impl fmt::Display for Chain<'_> {
             }
             next = error.source();
         }
-        f.write_str(&one_line(&line))
+        f.write_str(&one_line(&without_credentials(&line)))
     }
+}
+
+/// Replaces what is before the `@` of a URL's host.
+fn without_credentials(mut rest: &str) -> String {
+    let mut cleaned = String::with_capacity(rest.len());
+    while let Some((before, url)) = rest.split_once("://") {
+        let is_end = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '?' | '#' | '"' | '\'' | ')');
+        let host = url[..url.find(is_end).unwrap_or(url.len())].rfind('@');
+        cleaned.extend([before, "://", host.map_or("", |_| "…")]);
+        rest = &url[host.unwrap_or(0)..];
+    }
+    cleaned + rest
 }
 
 /// A wrong setting of an informer. No request was sent.
@@ -473,6 +486,13 @@ mod tests {
     fn a_chain_is_one_line() {
         let error = std::io::Error::other("é\nERROR forged\x1b[0m\u{202e}");
         assert_eq!(Chain(&error).to_string(), "é\\nERROR forged\\u{1b}[0m\\u{202e}");
+    }
+
+    #[test]
+    fn a_chain_shows_no_credentials_of_urls() {
+        let error = std::io::Error::other("proxy http://me:pa@ss@proxy:3128/x failed, not https://b:6443/api?a=b@c");
+        let text = "proxy http://…@proxy:3128/x failed, not https://b:6443/api?a=b@c";
+        assert_eq!(Chain(&error).to_string(), text);
     }
 
     #[test]

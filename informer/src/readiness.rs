@@ -3,12 +3,14 @@
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
-use informer_core::Resource;
+use informer_core::{Resource, store};
 use tokio::time::timeout;
 
 use crate::{
     error::{NotReady, Ready},
     lifetime::Lifetime,
+    progress::Progress,
+    status::InformerReport,
 };
 
 /// Readiness of an informer without its type, for [`ready_all`] and for probes. Cheap to clone. Does not keep the
@@ -93,6 +95,16 @@ impl Readiness {
         let reason = self.life.readiness().err()?;
         let DeclaredObjects { resource, namespaces, labels, fields } = (*self.objects).clone();
         Some(UnreadyInformer { resource, namespaces, labels, fields, reason })
+    }
+}
+
+impl DeclaredObjects {
+    /// Returns the report of the informer that reads these objects. Cost: that of the texts.
+    pub(crate) fn report(&self, progress: &Progress, state: &store::Snapshot, is_derived: bool) -> InformerReport {
+        let Self { resource, namespaces, labels, fields } = self.clone();
+        let (objects, bytes) = (state.objects.len(), state.stored_bytes);
+        let (status, age) = (progress.status(), progress.age());
+        InformerReport { resource, namespaces, labels, fields, is_derived, status, objects, bytes, age }
     }
 }
 

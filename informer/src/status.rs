@@ -1,13 +1,16 @@
-//! Status of an informer, for people, probes and alerts.
+//! Status of an informer, and of all informers of a cluster, for people, probes and alerts.
 
 use std::{fmt, time::Duration};
+
+use serde::{Serialize, Serializer};
 
 use crate::{
     ended::EndReason,
     error::{Chain, Error},
 };
 
-/// Status of an informer, from [`Informer::status`](crate::Informer::status). `Display` prints it in one line.
+/// Status of an informer, from [`Informer::status`](crate::Informer::status). `Display` prints it in one line, and
+/// `Serialize` writes the fields of [`ClusterStatus`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InformerStatus {
@@ -19,6 +22,92 @@ pub struct InformerStatus {
     pub requests: u64,
     /// The last request or response that failed since the start, and the time since then.
     pub last_error: Option<(Error, Duration)>,
+}
+
+/// Status of the running informers of a cluster, from [`Cluster::status`](crate::Cluster::status): for a page of the
+/// program, such as `/debug/informers`. Contains no objects.
+///
+/// `Serialize` writes the fields in camelCase and times in seconds: `{"informers":[{"resource":"pods",
+/// "isDerived":false,"phase":"watching","sinceSeconds":3600.5,"requests":2,"objects":7130,"bytes":37800000,
+/// "ageSeconds":12.3}]}`. Absent: empty selectors, all namespaces, `lastError` without a failure, `ageSeconds` before the
+/// first state. `lastError` is `{"message":"…","agoSeconds":5.0}`, at most [`ERROR_CHARS_MAX`] characters long, and has
+/// a `code` if the server answered.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ClusterStatus {
+    /// The informers with a watch of their own in the order of their start, then the copies that follow them.
+    pub informers: Vec<InformerReport>,
+}
+
+/// Description and status of one running informer of a cluster.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct InformerReport {
+    /// Plural of the type, with its group behind a dot if it has one: `pods`, `deployments.apps`.
+    pub resource: String,
+    /// The namespaces; empty for all namespaces and for cluster-scoped types.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// Label selector; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub labels: String,
+    /// Field selector; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fields: String,
+    /// True for a shared copy that follows other copies in place of the server, and shares their objects.
+    pub is_derived: bool,
+    /// Phase, requests and last error.
+    #[serde(flatten)]
+    pub status: InformerStatus,
+    /// Number of objects that readers see.
+    pub objects: usize,
+    /// Bytes of these objects in their stored form, names included.
+    pub bytes: u64,
+    /// Time since the server last confirmed this state; `None` before the first one. See
+    /// [`Informer::age`](crate::Informer::age).
+    #[serde(rename = "ageSeconds", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
+    pub age: Option<Duration>,
+}
+
+/// Characters of the text of an error in a serialized status.
+pub const ERROR_CHARS_MAX: usize = 1_024;
+
+/// Serialized form of a status.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusFields {
+    phase: &'static str,
+    since_seconds: f64,
+    requests: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<ErrorFields>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrorFields {
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<u16>,
+    ago_seconds: f64,
+}
+
+impl Serialize for InformerStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let last_error = self.last_error.as_ref().map(|(error, ago)| ErrorFields {
+            message: Chain(error).to_string().chars().take(ERROR_CHARS_MAX).collect(),
+            code: error.code(),
+            ago_seconds: ago.as_secs_f64(),
+        });
+        let (phase, since_seconds) = (self.phase.as_str(), self.since.as_secs_f64());
+        StatusFields { phase, since_seconds, requests: self.requests, last_error }.serialize(serializer)
+    }
+}
+
+fn seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
 /// Phase of an informer.

@@ -22,6 +22,7 @@ use crate::{
     progress::Progress,
     readiness::{DeclaredObjects, Readiness},
     stats::Stats,
+    status::InformerReport,
 };
 
 /// Registration of one running informer, held by its task. Dropping it removes the informer from the registry.
@@ -72,7 +73,6 @@ impl RunningInformers {
     }
 
     /// Returns the running informers, in the order of their start.
-    #[cfg(all(test, feature = "testing"))]
     pub(crate) fn live(&self) -> Vec<Arc<InformerState>> {
         self.informers.lock().live.values().cloned().collect()
     }
@@ -113,6 +113,13 @@ impl Drop for InformerRegistration {
 }
 
 impl InformerState {
+    /// Returns its description and status.
+    pub(super) fn report(&self) -> InformerReport {
+        // One after the other: the driver publishes states and progress under locks of their own.
+        let state = self.now.borrow().clone();
+        self.objects.report(&self.progress.borrow(), &state, false)
+    }
+
     pub(crate) fn resource(&self) -> &str {
         &self.objects.resource
     }

@@ -27,6 +27,7 @@ use crate::{
     lifetime::{Lifetime, StateAtShutdown},
     progress::Progress,
     readiness::{DeclaredObjects, Readiness},
+    status::InformerReport,
     subscription::Source,
 };
 
@@ -103,11 +104,26 @@ impl SharedCopies {
         derived.push(Arc::downgrade(copy));
     }
 
-    /// Returns the readiness of the running copies that follow other copies, in the order of their start.
-    pub(crate) fn derived(&self) -> Vec<Readiness> {
+    /// Returns the running copies that follow other copies, in the order of their start.
+    fn derived(&self) -> Vec<Arc<SharedCopy>> {
         let derived = self.derived.lock();
-        let running = derived.iter().filter_map(Weak::upgrade).filter(|copy| copy.is_running());
-        running.map(|copy| Readiness::new(copy.objects(), Lifetime::of_driver(copy.progress.clone()))).collect()
+        derived.iter().filter_map(Weak::upgrade).filter(|copy| copy.is_running()).collect()
+    }
+
+    /// Returns the readiness of the running copies that follow other copies, in the order of their start.
+    pub(crate) fn derived_readiness(&self) -> Vec<Readiness> {
+        let readiness =
+            |copy: &Arc<SharedCopy>| Readiness::new(copy.objects(), Lifetime::of_driver(copy.progress.clone()));
+        self.derived().iter().map(readiness).collect()
+    }
+
+    /// Returns description and status of the running copies that follow other copies, in the order of their start.
+    pub(crate) fn derived_reports(&self) -> Vec<InformerReport> {
+        let report = |copy: &Arc<SharedCopy>| {
+            let state = copy.source.now.borrow().clone();
+            DeclaredObjects::from(&copy.question).report(&copy.progress.borrow(), &state, true)
+        };
+        self.derived().iter().map(report).collect()
     }
 
     /// Removes a copy that has had no users for `grace`. Returns false if it has, or had some meanwhile.

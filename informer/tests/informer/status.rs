@@ -10,11 +10,11 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use informer::{Cluster, EndReason, InformerPhase, Ready, testing::FakeApiServer};
+use informer::{Cluster, EndReason, InformerPhase, Ready, SHARED_GRACE, testing::FakeApiServer};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json, to_value};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
@@ -78,6 +78,62 @@ async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
     maps.stop().await;
     merged.clone().stop().await;
     assert_eq!(merged.status().phase, InformerPhase::Ended(EndReason::ShutDown));
+}
+
+/// Goal: a page of the program shows each copy, where it stands and what failed last, and no object. Method: a copy, one
+/// filtered from it, and one with selectors, before and after the server refuses them.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_reports_each_of_its_informers() {
+    let server = server();
+    let cluster = Cluster::new(server.client());
+    let report = || to_value(cluster.status()).unwrap();
+    assert_eq!(report(), json!({"informers": []}));
+    let maps = cluster.informer::<ConfigMap>().start_shared().unwrap();
+    let starting = &report()["informers"][0];
+    assert_eq!((&starting["phase"], starting.get("ageSeconds")), (&json!("starting"), None), "{starting}");
+    maps.ready(SOON).await.unwrap();
+    let filtered = cluster.informer::<ConfigMap>().namespace("b").start_shared().unwrap();
+    let selected = cluster.informer::<ConfigMap>().namespace("a").labels("app=web").start().unwrap();
+    cluster.ready_all(SOON).await.unwrap();
+    until("the watches", || report()["informers"].as_array().unwrap().iter().all(|one| one["phase"] == "watching"))
+        .await;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = |report: &Value| {
+        let row = |one: &Value| {
+            assert_eq!(one["resource"], "configmaps", "{one}");
+            (
+                one["namespaces"][0].as_str().map(str::to_owned),
+                text(&one["labels"]),
+                one["isDerived"].clone(),
+                one["objects"].clone(),
+            )
+        };
+        report["informers"].as_array().unwrap().iter().map(row).collect::<Vec<_>>()
+    };
+    let (a, b) = (Some("a".to_owned()), Some("b".to_owned()));
+    let expected = vec![
+        (None, String::new(), json!(false), json!(1)),
+        (a, "app=web".to_owned(), json!(false), json!(0)),
+        (b, String::new(), json!(true), json!(0)),
+    ];
+    let calm = report();
+    assert_eq!(rows(&calm), expected, "{calm}");
+    assert_eq!(calm["informers"][0]["bytes"], json!(cluster.status().informers[0].bytes), "{calm}");
+    assert!(calm["informers"][0]["bytes"].as_u64() > Some(50) && calm["informers"][0]["ageSeconds"].is_f64(), "{calm}");
+    assert!(calm["informers"][0].get("lastError").is_none() && !calm.to_string().contains("\"x\""), "{calm}");
+
+    server.fail_next(usize::MAX, 403).close_watches();
+    sleep(Duration::from_secs(600)).await;
+    for one in report()["informers"].as_array().unwrap() {
+        assert_eq!((&one["phase"], &one["lastError"]["code"]), (&json!("disconnected"), &json!(403)), "{one}");
+        assert!(text(&one["lastError"]["message"]).contains("403"), "{one}");
+        assert!(one["sinceSeconds"].as_f64() > Some(500.0) && one["requests"].as_u64() > Some(1), "{one}");
+    }
+    maps.stop().await;
+    drop((filtered, selected));
+    // The filtered copy's grace period, then that of the copy it follows.
+    sleep(3 * SHARED_GRACE).await;
+    assert_eq!(report(), json!({"informers": []}));
 }
 
 /// Goal: a copy whose server accepts connections and answers nothing is not taken for a current one.
