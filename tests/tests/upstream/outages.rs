@@ -1,4 +1,4 @@
-//! Outages around the cache that `docs/outages.md` draws: a rolling restart of two API servers, a restart of etcd, a
+//! Outages around the cache that `docs/upstream.md` lists: a rolling restart of two API servers, a restart of etcd, a
 //! network that loses everything for some seconds.
 
 use std::time::{Duration, Instant};
