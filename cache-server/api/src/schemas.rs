@@ -1,7 +1,7 @@
 //! Structure of the JSON values of a type: members, kinds, and merge strategies.
 //!
-//! A [`ValueShape`] describes one value. It is made from the definitions of the built-in types (all at once on first
-//! use) or from the `openAPIV3Schema` of a CustomResourceDefinition.
+//! A [`ValueShape`] describes one value. It is made from the definitions of the built-in types or from the
+//! `openAPIV3Schema` of a CustomResourceDefinition.
 //!
 //! INVARIANT: this module describes values and validates none.
 //!
@@ -26,8 +26,8 @@ pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The structure of objects of `ty`. `None` for built-in types without a definition.
 ///
-/// Cost: the first call for any built-in type makes the shapes of all of them, which takes milliseconds. The shape of a
-/// type is made or found on the first call for it.
+/// Cost: the first call for any built-in type indexes the definitions, which takes a millisecond. The shape of a type is
+/// made or found on the first call for it.
 pub fn of(ty: &ResourceType) -> Option<ValueShape> {
     let shape = ty.derived.get_or_make(|| match &ty.custom {
         None => builtin::find(ty.api_version(), &ty.kind),

@@ -1,17 +1,16 @@
 //! Shapes of the built-in types, made from `definitions.txt` and `merge_keys.txt`.
 //!
-//! INVARIANT: made once, on first use. Memory: about 400 KiB, for about 3,200 values without descriptions.
+//! INVARIANT: each is made once, on first use, with those that it refers to. Memory: about 500 KiB for all of them, for about
+//! 3,200 values without descriptions.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, LazyLock},
+    collections::{BTreeMap, HashMap},
+    sync::{LazyLock, OnceLock},
 };
 
-use serde_json::Value;
-
 use super::{
-    definition,
-    read::{SchemaReader, any},
+    definition::{self, BuiltinDefinition},
+    read::{ReadDefinition, SchemaReader},
     shape::{JsonKind, MergeStrategy, Strategies, ValueShape},
 };
 
@@ -22,34 +21,31 @@ pub(crate) fn find(api_version: &str, kind: &str) -> Option<ValueShape> {
 
 /// The shape of a definition, such as `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.
 pub(crate) fn named(name: &str) -> Option<ValueShape> {
-    SHAPES.get(name).cloned()
+    let (shape, definition) = (SHAPES.get(name)?, definition::find(name)?);
+    Some(shape.get_or_init(|| read(definition)).clone())
 }
 
-/// Shapes of all definitions, by name.
-static SHAPES: LazyLock<HashMap<String, ValueShape>> = LazyLock::new(|| {
-    let mut reader = SchemaReader { strategies: strategies(), ..SchemaReader::default() };
-    for definition in definition::all() {
-        let at = reader.graph.add(any(JsonKind::Any));
-        reader.named.insert(definition.name.to_owned(), at);
-    }
-    for definition in definition::all() {
-        read(&mut reader, definition.name, &definition.schema());
-    }
-    let graph = Arc::new(reader.graph);
-    reader.named.into_iter().map(|(name, at)| (name, ValueShape::new(Arc::clone(&graph), at))).collect()
-});
+/// Shapes of the definitions that were used, by name.
+static SHAPES: LazyLock<BTreeMap<&'static str, OnceLock<ValueShape>>> =
+    LazyLock::new(|| definition::all().map(|definition| (definition.name, OnceLock::new())).collect());
 
-/// Adds a definition to the graph. Some schemas do not state the kind of the value; their names decide.
-fn read(reader: &mut SchemaReader, name: &str, schema: &Value) {
+static STRATEGIES: LazyLock<HashMap<&'static str, Strategies>> = LazyLock::new(strategies);
+
+/// Reads a definition. Some schemas do not state the kind of the value; their names decide.
+///
+/// Definitions refer to themselves, but to no others that refer back to them: that would not end. A test reads all of them.
+fn read(definition: &BuiltinDefinition) -> ValueShape {
+    let name = definition.name;
     let kind = match name.rsplit('.').next().unwrap_or_default() {
         "Quantity" => JsonKind::Quantity,
         "FieldsV1" | "RawExtension" => JsonKind::Object,
         "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => JsonKind::Any,
-        _ => return reader.define(name, schema),
+        _ => {
+            let read = ReadDefinition { name, strategies: &STRATEGIES, other: named };
+            return SchemaReader::define(read, &definition.undescribed_schema());
+        }
     };
-    if let Some(&at) = reader.named.get(name) {
-        *reader.graph.node_mut(at) = any(kind);
-    }
+    ValueShape::of_any(kind)
 }
 
 /// Parses `merge_keys.txt`. A line has the type or member, the strategy of strategic merge patch, the strategy of

@@ -91,14 +91,23 @@ fn member(line: &'static str) -> Option<MemberLine> {
 impl BuiltinDefinition {
     /// The JSON schema, with references below [`PREFIX`]. Cost: parses the lines of the definition.
     pub(crate) fn schema(&self) -> Value {
+        self.schema_with(described)
+    }
+
+    /// Like [`schema`](Self::schema), without descriptions, which are most of its text.
+    pub(crate) fn undescribed_schema(&self) -> Value {
+        self.schema_with(|ty, _| schema(ty))
+    }
+
+    fn schema_with(&self, schema_of: impl Fn(&str, &str) -> Map<String, Value>) -> Value {
         let (mut members, mut required) = (Map::new(), Vec::new());
         for member in self.members() {
             if member.is_required {
                 required.push(Value::from(member.name));
             }
-            members.insert(member.name.to_owned(), Value::Object(described(member.ty, member.description)));
+            members.insert(member.name.to_owned(), Value::Object(schema_of(member.ty, member.description)));
         }
-        let mut schema = described(self.ty, self.description);
+        let mut schema = schema_of(self.ty, self.description);
         if !members.is_empty() {
             schema.insert("properties".to_owned(), Value::Object(members));
         }

@@ -1,4 +1,4 @@
-//! Reads JSON schemas into graphs: the schemas of the built-in types, which refer to each other, and the self-contained
+//! Reads JSON schemas into graphs: each definition of the built-in types, which refer to each other, and the self-contained
 //! schema of a custom resource.
 //!
 //! INVARIANT: every schema becomes a shape. Unsupported schemas, and schemas nested deeper than [`DEPTH_MAX`], become
@@ -24,31 +24,48 @@ impl ValueShape {
         Self::new(Arc::new(reader.graph), at)
     }
 
+    /// The shape of values of a kind that allow any members.
+    pub(crate) fn of_any(kind: JsonKind) -> Self {
+        let mut graph = Graph::default();
+        let at = graph.add(any(kind));
+        Self::new(Arc::new(graph), at)
+    }
+
     /// The shape of objects that allow any members, with kind, apiVersion and metadata as in every object.
     pub fn free() -> Self {
         Self::from_openapi(&Value::Null)
     }
 }
 
-/// Builds a graph from schemas.
+/// Builds a graph from a schema.
 #[derive(Default)]
 pub(crate) struct SchemaReader {
-    pub graph: Graph,
-    /// Indices of the definitions, by name.
-    pub named: HashMap<String, u32>,
+    graph: Graph,
+    /// `None` for the schema of a custom resource.
+    definition: Option<ReadDefinition>,
+}
+
+/// A built-in definition that is read. Its node is the first one of its graph.
+pub(crate) struct ReadDefinition {
+    pub name: &'static str,
     /// Merge strategies of members, by `definition.member`, and of definitions, by `definition`.
-    pub strategies: HashMap<&'static str, Strategies>,
+    pub strategies: &'static HashMap<&'static str, Strategies>,
+    /// Returns the shape of another definition.
+    pub other: fn(&str) -> Option<ValueShape>,
 }
 
 impl SchemaReader {
-    /// Reads a definition into the node that `named` has reserved for it.
-    pub(crate) fn define(&mut self, name: &str, schema: &Value) {
-        let mut node = self.node(schema, name, DEPTH_MAX);
+    /// Reads a definition.
+    pub(crate) fn define(definition: ReadDefinition, schema: &Value) -> ValueShape {
+        let ReadDefinition { name, strategies, .. } = definition;
+        let mut reader = Self { definition: Some(definition), ..Self::default() };
+        // Reserves its place, to which it may refer itself.
+        let at = reader.graph.add(any(JsonKind::Any));
+        let mut node = reader.node(schema, name, DEPTH_MAX);
         node.name = name.into();
-        node.strategies = self.strategies.get(name).cloned().map(Box::new);
-        if let Some(&at) = self.named.get(name) {
-            *self.graph.node_mut(at) = node;
-        }
+        node.strategies = strategies.get(name).cloned().map(Box::new);
+        *reader.graph.node_mut(at) = node;
+        ValueShape::new(Arc::new(reader.graph), at)
     }
 
     fn root(&mut self, schema: &Value) -> u32 {
@@ -77,8 +94,8 @@ impl SchemaReader {
     /// Reads a schema. `owner` is the name of its definition, or empty.
     fn node(&mut self, schema: &Value, owner: &str, depth: usize) -> Node {
         let Some(schema) = schema.as_object().filter(|_| depth > 0) else { return any(JsonKind::Any) };
-        if let Some(at) = reference(schema).and_then(|name| self.named.get(name)) {
-            return Node::new(JsonKind::Any, ValueContent::As(*at));
+        if let Some(content) = self.referred(schema) {
+            return Node::new(JsonKind::Any, content);
         }
         let kind = kind(schema);
         let mut node = Node::new(kind, ValueContent::Scalar);
@@ -102,11 +119,21 @@ impl SchemaReader {
         if flag(schema, "x-kubernetes-embedded-resource") { self.embed(node) } else { node }
     }
 
+    /// Returns the definition that a schema refers to.
+    fn referred(&self, schema: &Map<String, Value>) -> Option<ValueContent> {
+        let (definition, name) = (self.definition.as_ref()?, reference(schema)?);
+        if name == definition.name {
+            return Some(ValueContent::As(0));
+        }
+        (definition.other)(name).map(ValueContent::Of)
+    }
+
     fn object(&mut self, schema: &Map<String, Value>, owner: &str, depth: usize) -> ValueContent {
         let mut members = Vec::new();
         for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let mut node = self.node(schema, "", depth - 1);
-            if let Some(strategies) = self.strategies.get(&*format!("{owner}.{name}")) {
+            let strategies = self.definition.as_ref().map(|definition| definition.strategies);
+            if let Some(strategies) = strategies.and_then(|known| known.get(&*format!("{owner}.{name}"))) {
                 node.strategies = Some(Box::new(strategies.clone()));
             }
             members.push((Box::from(name.as_str()), self.place(node)));
@@ -134,7 +161,7 @@ impl SchemaReader {
 }
 
 /// A node that allows any members.
-pub(crate) fn any(kind: JsonKind) -> Node {
+fn any(kind: JsonKind) -> Node {
     Node::new(kind, ValueContent::Object { members: Box::default(), rest: UndeclaredMembers::Any })
 }
 
