@@ -26,7 +26,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $placement := .Values.placement -}}
 - serve
 - --upstream
-- --listen=0.0.0.0:8443
+- --listen={{ ternary "127.0.0.1" "0.0.0.0" (eq $placement "sidecar") }}:8443
 - --tls-cert=/tls/tls.crt
 - --tls-key=/tls/tls.key
 - --resources={{ join "," .Values.types }}
@@ -37,10 +37,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - --scope=pods=spec.nodeName=$(NODE_NAME)
 - --unix-socket=/run/cache-server/api.sock
 {{- end }}
-{{- if eq $placement "sidecar" }}
-# Callers' credentials are passed on, and the API server decides about all of them; those without are anonymous there.
-- --insecure-anonymous
-{{- else }}
+{{- if ne $placement "sidecar" }}
 - --token-review
 {{- end }}
 - --state-dir=/state/caches
@@ -73,15 +70,10 @@ env:
   - name: NODE_NAME
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
   {{- end }}
+{{- /* A sidecar serves its pod alone, where kubelets do not reach it. */ -}}
+{{- if ne .Values.placement "sidecar" }}
 ports:
   - {name: https, containerPort: 8443}
-{{- if eq .Values.placement "sidecar" }}
-# The application starts once the caches are filled.
-startupProbe:
-  httpGet: {path: /readyz, port: https, scheme: HTTPS}
-  periodSeconds: 1
-  failureThreshold: 300
-{{- end }}
 livenessProbe:
   httpGet: {path: /livez, port: https, scheme: HTTPS}
   timeoutSeconds: 5
@@ -89,6 +81,7 @@ readinessProbe:
   httpGet: {path: /readyz, port: https, scheme: HTTPS}
   periodSeconds: 5
   timeoutSeconds: 5
+{{- end }}
 {{- if and (eq .Values.placement "deployment") .Values.preStopSeconds (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}
 lifecycle:
   preStop: {sleep: {seconds: {{ .Values.preStopSeconds }}}}

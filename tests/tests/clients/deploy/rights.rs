@@ -189,8 +189,11 @@ fn complaints(server: &Server) -> BTreeSet<String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let complains = |line: &Value| {
-        let text = line.to_string();
-        line["level"] == "WARN" && ["forbidden", "403", "not readable"].iter().any(|word| text.contains(word))
+        let text = |name: &str| line[name].as_str().unwrap_or_default();
+        line["level"] == "WARN"
+            && (text("class") == "forbidden"
+                || text("error").contains("answered 403")
+                || text("message") == "cluster identity not readable")
     };
     let lines = lines.filter(complains);
     lines.map(|line| format!("log: {}", line["message"].as_str().unwrap_or_default())).collect()
