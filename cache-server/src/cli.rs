@@ -22,6 +22,8 @@ mod serve;
 mod state;
 #[cfg(feature = "durable")]
 mod storage;
+#[cfg(feature = "top")]
+mod top;
 mod units;
 #[cfg(feature = "upstream")]
 mod upstream;
@@ -60,6 +62,9 @@ enum Command {
     /// Update, create and delete pods of a running server at a steady rate, then print a summary.
     #[cfg(feature = "workload")]
     Churn(client::Churn),
+    /// Show the state of a running server: health, types, watches, flow control and memory.
+    #[cfg(feature = "top")]
+    Top(top::Top),
     /// Check, compact, export or import the folder of serve --data-dir.
     #[cfg(feature = "durable")]
     Storage(storage::Storage),
@@ -119,6 +124,8 @@ fn run_all(arguments: Vec<OsString>) -> ExitCode {
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         #[cfg(feature = "workload")]
         Command::Churn(churn) => runtime.block_on(client::churn(&churn)),
+        #[cfg(feature = "top")]
+        Command::Top(top) => runtime.block_on(top::run(top)),
         #[cfg(feature = "durable")]
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
         #[cfg(feature = "upstream")]

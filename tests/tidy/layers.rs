@@ -81,6 +81,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "accept",
         ],
     ),
+    ("cache-server/top", &["limits", "exposition", "reading", "grid", "frame", "screen", "draw", "client", "run"]),
     (
         "cache-server",
         &[

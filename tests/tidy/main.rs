@@ -61,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cache-server-wire", &["access-rules", "cache-server-caches", "watch-cache"]),
+    ("cache-server-top", &[]),
     ("cache-server-workload", &["api-rules", "cache-server-caches", "informer-core", "informer-serving"]),
     (
         "cache-server",
@@ -70,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cache-server-admission",
             "cache-server-caches",
             "cache-server-stores",
+            "cache-server-top",
             "cache-server-upstream",
             "cache-server-wire",
             "cache-server-workload",
@@ -80,7 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("examples", &["cache-server", "informer", "informer-core"]),
     ("tidy", &[]),
-    ("tests", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
+    ("tests", &["cache-server", "cache-server-top", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("counts", &["cache-server", "informer-core", "informer-serving", "watch-cache"]),
     ("benches", &["cache-server", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("rivals", &["cache-server", "examples", "informer", "informer-core"]),
@@ -161,7 +163,7 @@ fn a_client_carries_no_server() {
 fn a_server_of_its_own_objects_carries_no_client() {
     let crates = cargo::crates_of("cache-server", "embedded");
     assert!(crates.contains("cache-server-stores"), "{crates:?}");
-    for absent in ["informer", "kube", "k8s-openapi"] {
+    for absent in ["informer", "kube", "k8s-openapi", "ratatui"] {
         assert!(
             !crates.contains(absent),
             "{absent} is needed by `cargo build --no-default-features --features embedded`"
@@ -174,7 +176,7 @@ fn a_server_of_its_own_objects_carries_no_client() {
 fn a_cache_in_front_of_a_cluster_carries_no_storage() {
     let crates = cargo::crates_of("cache-server", "upstream");
     assert!(crates.contains("cache-server-upstream"), "{crates:?}");
-    for absent in ["cache-server-stores", "cache-server-workload", "redb", "tonic", "prost"] {
+    for absent in ["cache-server-stores", "cache-server-top", "cache-server-workload", "redb", "tonic", "prost"] {
         assert!(
             !crates.contains(absent),
             "{absent} is needed by `cargo build --no-default-features --features upstream`"
@@ -364,6 +366,7 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server/workload",
     "cache-server/admission",
     "cache-server/wire",
+    "cache-server/top",
 ];
 
 /// Type names that more than one file defines, per thousand names. May only fall; `.ci/names` lists them.

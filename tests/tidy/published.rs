@@ -14,6 +14,7 @@ const PUBLISHED: &[&str] = &[
     "cache-server-admission",
     "cache-server-caches",
     "cache-server-stores",
+    "cache-server-top",
     "cache-server-upstream",
     "cache-server-wire",
     "cache-server-workload",

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use cache_server_top::exposition::{MetricSample, samples};
+
 /// Metrics at one moment.
 ///
 /// kube-apiserver is a client of itself and counts its own watches and lists too, so tests compare two moments.
@@ -20,8 +22,15 @@ struct Sample {
 impl Counters {
     /// Reads Prometheus' text format. Skips comments and samples without a number.
     pub fn parse(text: &str) -> Self {
-        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(sample);
-        Self { samples: samples.collect() }
+        let labels = |sample: &MetricSample<'_>| {
+            sample.labels().map(|(name, value)| (name.to_owned(), value.into_owned())).collect()
+        };
+        let owned = |sample: MetricSample<'_>| Sample {
+            name: sample.name.to_owned(),
+            labels: labels(&sample),
+            value: sample.value,
+        };
+        Self { samples: samples(text).map(owned).collect() }
     }
 
     /// Sum of the samples of one metric that have all these labels.
@@ -55,15 +64,4 @@ impl Counters {
     pub fn initial_events(&self, resource: &str) -> u64 {
         self.sum("apiserver_init_events_total", &[("resource", resource)])
     }
-}
-
-/// `name{label="value",…} 1.5`, where the labels may be missing.
-fn sample(line: &str) -> Option<Sample> {
-    let (head, value) = line.rsplit_once(' ')?;
-    let value = value.parse().ok()?;
-    let (name, labels) = head.split_once('{').unwrap_or((head, ""));
-    // Values of the metrics that tests read contain no commas and no escapes.
-    let pairs = labels.trim_end_matches('}').split("\",").filter_map(|pair| pair.split_once("=\""));
-    let labels = pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned())).collect();
-    Some(Sample { name: name.to_owned(), labels, value })
 }

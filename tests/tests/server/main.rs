@@ -18,6 +18,7 @@ mod restricted_writes;
 mod rights;
 mod table;
 mod tls;
+mod top;
 mod watch_start;
 mod websockets;
 mod writes;
