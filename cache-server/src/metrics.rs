@@ -196,6 +196,12 @@ impl<L: OfResource, M: Clone> Series<L, M> {
 /// Series of deleted types that may stay until the next scrape. Memory: some 200 bytes each.
 const SERIES_ROOM: usize = 512;
 
+/// True if another entry would make the map grow: then entries of deleted types are removed. A scan at each entry above the
+/// room would cost the square of the number of types.
+fn is_full<K, V>(map: &HashMap<K, V>) -> bool {
+    SERIES_ROOM < map.len() && map.len() == map.capacity()
+}
+
 /// All metrics of one server.
 pub struct Metrics {
     registry: Registry,
@@ -311,7 +317,7 @@ impl Metrics {
         {
             return WatchGauge::new(series, origin, Arc::clone(filter));
         }
-        if watches.len() > SERIES_ROOM {
+        if is_full(watches) {
             let types = self.types.now();
             watches.retain(|kind, _| kind.is_served(&types));
         }
@@ -582,6 +588,16 @@ mod tests {
         }
         let labels = app.metrics.requests.labels.lock().all.len();
         assert!(labels <= 2 * SERIES_ROOM + 2, "{labels}");
+    }
+
+    #[test]
+    fn many_types_cost_few_scans() {
+        let (mut map, mut scans) = (HashMap::new(), 0);
+        for number in 0..8 * SERIES_ROOM {
+            scans += usize::from(is_full(&map));
+            map.insert(number, ());
+        }
+        assert!((1..=4).contains(&scans), "{scans}");
     }
 
     #[test]

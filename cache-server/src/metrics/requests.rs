@@ -21,7 +21,7 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use super::{OfResource, SERIES_ROOM, Series};
+use super::{OfResource, Series, is_full};
 use crate::{
     registry::{Live, Registry as Types, ResourceType},
     route::Target,
@@ -221,7 +221,7 @@ impl RequestMeasures {
             return series.clone();
         }
         let classes = &mut *self.classes.write();
-        if classes.len() > SERIES_ROOM {
+        if is_full(classes) {
             let types = self.types.now();
             classes.retain(|class, _| class.is_served(&types));
         }
