@@ -15,6 +15,8 @@ use crate::{
 struct Copy {
     store: Store,
     orders: Vec<&'static str>,
+    // True if the holder of the state vouches for its history.
+    vouches: bool,
 }
 
 impl Sink for Copy {
@@ -35,6 +37,9 @@ impl Sink for Copy {
     }
 
     fn evidence(&self, skip: usize, _moved: bool) -> Evidence {
+        if self.vouches {
+            return Evidence::Word;
+        }
         proof::witness(&self.store.snapshot(), skip).map_or(Evidence::Nothing, Evidence::Witness)
     }
 
@@ -146,15 +151,10 @@ fn a_read_that_stalls_gives_its_permit_back_and_goes_on() {
     assert_eq!(session.sink().orders, ["Init", "InitApply", "InitDone"]);
 }
 
-/// Goal: a position that expired at a fallback is first tried at the preferred endpoint, which may have a longer
-/// history. Method: fail the preferred endpoint until the session moves, then answer 410.
-#[test]
-fn a_position_that_expired_at_a_fallback_is_tried_at_the_preferred_endpoint() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
-    session.handle(at(20), failed(Class::Connection));
+/// Fails the preferred endpoint until the session moves. Returns the time of the move.
+fn move_to_fallback(session: &mut Session<Copy, Table>) -> Time {
     let mut now = at(20);
+    session.handle(now, failed(Class::Connection));
     while session.endpoint() == 0 {
         now = session.poll_timeout().expect("a timer");
         session.handle(now, SessionInput::TimedOut);
@@ -162,6 +162,83 @@ fn a_position_that_expired_at_a_fallback_is_tried_at_the_preferred_endpoint() {
             session.handle(now, failed(Class::Connection));
         }
     }
+    now
+}
+
+/// Lets timers pass until the session queues or sends a read. Returns that action.
+fn next_read(session: &mut Session<Copy, Table>) -> String {
+    for _ in 0..20 {
+        let found = actions(session).into_iter().find(|action| action != "close" && action != "release");
+        if let Some(found) = found {
+            return found;
+        }
+        let now = session.poll_timeout().expect("a timer");
+        session.handle(now, SessionInput::TimedOut);
+    }
+    panic!("no read");
+}
+
+#[test]
+fn a_relist_is_incomplete_and_confirms_nothing_before_its_end() {
+    let mut session = session(reflector::Config::default());
+    session.handle(at(0), SessionInput::Start);
+    sync(&mut session, at(1));
+    actions(&mut session);
+    session.handle(at(20), failed(Class::Expired));
+    assert_eq!(next_read(&mut session), "queue");
+    assert!(session.is_incomplete() && session.is_synced());
+    session.handle(at(600), SessionInput::Granted);
+    session.handle(at(600), SessionInput::Accepted(None));
+    session.handle_frame(at(601), Frame::Event { kind: EventKind::Added, object: &pod("a", 15) }).expect("an object");
+    assert_eq!(session.confirmed_at(), Some(at(1)), "the stored state is being replaced");
+    let end = br#"{"metadata":{"resourceVersion":"19","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+    session.handle_frame(at(602), Frame::Event { kind: EventKind::Bookmark, object: end }).expect("a bookmark");
+    assert!(!session.is_incomplete());
+    assert_eq!(session.confirmed_at(), Some(at(602)));
+}
+
+#[test]
+fn a_failure_at_a_fallback_is_no_reason_to_return_at_once() {
+    let mut session = session(reflector::Config::default());
+    session.handle(at(0), SessionInput::Start);
+    sync(&mut session, at(1));
+    let now = move_to_fallback(&mut session);
+    session.handle(now, SessionInput::Proved(Testimony { proof: Proof::Same, key: "a", uid: "a" }));
+    session.handle(now, SessionInput::Accepted(None));
+    session.handle(now + Duration::from_secs(60), failed(Class::Connection));
+    assert_eq!(session.endpoint(), 1);
+}
+
+#[test]
+fn a_vouched_history_resumes_elsewhere_without_a_proof() {
+    let mut session = session(reflector::Config::default());
+    session.handle(at(0), SessionInput::Start);
+    sync(&mut session, at(1));
+    session.sink_mut().vouches = true;
+    actions(&mut session);
+    move_to_fallback(&mut session);
+    assert_eq!(actions(&mut session).last().map(String::as_str), Some("watch at 1"));
+}
+
+#[test]
+fn a_vouched_history_does_not_show_that_lists_are_allowed() {
+    let mut session = session(reflector::Config::default());
+    session.handle(at(0), SessionInput::Start);
+    sync(&mut session, at(1));
+    session.sink_mut().vouches = true;
+    actions(&mut session);
+    session.handle(at(20), failed(Class::Forbidden));
+    assert_eq!(next_read(&mut session), "queue", "a list shows it");
+}
+
+/// Goal: a position that expired at a fallback is first tried at the preferred endpoint, which may have a longer
+/// history. Method: fail the preferred endpoint until the session moves, then answer 410.
+#[test]
+fn a_position_that_expired_at_a_fallback_is_tried_at_the_preferred_endpoint() {
+    let mut session = session(reflector::Config::default());
+    session.handle(at(0), SessionInput::Start);
+    sync(&mut session, at(1));
+    let now = move_to_fallback(&mut session);
     assert_eq!(actions(&mut session).last().map(String::as_str), Some("prove a at 1"));
     session.handle(now, SessionInput::Proved(Testimony { proof: Proof::Same, key: "a", uid: "a" }));
     assert_eq!(actions(&mut session), ["watch at 1"]);
