@@ -9,6 +9,7 @@ mod answer;
 mod debug;
 mod documents;
 mod health;
+mod page;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -110,17 +111,19 @@ fn aggregated(accept: Option<&str>) -> Option<AggregatedVersion> {
 }
 
 /// Paths that are served whatever types are registered.
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 13] = [
     "/api",
     "/apis",
     "/apis/",
     "/debug/snapshots",
+    "/debug/summary",
     "/debug/watches",
     "/healthz",
     "/livez",
     "/metrics",
     "/readyz",
     "/statusz",
+    "/ui/",
     "/version",
 ];
 

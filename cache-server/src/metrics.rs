@@ -416,6 +416,7 @@ type Number = Gauge<u64, AtomicU64>;
 #[derive(Default)]
 struct CacheGauges {
     objects: Family<ResourceLabels, Number>,
+    object_bytes: Family<ResourceLabels, Number>,
     applied: Family<ResourceLabels, Number>,
     stale: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
     window_bytes: Family<ResourceLabels, Number>,
@@ -434,6 +435,7 @@ impl CacheGauges {
     fn set(&self, resource: &str, stats: &CacheStats) {
         let labels = ResourceLabels { resource: resource.to_owned() };
         self.objects.get_or_create(&labels).set(stats.objects as u64);
+        self.object_bytes.get_or_create(&labels).set(stats.object_bytes as u64);
         self.applied.get_or_create(&labels).set(stats.applied);
         self.stale.get_or_create(&labels).set(0.0);
         self.window_bytes.get_or_create(&labels).set(stats.window_bytes as u64);
@@ -468,6 +470,7 @@ impl CacheGauges {
 
     fn register(self, registry: &mut Registry) {
         registry.register("cache_objects", "Objects in the cache", self.objects);
+        registry.register_with_unit("cache_objects", "Memory of the objects", Unit::Bytes, self.object_bytes);
         registry.register("cache_applied_revision", "Newest revision the cache has taken in", self.applied);
         let about_stale = "Time for which the source has not kept the cache up to date";
         registry.register_with_unit("cache_stale", about_stale, Unit::Seconds, self.stale);

@@ -79,6 +79,12 @@ pub enum DebugDocument {
     Watches,
     /// `/debug/snapshots`.
     Snapshots,
+    /// `/debug/summary`.
+    Summary,
+    /// `/ui/`: a page that shows the others.
+    Page,
+    /// `/ui`, which leads there.
+    PageWithoutSlash,
     /// `/statusz`.
     Status,
 }
@@ -136,7 +142,7 @@ pub fn parse(registry: &Registry, path: &str) -> Route {
     // Decoded before it is split, as in Go's servers: an encoded slash separates segments.
     let Some(path) = unescape(path, false) else { return Route::Unknown };
     let path = path.strip_prefix('/').unwrap_or(&path);
-    let path = path.strip_suffix('/').unwrap_or(path);
+    let (path, has_slash) = path.strip_suffix('/').map_or((path, false), |path| (path, true));
     match *segments(path) {
         [""] => Route::Discovery(DiscoveryPath::Root),
         ["api"] => Route::Discovery(DiscoveryPath::Core),
@@ -150,6 +156,9 @@ pub fn parse(registry: &Registry, path: &str) -> Route {
         ["statusz"] => Route::Debug(DebugDocument::Status),
         ["debug", "watches"] => Route::Debug(DebugDocument::Watches),
         ["debug", "snapshots"] => Route::Debug(DebugDocument::Snapshots),
+        ["debug", "summary"] => Route::Debug(DebugDocument::Summary),
+        ["ui"] if has_slash => Route::Debug(DebugDocument::Page),
+        ["ui"] => Route::Debug(DebugDocument::PageWithoutSlash),
         [endpoint, ref check @ ..] => health(endpoint, check),
         [] => Route::Unknown,
     }
@@ -389,6 +398,10 @@ mod tests {
             ("/statusz", "Status"),
             ("/debug/watches", "Watches"),
             ("/debug/snapshots/", "Snapshots"),
+            ("/debug/summary", "Summary"),
+            ("/ui", "PageWithoutSlash"),
+            ("/ui/", "Page"),
+            ("/ui/index.html", "text"),
             ("/debug", "text"),
             ("/debug/pprof", "text"),
             ("/healthz", "Healthz None"),

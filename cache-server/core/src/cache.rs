@@ -34,7 +34,7 @@ use crate::{
     buckets::{BUCKETS_PER_EVENT, Buckets, Scope},
     entry::{Entry, Schema},
     epoch::{CutCounts, CutReader, Epoch},
-    event::{Change, Event},
+    event::{Change, ChangeKind, Event},
     filter::Filters,
     interest::{BucketWaker, Interest, Waiters},
     limits::{EVICTED_PER_LOCK, Limits, Total},
@@ -76,6 +76,7 @@ pub fn cache(schema: Arc<Schema>, limits: Limits) -> (Writer, BucketWaker, Reade
 pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Writer, BucketWaker, Reader) {
     let state = CacheState {
         objects: Objects::new(),
+        object_bytes: 0,
         window: Window::new(0, 0, total.clone()),
         buckets: Buckets::default(),
         applied: 0,
@@ -118,6 +119,8 @@ pub(crate) struct CacheCore {
 /// The state behind the `CacheCore::state` lock.
 pub(crate) struct CacheState {
     pub(crate) objects: Objects<Entry>,
+    /// Sum of [`Entry::cost`] over `objects`.
+    pub(crate) object_bytes: usize,
     pub(crate) window: Window,
     pub(crate) buckets: Buckets,
     /// Newest applied position. Copied to [`AppliedPosition`] after the lock is released.
@@ -160,6 +163,8 @@ impl CacheState {
     /// Adds an event, whose object was taken in, to the window and the buckets; `touch` gets their waiters.
     fn append(&mut self, event: &Arc<Event>, node_field: Option<usize>, touch: impl FnMut(&Arc<Waiters>)) {
         self.events = event.number;
+        let added = if event.kind == ChangeKind::Deleted { 0 } else { event.object.cost() };
+        self.object_bytes = self.object_bytes + added - event.previous.as_ref().map_or(0, |previous| previous.cost());
         self.window.push(Arc::clone(event));
         self.buckets.push(event, node_field, touch);
     }
@@ -275,12 +280,14 @@ impl Writer {
         let mut window = Window::new(resource_version, events, self.total.clone());
         window.measure(now);
         let buckets = Buckets::default();
+        let object_bytes = objects.iter().map(|entry| entry.cost()).sum();
         let epoch = Epoch::new(number);
         let old = self.shared.interest.publish(&self.shared.state, &mut self.touched, |state, touched| {
             state.epoch.end();
             // Collected from the old buckets: their watchers must learn of the end.
             touched.extend(state.buckets.everybody());
-            mem::replace(state, CacheState { objects, window, buckets, applied: resource_version, epoch, events })
+            let applied = resource_version;
+            mem::replace(state, CacheState { objects, object_bytes, window, buckets, applied, epoch, events })
         });
         // Initial streams of the old epoch end now; LISTs keep its objects until `read_time_max`.
         old.epoch.release_streams();
@@ -523,6 +530,30 @@ mod tests {
         writer.reset(Objects::new(), 20, Time(Duration::ZERO));
         reader.keep(&before, 5, &state);
         assert_eq!(writer.shared.exact.lock().len(), 0);
+    }
+
+    #[test]
+    fn the_bytes_of_the_objects_are_their_sum() {
+        let (mut writer, _waking, reader, put) = world(Limits::default());
+        let check = |writer: &Writer| {
+            let sum: usize = writer.shared.state.read().objects.iter().map(|entry| entry.cost()).sum();
+            assert_eq!(reader.stats().object_bytes, sum);
+            sum
+        };
+        for version in 2..=9 {
+            writer.apply(put(version), Time(Duration::ZERO)).expect("in order");
+            assert!(check(&writer) > 0);
+        }
+        writer.apply_batch(vec![put(10), put(10)], Time(Duration::ZERO)).expect("in order");
+        check(&writer);
+        let listed = writer.shared.state.read().objects.clone();
+        for key in listed.iter().map(|entry| entry.key().to_owned()) {
+            let deletion = Change::Deleted { key, resource_version: 11 };
+            writer.apply(deletion, Time(Duration::ZERO)).expect("in order");
+        }
+        assert_eq!(check(&writer), 0);
+        writer.reset(listed, 20, Time(Duration::ZERO));
+        assert!(check(&writer) > 0);
     }
 
     #[test]

@@ -289,6 +289,7 @@ impl Reader {
         let state = self.shared.state.read();
         CacheStats {
             objects: state.objects.len(),
+            object_bytes: state.object_bytes,
             applied: state.applied,
             epochs: state.epoch.number,
             events: state.events,

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct CacheStats {
     /// Current number of objects.
     pub objects: usize,
+    /// Memory of the objects, in bytes, as [`Entry::cost`](crate::Entry::cost) counts it.
+    pub object_bytes: usize,
     /// Newest applied position.
     pub applied: u64,
     /// Number of epochs; the first listing starts the first one.

@@ -10,7 +10,7 @@ use informer_serving::status::{Status, StatusExt as _};
 use super::{
     debug, document,
     health::{self, Check},
-    version,
+    page, version,
 };
 use crate::{
     app::App,
@@ -34,8 +34,9 @@ use crate::{
 /// # Errors
 /// 405 for methods other than GET, 404 for other routes.
 pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> Result<Response, Status> {
-    // Some probes send HEAD; kube-apiserver answers health checks for any method.
-    let probes = *head.method == Method::HEAD && matches!(route, Route::Health(..));
+    // Some probes and link checkers send HEAD; kube-apiserver answers health checks for any method.
+    let is_page = matches!(route, Route::Debug(DebugDocument::Page | DebugDocument::PageWithoutSlash));
+    let probes = *head.method == Method::HEAD && (is_page || matches!(route, Route::Health(..)));
     if *head.method != Method::GET && !probes {
         return Err(Status::generic_method_not_allowed());
     }
@@ -50,7 +51,10 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> 
         }
         Route::Debug(DebugDocument::Watches) => debug::watches(app, head),
         Route::Debug(DebugDocument::Snapshots) => Ok(debug::snapshots(app)),
+        Route::Debug(DebugDocument::Summary) => Ok(debug::summary(app)),
         Route::Debug(DebugDocument::Status) => Ok(debug::status(app)),
+        Route::Debug(DebugDocument::Page) => Ok(page::page(head.headers)),
+        Route::Debug(DebugDocument::PageWithoutSlash) => Ok(page::redirect()),
         Route::Resource(_) | Route::Missing(_) | Route::Connect(..) | Route::OpenApi(_) | Route::NotFound => {
             Err(Status::generic_not_found())
         }

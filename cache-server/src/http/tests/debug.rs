@@ -1,9 +1,19 @@
 //! Documents about open watches and readers of the window.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ring::digest::{SHA256, digest};
 use serde_json::Value;
+use watch_cache::Filter;
 
 use super::*;
-use crate::limits::{LOGGED_CHARS_MAX, READER_CHARS_MAX};
+use crate::{
+    limits::{LOGGED_CHARS_MAX, READER_CHARS_MAX},
+    metrics::watches::WatchOrigin,
+};
+
+/// Paths that need a right.
+const DOCUMENTS: [&str; 7] =
+    ["/metrics", "/statusz", "/debug/watches", "/debug/snapshots", "/debug/summary", "/ui", "/ui/"];
 
 const STATE: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
@@ -98,6 +108,62 @@ async fn open_watches_are_listed_in_pages() {
     assert_eq!(server.send(with_body("POST", "/debug/watches", String::new())).await.code, 405);
 }
 
+/// Goal: an operator finds the few watches of one state among all others, and sees how many are how far behind. Method: one
+/// watch that does not read, between others that have sent everything.
+#[tokio::test(start_paused = true)]
+async fn watches_are_found_by_their_state_and_counted_by_their_lag() {
+    let server = Server::new();
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        open.push(watch(&server, "/api/v1/configmaps?watch=1").await);
+    }
+    open.iter_mut().for_each(drain);
+    for number in 0..12 {
+        server.create("ns", &format!("c{number}"), "").await;
+    }
+    server.get("/api/v1/namespaces/ns/configmaps/c11").await;
+    // One reads a part of the changes, and the others all of them.
+    open[3].frame().await.expect("changes").expect("are whole");
+    server.create("ns", "last", "").await;
+    server.get("/api/v1/namespaces/ns/configmaps/last").await;
+    open.iter_mut().enumerate().filter(|(at, _)| *at != 3).for_each(|(_, watch)| drain(watch));
+    let parked = watches(&server, "?state=parked").await;
+    let numbers = |page: &Value| {
+        page["watches"].as_array().expect("rows").iter().map(|row| row["number"].as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!((numbers(&parked), &parked["open"]), (vec![Some(4)], &6.into()), "{parked}");
+    let live = watches(&server, "?state=live&limit=3").await;
+    assert_eq!((numbers(&live).len(), live["continue"].as_str()), (3, Some("3")), "{live}");
+    let rest = watches(&server, "?state=live&limit=3&continue=3").await;
+    assert_eq!((numbers(&rest), rest.get("continue")), (vec![Some(5), Some(6)], None), "{rest}");
+    let summary = server.get("/debug/summary").await.json();
+    assert_eq!((&summary["storage"], &summary["open"], &summary["visited"]), (&"memory".into(), &6.into(), &6.into()));
+    let classes = json!([{"upTo": 0, "watches": 5}, {"upTo": 9, "watches": 1}, {"upTo": 99, "watches": 0},
+        {"upTo": 999, "watches": 0}, {"watches": 0}]);
+    assert_eq!(summary["behind"], classes);
+}
+
+/// Goal: a request costs a bounded time, however many watches are open. Method: more of them than it visits.
+#[tokio::test]
+async fn one_request_visits_a_bounded_number_of_watches() {
+    let server = Server::new();
+    let pods = RequestClass::of("WATCH", &target(&server, "pods"));
+    let open: Vec<_> =
+        (0..10_500).map(|_| server.app.metrics.watch(pods.clone(), WatchOrigin::default(), &Filter::all())).collect();
+    let summary = server.get("/debug/summary").await.json();
+    assert_eq!((&summary["visited"], &summary["open"]), (&10_000.into(), &10_500.into()));
+    let none = watches(&server, "?state=parked").await;
+    assert_eq!((none["watches"].as_array().map(Vec::len), &none["continue"]), (Some(0), &"10000".into()), "{none}");
+    let end = watches(&server, "?state=parked&continue=10000").await;
+    assert_eq!(end.get("continue"), None, "{end}");
+    drop(open);
+}
+
+fn target(server: &Server, id: &str) -> Target {
+    let ty = server.app.registry.now().by_id(id).expect("is served");
+    Target { ty, namespace: None, name: None, subresource: None, watched: false }
+}
+
 fn of_configmaps(types: &Value) -> &Value {
     types.as_array().expect("types").iter().find(|ty| ty["resource"] == "configmaps").expect("a cache")
 }
@@ -146,6 +212,46 @@ async fn status_is_a_text_for_people() {
     }
 }
 
+/// Goal: a browser gets a page that runs its own script and nothing else, and keeps it. Method: the headers against the text.
+#[tokio::test]
+async fn the_page_allows_nothing_but_its_own_script() {
+    let server = Server::new();
+    let page = server.get("/ui/").await;
+    assert_eq!((page.code, &page.headers[header::CONTENT_TYPE]), (200, &"text/html; charset=utf-8".parse().unwrap()));
+    let policy = page.headers[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
+    for element in ["script", "style"] {
+        let (start, end) = (format!("<{element}>"), format!("</{element}>"));
+        assert_eq!(page.body.matches(&start).count(), 1, "{element}");
+        let text = page.body.split(&start).nth(1).and_then(|rest| rest.split(&end).next()).expect("an element");
+        let hash = STANDARD.encode(digest(&SHA256, text.as_bytes()));
+        assert!(policy.contains(&format!("{element}-src 'sha256-{hash}';")), "{policy}");
+    }
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    for refused in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "style=\"", "onclick", "://"] {
+        assert!(!page.body.contains(refused), "{refused}");
+    }
+    assert!(page.body.len() <= 30_000, "{} bytes", page.body.len());
+    assert_eq!(page.headers[header::CACHE_CONTROL], "no-cache, private");
+    let etag = page.headers[header::ETAG].to_str().expect("text").to_owned();
+    let again = server.send(with_header("/ui/", header::IF_NONE_MATCH, &etag)).await;
+    assert_eq!((again.code, &*again.body), (304, ""));
+}
+
+#[tokio::test]
+async fn the_page_is_read_only_and_has_one_address() {
+    let server = Server::new();
+    let moved = server.get("/ui").await;
+    assert_eq!((moved.code, &moved.headers[header::LOCATION]), (301, &"ui/".parse().unwrap()));
+    for (path, code) in [("/ui", 301), ("/ui/", 200)] {
+        assert_eq!(server.send(with_body("HEAD", path, String::new())).await.code, code, "{path}");
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let answer = server.send(with_body(method, path, String::new())).await;
+            assert_eq!((answer.code, &answer.json()["reason"]), (405, &"MethodNotAllowed".into()), "{method} {path}");
+        }
+    }
+    assert_eq!(server.get("/ui/index.html").await.code, 404);
+}
+
 /// A server whose roles decide, and whose only caller has no rights but those of everyone.
 async fn restricted() -> Server {
     let authorization = AuthorizationConfig { modes: vec![AuthorizationMode::Rbac] };
@@ -159,7 +265,7 @@ async fn restricted() -> Server {
 #[tokio::test]
 async fn documents_about_the_server_need_a_right() {
     let server = restricted().await;
-    for path in ["/metrics", "/statusz", "/debug/watches", "/debug/snapshots"] {
+    for path in DOCUMENTS {
         let answer = server.get(path).await;
         assert_eq!((answer.code, answer.json()["kind"].as_str()), (403, Some("Status")), "{path}");
         assert!(answer.message().contains(&format!("User \"alice\" cannot get path \"{path}\"")), "{}", answer.body);
@@ -182,7 +288,7 @@ async fn the_role_of_the_example_is_enough() {
         assert_eq!(answer.code, 201, "{}", answer.body);
     }
     let prometheus = User::authenticated("system:serviceaccount:monitoring:prometheus", []);
-    for path in ["/metrics", "/statusz", "/debug/watches", "/debug/snapshots"] {
+    for path in DOCUMENTS {
         let info = RequestInfo { verb: "get".into(), path: path.into(), resource: None };
         let mut changes = server.app.access.authorizer.changes().expect("roles change");
         while !server.app.access.authorizer.decide(&prometheus, &info).await.expect("roles are read").is_allowed() {
