@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
+mod chromium;
 mod commands;
 mod deploy;
 mod faults;
@@ -9,6 +10,7 @@ mod kubectl;
 mod libraries;
 mod messages;
 mod origins;
+mod page;
 mod pages;
 mod programs;
 mod running;

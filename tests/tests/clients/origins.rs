@@ -3,8 +3,6 @@
 //! Goal: they can do nothing, whatever credentials the browser adds. Method: the requests that browsers send, with the
 //! headers they add, and a client certificate; then a real Chromium with such a page.
 
-mod chromium;
-
 use http::Method;
 use serde_json::json;
 use tests::{
@@ -13,8 +11,7 @@ use tests::{
     tls::Authority,
 };
 
-use super::SERVER;
-use chromium::Chromium;
+use super::{SERVER, chromium::Chromium};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
