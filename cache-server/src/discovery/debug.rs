@@ -6,7 +6,11 @@
 //!
 //! Source of `/statusz`: component-base `zpages/statusz`.
 
-use std::{collections::HashMap, fmt::Write as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
@@ -225,8 +229,10 @@ struct ServerSummary {
     storage: &'static str,
     /// Number of all open watches.
     open: usize,
-    /// Number of watches in `behind`: the oldest ones.
+    /// Number of watches in `states` and `behind`: the oldest ones.
     visited: usize,
+    /// Watches by state, by the names of the metric `cache_watchers`.
+    states: BTreeMap<&'static str, usize>,
     /// Watches by the number of changes of their type that they have not read, whether or not their selectors match these.
     behind: Vec<BehindClass>,
 }
@@ -240,13 +246,14 @@ struct BehindClass {
     watches: usize,
 }
 
-/// `GET /debug/summary`: the storage, and how far watches are behind.
+/// `GET /debug/summary`: the storage, and the states of watches and how far they are behind, as `/debug/watches` shows them.
 pub(super) fn summary(app: &App) -> Response {
     let (all, types) = (app.metrics.open_watches(), app.registry.now());
     let mut classes = BEHIND_CLASSES.map(|up_to| BehindClass { up_to: Some(up_to), watches: 0 });
     let mut caches = HashMap::new();
-    let mut visited = 0;
+    let (mut visited, mut states) = (0, BTreeMap::new());
     visit(all, 0, |watch| {
+        *states.entry(watch.state()).or_default() += 1;
         let behind = if watch.pause() == WatchPause::Events {
             0
         } else {
@@ -275,6 +282,7 @@ pub(super) fn summary(app: &App) -> Response {
         storage,
         open: all.count(),
         visited,
+        states,
         behind: classes.into(),
     })
 }

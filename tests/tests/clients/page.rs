@@ -151,7 +151,9 @@ async fn an_operator_sees_types_and_watches_and_why_one_does_not_go_on() {
 async fn take_picture(page: &mut Page, path: &str) {
     page.evaluate("() => { document.getElementById('filter').value = ''; }", &json!(null)).await;
     page.until("() => document.querySelectorAll('#watchers tbody tr').length === 3").await;
-    let clip = json!({"x": 0, "y": 0, "width": 1280, "height": 1400, "scale": 0.75});
+    let end = "() => document.getElementById('watchers').getBoundingClientRect().bottom + scrollY + 32";
+    let height = page.evaluate(end, &json!(null)).await;
+    let clip = json!({"x": 0, "y": 0, "width": 1280, "height": height, "scale": 0.75});
     let picture = page
         .call("Page.captureScreenshot", json!({"format": "png", "clip": clip, "captureBeyondViewport": true}))
         .await;
