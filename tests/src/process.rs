@@ -15,6 +15,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, BufReader},
     process::{Child, Command},
+    task::JoinHandle,
     time::{sleep, timeout},
 };
 
@@ -46,6 +47,8 @@ pub const READY: &str = "listening on ";
 pub struct Server {
     /// `None` if the server is not this harness's process.
     child: Option<Child>,
+    /// Reads its standard error to the end.
+    reading: Option<JoinHandle<()>>,
     address: SocketAddr,
     stderr: Output,
     client: Client,
@@ -99,7 +102,7 @@ impl Output {
     }
 
     /// Reads `stream` to its end in the background.
-    fn follow(&self, stream: impl AsyncRead + Unpin + Send + 'static) -> tokio::task::JoinHandle<()> {
+    fn follow(&self, stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
         let output = self.clone();
         tokio::spawn(async move {
             let mut lines = BufReader::new(stream).lines();
@@ -146,7 +149,7 @@ impl Server {
         let listen = ["serve", "--listen", listen];
         let mut child = spawn(binary, environment, &[&listen, arguments].concat());
         let stderr = Output::default();
-        stderr.follow(child.stderr.take().unwrap());
+        let reading = Some(stderr.follow(child.stderr.take().unwrap()));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = timeout(START_WAIT, async {
             while let Some(line) = lines.next_line().await.unwrap() {
@@ -162,14 +165,15 @@ impl Server {
         // Keep reading stdout, so that the server never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let report = FailureReport { stderr: stderr.clone(), address };
-        Self { child: Some(child), address, stderr, client: Client::new(address), _report: report, _kept: None }
+        let client = Client::new(address);
+        Self { child: Some(child), reading, address, stderr, client, _report: report, _kept: None }
     }
 
     /// A server at `address` that is not a child of this harness. It lives as long as `kept`.
     pub fn foreign(address: SocketAddr, kept: impl Any + Send + Sync) -> Self {
         let (client, stderr) = (Client::new(address), Output::default());
         let report = FailureReport { stderr: stderr.clone(), address };
-        Self { child: None, address, stderr, client, _report: report, _kept: Some(Box::new(kept)) }
+        Self { child: None, reading: None, address, stderr, client, _report: report, _kept: Some(Box::new(kept)) }
     }
 
     /// Keeps `kept` until the server is dropped.
@@ -192,7 +196,7 @@ impl Server {
     /// Like [`run`](Self::run), with more environment variables.
     pub async fn run_with(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Ended {
         let child = spawn(binary, environment, arguments);
-        finish(child, Output::default(), arguments).await
+        finish(child, Output::default(), None, arguments).await
     }
 
     /// Address it listens on.
@@ -278,7 +282,7 @@ impl Server {
 
     /// Waits until the process has ended.
     pub async fn ended(self) -> Ended {
-        finish(self.child.expect("a case about the process has one"), self.stderr, &[]).await
+        finish(self.child.expect("a case about the process has one"), self.stderr, self.reading, &[]).await
     }
 }
 
@@ -294,9 +298,10 @@ fn spawn(binary: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Chil
         .unwrap_or_else(|error| panic!("{binary} does not start: {error}"))
 }
 
-async fn finish(mut child: Child, stderr: Output, arguments: &[&str]) -> Ended {
+/// Waits until a process has ended. `reading` reads its standard error already.
+async fn finish(mut child: Child, stderr: Output, reading: Option<JoinHandle<()>>, arguments: &[&str]) -> Ended {
     let stdout = Output::default();
-    let mut readers = Vec::new();
+    let mut readers = Vec::from_iter(reading);
     readers.extend(child.stdout.take().map(|stream| stdout.follow(stream)));
     readers.extend(child.stderr.take().map(|stream| stderr.follow(stream)));
     let Ok(status) = timeout(STOP_WAIT, child.wait()).await else {

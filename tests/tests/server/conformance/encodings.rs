@@ -183,7 +183,12 @@ async fn a_compressed_list_follows_changes() {
             assert_eq!(gzip.header("content-encoding"), if *is_compressed { "gzip" } else { "" }, "{accept}");
             assert_eq!(gzip.header("content-type"), plain.header("content-type"), "{accept}");
             let body = if *is_compressed { unzip(&gzip.body) } else { gzip.body.to_vec() };
-            assert!(body == plain.body, "round {round}, {accept}: another list");
+            // A Table tells the age of its objects, in seconds.
+            let is_same = match is_compressed {
+                true => body == plain.body,
+                false => table_objects(&body) == table_objects(&plain.body),
+            };
+            assert!(is_same, "round {round}, {accept}: another list");
         }
         let added = tests::objects::pod(&format!("added{round}"));
         client.create(&added).await;
@@ -205,6 +210,12 @@ async fn a_compressed_list_follows_changes() {
             }
         }
     }
+}
+
+/// The objects of a Table's rows.
+fn table_objects(table: &[u8]) -> Vec<Value> {
+    let table: Value = serde_json::from_slice(table).unwrap();
+    table["rows"].as_array().unwrap().iter().map(|row| row["object"].clone()).collect()
 }
 
 /// JSON indented by two spaces, like the output of Go's `json.Indent`. Independent of the server's implementation.
