@@ -8,7 +8,7 @@ use informer_core::{
     reflector::Class,
     selector,
     session::BadFrame,
-    text::one_line,
+    text::{one_line, without_plugin_output},
     wire::{
         framer::{FrameError, SkipReason},
         status::Status,
@@ -299,15 +299,17 @@ impl fmt::Debug for Error {
 
 /// Prints an error and its sources in one line, for logs. Skips a source whose text its parent already ends with, as
 /// many foreign errors do. Escapes what would end or change the line: texts of a server must not forge lines. Cuts users
-/// and passwords out of URLs, as of a proxy.
+/// and passwords out of URLs, as of a proxy, and the command and output of an exec plugin.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = self.0.to_string();
+        // Each text alone, because what it has of a plugin ends with it.
+        let shown = |error: &dyn StdError| without_plugin_output(&error.to_string()).into_owned();
+        let mut line = shown(self.0);
         let mut next = self.0.source();
         while let Some(error) = next {
-            let text = error.to_string();
+            let text = shown(error);
             if !line.ends_with(&text) {
                 line.push_str(": ");
                 line.push_str(&text);
@@ -318,11 +320,11 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// Replaces what is before the `@` of a URL's host.
+/// Replaces what is before the `@` of a URL's host. Passwords may contain quotes and brackets as they are.
 fn without_credentials(mut rest: &str) -> String {
     let mut cleaned = String::with_capacity(rest.len());
     while let Some((before, url)) = rest.split_once("://") {
-        let is_end = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '?' | '#' | '"' | '\'' | ')');
+        let is_end = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '?' | '#' | '"');
         let host = url[..url.find(is_end).unwrap_or(url.len())].rfind('@');
         cleaned.extend([before, "://", host.map_or("", |_| "…")]);
         rest = &url[host.unwrap_or(0)..];
@@ -490,8 +492,16 @@ mod tests {
 
     #[test]
     fn a_chain_shows_no_credentials_of_urls() {
-        let error = std::io::Error::other("proxy http://me:pa@ss@proxy:3128/x failed, not https://b:6443/api?a=b@c");
+        let error = std::io::Error::other("proxy http://me:pa@s)s's@proxy:3128/x failed, not https://b:6443/api?a=b@c");
         let text = "proxy http://…@proxy:3128/x failed, not https://b:6443/api?a=b@c";
+        assert_eq!(Chain(&error).to_string(), text);
+    }
+
+    #[test]
+    fn a_chain_shows_no_output_of_exec_plugins() {
+        let plugin = "auth exec command 'KEY=\"secret\" \"aws\"' failed with status exit status: 1: Output { secret }";
+        let error = Error::new(Kind::Connect(Repeating(std::io::Error::other(plugin)).into()), None);
+        let text = "the server gave no answer: Error reading events stream: auth exec command failed: exit status: 1";
         assert_eq!(Chain(&error).to_string(), text);
     }
 

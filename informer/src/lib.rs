@@ -248,7 +248,7 @@ pub use crate::{
     selectors::IntoLabelSelector,
     shared::SHARED_GRACE,
     stats::{Stats, Strategy},
-    status::{ClusterStatus, ERROR_CHARS_MAX, InformerPhase, InformerReport, InformerStatus},
+    status::{ClusterStatus, InformerPhase, InformerReport, InformerStatus},
     store::{Snapshot, SnapshotIter, Store},
     subscription::{EVENTS_AT_ONCE, Event, Subscription, SubscriptionAll},
 };

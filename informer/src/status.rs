@@ -30,14 +30,19 @@ pub struct InformerStatus {
 /// `Serialize` writes the fields in camelCase and times in seconds: `{"informers":[{"resource":"pods",
 /// "isDerived":false,"phase":"watching","sinceSeconds":3600.5,"requests":2,"objects":7130,"bytes":37800000,
 /// "ageSeconds":12.3}]}`. Absent: empty selectors, all namespaces, `lastError` without a failure, `ageSeconds` before the
-/// first state. `lastError` is `{"message":"…","agoSeconds":5.0}`, at most [`ERROR_CHARS_MAX`] characters long, and has
-/// a `code` if the server answered.
+/// first state, and `reason` unless the phase is `ended`. `lastError` is `{"message":"…","agoSeconds":5.0}`, its message at
+/// most [`ERROR_CHARS_MAX`](Self::ERROR_CHARS_MAX) characters long, and has a `code` if the server answered.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ClusterStatus {
     /// The informers with a watch of their own in the order of their start, then the copies that follow them.
     pub informers: Vec<InformerReport>,
+}
+
+impl ClusterStatus {
+    /// Characters of the text of an error in a serialized status.
+    pub const ERROR_CHARS_MAX: usize = 1_024;
 }
 
 /// Description and status of one running informer of a cluster.
@@ -71,14 +76,13 @@ pub struct InformerReport {
     pub age: Option<Duration>,
 }
 
-/// Characters of the text of an error in a serialized status.
-pub const ERROR_CHARS_MAX: usize = 1_024;
-
 /// Serialized form of a status.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusFields {
     phase: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     since_seconds: f64,
     requests: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,12 +101,13 @@ struct ErrorFields {
 impl Serialize for InformerStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let last_error = self.last_error.as_ref().map(|(error, ago)| ErrorFields {
-            message: Chain(error).to_string().chars().take(ERROR_CHARS_MAX).collect(),
+            message: Chain(error).to_string().chars().take(ClusterStatus::ERROR_CHARS_MAX).collect(),
             code: error.code(),
             ago_seconds: ago.as_secs_f64(),
         });
+        let reason = if let InformerPhase::Ended(reason) = self.phase { Some(reason.to_string()) } else { None };
         let (phase, since_seconds) = (self.phase.as_str(), self.since.as_secs_f64());
-        StatusFields { phase, since_seconds, requests: self.requests, last_error }.serialize(serializer)
+        StatusFields { phase, reason, since_seconds, requests: self.requests, last_error }.serialize(serializer)
     }
 }
 

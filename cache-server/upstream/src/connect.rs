@@ -18,6 +18,7 @@ use http::{
     uri::{self, PathAndQuery, Scheme},
 };
 use http_body_util::Empty;
+use informer_core::text::without_plugin_output;
 use kube::{
     client::{ClientBuilder, ConfigExt as _, middleware::AuthLayer},
     config::{AuthInfo, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
@@ -294,12 +295,13 @@ pub(super) fn is_loopback(url: &Uri) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-/// The text of an error with those of its causes that it does not repeat.
+/// The text of an error with those of its causes that it does not repeat. Shows no command and output of exec plugins.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let shown = |error: &dyn std::error::Error| without_plugin_output(&error.to_string()).into_owned();
+    let mut text = shown(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
+        let more = shown(error);
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

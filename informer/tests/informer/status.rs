@@ -78,6 +78,8 @@ async fn a_copy_that_is_refused_for_a_day_is_disconnected() {
     maps.stop().await;
     merged.clone().stop().await;
     assert_eq!(merged.status().phase, InformerPhase::Ended(EndReason::ShutDown));
+    let ended = to_value(merged.status()).unwrap();
+    assert_eq!((&ended["phase"], &ended["reason"]), (&json!("ended"), &json!(EndReason::ShutDown.to_string())));
 }
 
 /// Goal: a page of the program shows each copy, where it stands and what failed last, and no object. Method: a copy, one
