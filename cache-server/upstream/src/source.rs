@@ -35,6 +35,7 @@ pub use self::{
 use self::{
     followed::{FollowedEvents, FollowedType, StreamState},
     peers::StateProof,
+    probe::ListedVersions,
     reads::{TypeReads, UpstreamReads, cached_witness},
 };
 use crate::{
@@ -242,7 +243,7 @@ impl UpstreamSource {
 
     /// Compares the state of a small type with a list of its objects' versions. Does the same for a larger type if its stream
     /// does not reach the newest revision by itself, and the list is short or the API server does not send the position. Any
-    /// other type must reach the newest revision, and be in no doubt.
+    /// other type, and one whose short list fails, must reach the newest revision, and be in no doubt.
     async fn confirm(&self, reads: &TypeReads) -> Result<u64, SourceError> {
         let followed = &reads.followed;
         // Between two streams, the next one may find the history in doubt.
@@ -252,7 +253,7 @@ impl UpstreamSource {
             return Ok(newest);
         };
         if is_small(&cache) {
-            return compared(reads, &cache, COMPARED_MAX).await;
+            return compared(reads, &cache, reads.list(COMPARED_MAX + 1).await?).await;
         }
         let is_comparable = cache.count() <= COMPARED_MUTE_MAX;
         let is_short = is_within(&cache, COMPARED_QUIET_MAX, COMPARED_QUIET_BYTES_MAX);
@@ -269,20 +270,42 @@ impl UpstreamSource {
             return Ok(newest);
         }
         if !waits_briefly {
-            followed.note_mute();
-            tracing::info!(resource = reads.ty.id(), "position of a quiet type not sent");
+            note_mute(reads);
         }
-        compared(reads, &cache, if is_short { COMPARED_QUIET_MAX } else { COMPARED_MUTE_MAX }).await
+        let most = if is_short { COMPARED_QUIET_MAX } else { COMPARED_MUTE_MAX };
+        match reads.list(most + 1).await {
+            Ok(listed) => compared(reads, &cache, listed).await,
+            // The list is too much for an API server that is overloaded, or reads it from etcd. A watch costs it less.
+            Err(error @ SourceError::Unavailable(_)) if sends_position(reads) => {
+                if !reads.reach(newest).await? {
+                    note_mute(reads);
+                    return Err(error);
+                }
+                undoubted(followed).await?;
+                Ok(newest)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
-/// Compares the cache with a list of at most `most` objects' versions, while its stream continues.
+/// False if a second watch would prove nothing: the API server sends no position of the type, or has another history.
+fn sends_position(reads: &TypeReads) -> bool {
+    let followed = &reads.followed;
+    !is_uncached(&reads.ty) && !followed.is_mute() && !followed.state().is_lost()
+}
+
+fn note_mute(reads: &TypeReads) {
+    reads.followed.note_mute();
+    tracing::info!(resource = reads.ty.id(), "position of a quiet type not sent");
+}
+
+/// Compares the cache with a list of its objects' versions, while its stream continues.
 ///
 /// # Errors
 /// [`SourceError::Unavailable`] if the history is in doubt and the comparison of the whole type has no result in time.
-async fn compared(reads: &TypeReads, cache: &Reader, most: usize) -> Result<u64, SourceError> {
+async fn compared(reads: &TypeReads, cache: &Reader, listed: ListedVersions) -> Result<u64, SourceError> {
     let followed = &reads.followed;
-    let listed = reads.list(most + 1).await?;
     // Changes that only the list has are on their way.
     for _ in 0..COMPARISONS {
         let stream = followed.state();

@@ -74,6 +74,8 @@ fn strategy(word: &str) -> MergeStrategy {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{super::ShapeMember, *};
     use crate::{registry::Registry, schemas::Merge};
 
@@ -102,6 +104,20 @@ mod tests {
             let uid = at((ty.api_version(), &ty.kind), "metadata.ownerReferences.[].uid");
             assert_eq!(uid.kind(), JsonKind::String, "{}", ty.kind);
         }
+    }
+
+    /// Goal: reading a definition ends: none refers to another one that refers back to it. Method: reads all of them on a
+    /// thread that a cycle would block for ever, because a definition would wait for its own `OnceLock`.
+    #[test]
+    fn every_definition_is_read() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for definition in definition::all() {
+                assert!(named(definition.name).is_some(), "{}", definition.name);
+            }
+            done.send(())
+        });
+        is_done.recv_timeout(Duration::from_secs(60)).expect("all definitions are read");
     }
 
     /// Goal: every merge strategy of Kubernetes. Method: one member per strategy, with the result for strategic merge

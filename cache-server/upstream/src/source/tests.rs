@@ -154,6 +154,41 @@ async fn a_quiet_type_is_compared_up_to_a_bound() {
     }
 }
 
+/// Goal: a consistent read does not depend on the list of a quiet type, which an overloaded API server refuses. Method: an API
+/// server that refuses this list, with bookmarks and without: only without them the read has no proof.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_type_is_read_though_its_list_is_refused() {
+    for (bookmarks, is_read) in [(Duration::from_secs(1), true), (Duration::MAX, false)] {
+        let api = FakeApiServer::new().bookmarks_every(bookmarks);
+        (0..=COMPARED_MAX).for_each(|number| drop(api.put(map(&format!("m{number}"), number))));
+        let (server, refused) = (api.clone(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&refused);
+        let answering = move |request: http::Request<kube::client::Body>| {
+            let limit = format!("limit={}", COMPARED_QUIET_MAX + 1);
+            let is_refused = request.uri().query().is_some_and(|query| query.contains(&limit));
+            counted.fetch_add(usize::from(is_refused), Ordering::SeqCst);
+            let server = server.clone();
+            async move {
+                let mut answer = server.respond(request).await?;
+                if is_refused {
+                    *answer.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+                }
+                Ok::<_, std::io::Error>(answer)
+            }
+        };
+        let client = kube::Client::new(tower::service_fn(answering), "default");
+        let caches = Caches::new(CoalescedSource::new(Arc::new(UpstreamSource::of(client))), Limits::default());
+        filled(&caches).await;
+        api.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}}));
+        let read = caches.fresh(&maps()).await;
+        assert!(0 < refused.load(Ordering::SeqCst), "{bookmarks:?}: the list was not sent");
+        assert_eq!(read.is_ok(), is_read, "{bookmarks:?}: {:?}", read.err());
+        if let Ok(reader) = read {
+            assert_eq!(cached(&reader), listed(&api).await);
+        }
+    }
+}
+
 /// Goal: consistent reads of a busy type do not list all its versions, though the API server sends no position of it. Method:
 /// as above, with a write of the type every millisecond once it is known.
 #[tokio::test(start_paused = true)]
