@@ -296,7 +296,10 @@ impl Caches {
     /// Returns the newest revision that the storage has committed; `None` if it does not respond in time.
     pub async fn committed(&self, ty: &Arc<ResourceType>) -> Option<u64> {
         let deadline = Instant::now() + FRESH_WAIT;
-        timeout_at(deadline, self.source.current(ty)).await.ok()?.ok()
+        match timeout_at(deadline, self.source.current(ty)).await.ok()? {
+            Ok(newest) | Err(SourceError::Restored { newest }) => Some(newest),
+            Err(_) => None,
+        }
     }
 
     /// Returns the current time on the clock of all caches, for [`Reader::hold`].

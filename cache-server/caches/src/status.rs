@@ -67,7 +67,10 @@ impl From<SourceError> for Status {
                 forbidden("this server only reads: the objects in etcd are another program's (see --etcd-allow-writes)")
             }
             SourceError::Undecided(_) => Self::timeout("the write may have happened or not", SOURCE_RETRY_SECONDS),
-            SourceError::Unavailable(_) | SourceError::Forbidden(_) | SourceError::Unsupported(_) => {
+            SourceError::Unavailable(_)
+            | SourceError::Restored { .. }
+            | SourceError::Forbidden(_)
+            | SourceError::Unsupported(_) => {
                 let details = Some(Details { retry_after_seconds: SOURCE_RETRY_SECONDS, ..Details::default() });
                 Self { details, ..Self::unavailable("storage is not available") }
             }

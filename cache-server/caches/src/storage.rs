@@ -384,6 +384,12 @@ pub enum SourceError {
     /// The source is not reachable.
     #[error("storage is not available: {0}")]
     Unavailable(String),
+    /// The source has another history than the cache, whose state is no current one until it is read anew.
+    #[error("storage was restored to revision {newest}")]
+    Restored {
+        /// The newest revision of the other history.
+        newest: u64,
+    },
     /// The disk has no room; nothing was written.
     #[error("storage is full: {0}")]
     Full(String),

@@ -48,7 +48,7 @@ use self::{
         Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestStep, ResponseStep, TxnRequest,
     },
     position::StreamPosition,
-    stream::{RESTORED, StreamStart, TypeStream, read_value},
+    stream::{StreamStart, TypeStream, read_value},
 };
 use super::{
     Expect, FollowFrom, ListSnapshot, Source, SourceError, StateRead, Store, StoredState, Txn, Updates, WriteError,
@@ -274,8 +274,7 @@ impl Source for EtcdStorage {
                 FollowFrom::Start if cache.applied() == 0 => StreamStart::WithHistory,
                 FollowFrom::Start => StreamStart::Newest,
             };
-            let following = TypeStream::new(Arc::clone(&self.client), ty, keys, Arc::clone(&position), begin);
-            position.set_cache(Some(cache));
+            let following = TypeStream::new(Arc::clone(&self.client), ty, keys, position, cache, begin);
             let updates = streams::unfold(following, |mut following| async {
                 let update = following.next().await?;
                 Some((update, following))
@@ -288,12 +287,11 @@ impl Source for EtcdStorage {
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
         let (keys, stream) = (self.keys(ty), self.position(ty));
         async move {
-            let before = stream.before_question();
+            let before = stream.of_cache();
             let newest = history::newest(&self.client, &keys).await;
             let (newest, cluster) = newest.map_err(|failure| failure.of_read(0))?;
             if !stream.has_history(before, newest, cluster) {
-                // The cache is behind until the stream has the other history: its objects may be lost.
-                return Err(EtcdFailure::Unanswered(RESTORED.to_owned()).of_read(before));
+                return Err(SourceError::Restored { newest });
             }
             stream.want(newest);
             Ok(newest)

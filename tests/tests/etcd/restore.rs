@@ -146,8 +146,9 @@ async fn a_change_below_the_position_in_a_restored_history_is_not_missed() {
     assert_eq!(found["data"]["k"], "2");
 }
 
-/// Goal: a consistent read never shows a lost history, also while the watch of an etcd that is gone seems to live. Method: the
-/// watch goes through a network that falls silent; later calls go to another address of the same etcd.
+/// Goal: a consistent read shows no lost history whose revisions etcd has not reached again, also while the watch of an etcd
+/// that is gone seems to live. Method: the watch goes through a network that falls silent; later calls go to another address
+/// of the same etcd.
 #[tokio::test]
 async fn a_consistent_read_beside_a_silent_watch_never_shows_the_lost_history() {
     let Some(mut etcd) = EtcdCluster::start("etcd restore beside a silent watch").await else { return };

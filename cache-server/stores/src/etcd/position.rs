@@ -24,12 +24,20 @@ pub(super) struct StreamPosition {
     is_lost: AtomicBool,
     /// Cluster of the last stream; zero before the first.
     cluster: AtomicU64,
-    /// The cache that the stream fills.
-    cache: Mutex<Option<Reader>>,
-    /// Position of the last cache when its stream ended.
-    left_at: AtomicU64,
+    followed: Mutex<FollowedCache>,
     /// Keys below the type's prefix that are no objects, or whose values cannot be read.
     unreadable: Mutex<BTreeSet<Box<[u8]>>>,
+}
+
+/// The cache that the newest stream fills.
+#[derive(Default)]
+struct FollowedCache {
+    /// `None` between two streams.
+    cache: Option<Reader>,
+    /// Position of the last cache when its stream ended.
+    left_at: u64,
+    /// Number of the stream.
+    stream: u64,
 }
 
 impl StreamPosition {
@@ -40,19 +48,18 @@ impl StreamPosition {
         }
     }
 
-    /// Returns the position of the cache, for the time before a question for the newest one; that of the last stream's end
-    /// between two streams.
-    pub(super) fn before_question(&self) -> u64 {
-        let cache = self.cache.lock();
-        cache.as_ref().map_or_else(|| self.left_at.load(Ordering::Relaxed), Reader::applied)
+    /// Returns the position of the cache; that of the last stream's end between two streams.
+    pub(super) fn of_cache(&self) -> u64 {
+        let FollowedCache { cache, left_at, .. } = &*self.followed.lock();
+        cache.as_ref().map_or(*left_at, Reader::applied)
     }
 
-    /// True if etcd may have the history of the stream: `newest` and `cluster` are of an answer to a question that was sent
+    /// True if etcd may have the history of the cache: `newest` and `cluster` are of an answer to a question that was sent
     /// when the cache had the position `before`. Otherwise etcd was restored, and the stream is ended: its watch may be one
-    /// of a process that is gone.
+    /// of a process that is gone. A history that has reached the same revision again is not told apart.
     pub(super) fn has_history(&self, before: u64, newest: u64, cluster: u64) -> bool {
-        let is_same = [0, cluster].contains(&self.cluster.load(Ordering::Relaxed));
-        if is_same && before <= newest {
+        // The cache may have the other history since, or changes behind the answer.
+        if self.has_cluster(cluster) && (before <= newest || self.of_cache() <= newest) {
             return true;
         }
         self.is_lost.store(true, Ordering::Relaxed);
@@ -93,16 +100,32 @@ impl StreamPosition {
         [0, cluster].contains(&self.cluster.swap(cluster, Ordering::Relaxed))
     }
 
-    pub(super) fn set_cache(&self, cache: Option<Reader>) {
-        let before = std::mem::replace(&mut *self.cache.lock(), cache);
-        if let Some(before) = before {
-            self.left_at.store(before.applied(), Ordering::Relaxed);
+    /// True unless another cluster answered before.
+    pub(super) fn has_cluster(&self, cluster: u64) -> bool {
+        [0, cluster].contains(&self.cluster.load(Ordering::Relaxed))
+    }
+
+    /// Begins to fill a cache. Returns the number of the stream.
+    pub(super) fn follow(&self, cache: Reader) -> u64 {
+        let followed = &mut *self.followed.lock();
+        followed.cache = Some(cache);
+        followed.stream += 1;
+        followed.stream
+    }
+
+    /// Ends a stream, and frees its cache. A later stream may have begun.
+    pub(super) fn leave(&self, stream: u64) {
+        let followed = &mut *self.followed.lock();
+        if followed.stream == stream
+            && let Some(cache) = followed.cache.take()
+        {
+            followed.left_at = cache.applied();
         }
     }
 
     /// Returns the cache that the stream fills, if it has a state.
     pub(super) fn cache(&self) -> Option<Reader> {
-        self.cache.lock().clone().filter(|cache| 0 < cache.applied())
+        self.followed.lock().cache.clone().filter(|cache| 0 < cache.applied())
     }
 
     /// Notes whether a key is left out of the state.

@@ -8,6 +8,7 @@ use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 use api_rules::etcd::{StoredValueError, decode_value};
 use bytes::Bytes;
 use tokio::time::Instant;
+use watch_cache::Reader;
 
 use super::{
     batches::{EventBatches, by_revision, revision_of},
@@ -33,6 +34,8 @@ pub(super) struct TypeStream {
     ty: Arc<ResourceType>,
     keys: TypeKeys,
     position: Arc<StreamPosition>,
+    /// Its number, of [`StreamPosition::follow`].
+    number: u64,
     phase: StreamPhase,
     /// Updates that were received.
     pending: VecDeque<Result<Update, SourceError>>,
@@ -74,10 +77,12 @@ impl TypeStream {
         ty: Arc<ResourceType>,
         keys: TypeKeys,
         position: Arc<StreamPosition>,
+        cache: Reader,
         begin: StreamStart,
     ) -> Self {
-        let mut stream =
-            Self { client, ty, keys, position, phase: StreamPhase::Opening, pending: VecDeque::new(), delivered: 0 };
+        let number = position.follow(cache);
+        let (phase, pending, delivered) = (StreamPhase::Opening, VecDeque::new(), 0);
+        let mut stream = Self { client, ty, keys, position, number, phase, pending, delivered };
         match begin {
             StreamStart::WithHistory => stream.phase = StreamPhase::Anchoring,
             StreamStart::Newest => stream.list(0),
@@ -181,7 +186,7 @@ impl TypeStream {
     /// Asks for a later position, which a reader needs. Ends if etcd has another history.
     async fn seek_position(&mut self) {
         if self.position.take_lost() {
-            return self.fail(EtcdFailure::Unanswered(RESTORED.to_owned()));
+            return self.end(SourceError::Unavailable("etcd was restored, or has another history".to_owned()));
         }
         let StreamPhase::Watching(watch) = &mut self.phase else { return };
         watch.requested = Some(Instant::now());
@@ -211,8 +216,12 @@ impl TypeStream {
         };
         // A failure ends the watch as well, or the next attempt succeeds.
         let Ok(changed) = self.client.range(changed).await else { return };
+        let header = changed.header.unwrap_or_default();
+        if !self.position.has_history(self.delivered, unsigned(header.revision), header.cluster_id) {
+            return;
+        }
         if changed.kvs.is_empty() && u64::try_from(expected).is_ok_and(|count| count == unsigned(changed.count)) {
-            self.progress(unsigned(changed.header.unwrap_or_default().revision));
+            self.progress(unsigned(header.revision));
             self.phase = StreamPhase::Opening;
         }
     }
@@ -303,7 +312,7 @@ impl TypeStream {
 impl Drop for TypeStream {
     /// An ended cache is freed with its last reader.
     fn drop(&mut self) {
-        self.position.set_cache(None);
+        self.position.leave(self.number);
     }
 }
 
@@ -326,9 +335,6 @@ async fn anchor(client: &EtcdClient, ty: &ResourceType, keys: &TypeKeys) -> Resu
     }
     Ok(revision)
 }
-
-/// Why a stream ends, and a read fails, whose etcd has another history.
-pub(super) const RESTORED: &str = "it lacks a revision that it had: it was restored";
 
 /// Returns the request for the changes after a revision.
 pub(super) fn create(keys: &TypeKeys, after: u64) -> WatchStreamRequest {
