@@ -31,7 +31,9 @@ mod upstream;
 use std::{
     ffi::OsString,
     io::{self, Write as _},
+    panic,
     process::ExitCode,
+    thread,
 };
 
 use clap::{Parser, Subcommand, error::ErrorKind};
@@ -133,9 +135,21 @@ fn run_all(arguments: Vec<OsString>) -> ExitCode {
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::manual(&options),
     };
+    silence_workers();
     // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();
     code
+}
+
+/// Keeps panics of the runtime's threads off stderr. Long work that outlives the runtime finds no timers any more, which is a
+/// panic in tokio.
+fn silence_workers() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().name() != Some("tokio-rt-worker") {
+            usual(info);
+        }
+    }));
 }
 
 /// Prints help and version to stdout unchanged; reduces every other error to one line on stderr.
