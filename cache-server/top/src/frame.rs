@@ -66,18 +66,20 @@ impl ReadingHistory {
         }
         let state = |name: &str| Datum::Count(figures.watches.get(name).copied().unwrap_or_default());
         let watches = format!(
-            "{}: {} live, {} catching up, {} initial, {} parked",
+            "{}: {} live, {} catching up, {} initial, {} parked, {} sent",
             Datum::Count(figures.watches.values().sum()),
             state("live"),
             state("catching_up"),
             state("initial"),
-            state("parked")
+            state("parked"),
+            Datum::Bytes(figures.watches_sent_bytes)
         );
-        let reads = |name, ReadFigures { count, seconds, bytes }: ReadFigures| {
+        let reads = |ReadFigures { count, seconds }: ReadFigures| {
             #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
             let mean = Datum::Seconds(seconds / count.max(1) as f64);
-            (name, format!("{}, mean {mean}, {} sent", Datum::Count(count), Datum::Bytes(bytes)))
+            format!("{}, mean {mean}", Datum::Count(count))
         };
+        let lists = format!("{}, {} sent", reads(figures.lists), Datum::Bytes(figures.lists_sent_bytes));
         let total = |count: &dyn Fn(&crate::reading::LevelFigures) -> u64| {
             Datum::Count(figures.levels.values().map(count).sum())
         };
@@ -91,7 +93,7 @@ impl ReadingHistory {
         if let Ok(table) = &reading.watches {
             lines.push(("lag", lag(table)));
         }
-        lines.extend([reads("lists", figures.lists), reads("streams", figures.streams)]);
+        lines.extend([("lists", lists), ("streams", reads(figures.streams))]);
         lines.extend([("relists", relists(&figures.relists)), ("flow", flow)]);
         lines
     }
@@ -374,10 +376,10 @@ apiserver_flowcontrol_current_inqueue_requests{priority_level="system",flow_sche
 cache-server at http://a:1, up 23m20s
 health   ready, 2 checks: upstream degraded: 4 s
 process  100.0 MiB resident, 4 connections, 20 of 20,000 files
-watches  3: 2 live, 0 catching up, 0 initial, 1 parked
+watches  3: 2 live, 0 catching up, 0 initial, 1 parked, 4.0 KiB sent
 lag      0: 1, 1-9: 0, 10-99: 0, 100-999: 1, 1000+: 0 events
 lists    10, mean 50ms, 0 B sent
-streams  4, mean 5ms, 4.0 KiB sent
+streams  4, mean 5ms
 relists  history restarted 1, watch expired 3
 flow     1 seats in use, 6 requests waiting, 0 refused
 

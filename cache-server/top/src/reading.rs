@@ -90,7 +90,6 @@ pub(crate) struct LevelFigures {
 pub(crate) struct ReadFigures {
     pub(crate) count: u64,
     pub(crate) seconds: f64,
-    pub(crate) bytes: u64,
 }
 
 /// The metrics of a server.
@@ -105,9 +104,12 @@ pub(crate) struct Figures {
     pub(crate) connections: u64,
     pub(crate) requests: u64,
     pub(crate) lists: ReadFigures,
+    pub(crate) lists_sent_bytes: u64,
     pub(crate) streams: ReadFigures,
     /// Open watches by state.
     pub(crate) watches: BTreeMap<String, u64>,
+    /// Bytes of all watches, with those of their initial states.
+    pub(crate) watches_sent_bytes: u64,
     /// Reads that clients had to begin anew, by cause.
     pub(crate) relists: BTreeMap<&'static str, u64>,
     pub(crate) types: BTreeMap<String, TypeFigures>,
@@ -183,8 +185,8 @@ impl Figures {
 
     fn take_sent(&mut self, sample: &MetricSample<'_>) {
         match &*sample.label("verb") {
-            "LIST" => self.lists.bytes += count(sample),
-            "WATCH" => self.streams.bytes += count(sample),
+            "LIST" => self.lists_sent_bytes += count(sample),
+            "WATCH" => self.watches_sent_bytes += count(sample),
             _ => {}
         }
         let (resource, group) = (sample.label("resource"), sample.label("group"));
@@ -341,6 +343,7 @@ mod tests {
             "cache_epochs_total{resource=\"pods\"} 3\ncache_epochs_total{resource=\"nodes\"} 1\n",
             "cache_readers_cut_total{resource=\"pods\",reader=\"list\",reason=\"bytes\"} 2\n",
             "cache_sent_bytes_total{verb=\"LIST\",group=\"apps\",resource=\"deployments\"} 90\n",
+            "cache_sent_bytes_total{verb=\"WATCH\",group=\"\",resource=\"pods\"} 40\n",
             "apiserver_request_duration_seconds_sum{verb=\"LIST\"} 1.5\n",
             "apiserver_request_duration_seconds_count{verb=\"LIST\"} 2\n",
             "apiserver_request_duration_seconds_count{verb=\"GET\"} 9\n",
@@ -353,7 +356,8 @@ mod tests {
         assert_eq!(figures.types["deployments.apps"].sent_bytes, 90);
         assert_eq!(figures.watches["live"], 5);
         assert_eq!((figures.relists["history restarted"], figures.relists["cut for bytes"]), (2, 2));
-        assert_eq!(figures.lists, ReadFigures { count: 2, seconds: 1.5, bytes: 90 });
+        assert_eq!(figures.lists, ReadFigures { count: 2, seconds: 1.5 });
+        assert_eq!((figures.lists_sent_bytes, figures.watches_sent_bytes), (90, 40));
         assert_eq!(figures.levels["a"].executing_seats, 3);
         assert_eq!((figures.resident_bytes, figures.open_files), (1_000_000, 0));
     }

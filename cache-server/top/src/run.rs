@@ -72,9 +72,10 @@ impl TopSettings {
     /// [`TopError`]. A server that cannot be reached is none: the screen says so, and it is tried again.
     pub async fn watch(self, stop: impl Future<Output = ()>) -> Result<(), TopError> {
         let client = TopClient::new(self.server.clone())?;
+        // Before `try_init`, which can fail halfway.
+        let _restored = RestoredTerminal;
         // Also restores the terminal before a panic is printed.
         let terminal = ratatui::try_init()?;
-        let _restored = RestoredTerminal;
         self.run(&client, terminal, stop).await
     }
 
