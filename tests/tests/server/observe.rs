@@ -21,7 +21,7 @@ use tests::{
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
 /// Labels that Prometheus adds, and that of buckets.
-const ADDED: [&str; 3] = ["instance", "job", "le"];
+const ADDED: [&str; 4] = ["instance", "job", "le", "placement"];
 
 /// Series that the servers of this test lack: Prometheus' own, those of a full window and of a panic.
 const OTHERS: [&str; 3] =

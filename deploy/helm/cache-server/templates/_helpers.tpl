@@ -1,6 +1,6 @@
 {{- define "cache-server.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "cache-server.account" -}}
@@ -26,15 +26,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $placement := .Values.placement -}}
 - serve
 - --upstream
-- --listen={{ ternary "127.0.0.1" "0.0.0.0" (eq $placement "sidecar") }}:8443
+- --listen={{ ternary "127.0.0.1" .Values.listenAddress (eq $placement "sidecar") }}:8443
 - --tls-cert=/tls/tls.crt
 - --tls-key=/tls/tls.key
 - --resources={{ join "," .Values.types }}
-{{- range $type, $selector := .Values.scope }}
+{{- $scope := deepCopy (default dict .Values.scope) }}
+{{- if eq $placement "daemonset" }}
+{{- $_ := list "spec.nodeName=$(NODE_NAME)" $scope.pods | compact | join "," | set $scope "pods" }}
+{{- end }}
+{{- range $type, $selector := $scope }}
 - {{ printf "--scope=%s=%s" $type $selector | quote }}
 {{- end }}
 {{- if eq $placement "daemonset" }}
-- --scope=pods=spec.nodeName=$(NODE_NAME)
 - --unix-socket=/run/cache-server/api.sock
 {{- end }}
 {{- if ne $placement "sidecar" }}
@@ -58,7 +61,7 @@ name: cache-server
 image: {{ with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- if eq .Values.placement "sidecar" }}
-# A sidecar: it starts before the application, and ends after it.
+# A sidecar: its container starts before the application's and ends after it. The application may be ready sooner.
 restartPolicy: Always
 {{- end }}
 args:
@@ -103,7 +106,7 @@ volumeMounts:
 {{- define "cache-server.volumes" -}}
 - name: cache-server-tls
   # 0440, in a form that YAML 1.1 and 1.2 read alike.
-  secret: {secretName: {{ .Values.tls.secretName }}, defaultMode: 288}
+  secret: {secretName: {{ .Values.tls.secretName | quote }}, defaultMode: 288}
 {{- if eq .Values.placement "daemonset" }}
 # On the node, so that they outlive the pod.
 - name: cache-server-state
@@ -126,7 +129,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  serviceAccountName: {{ include "cache-server.account" . }}
+  serviceAccountName: {{ include "cache-server.account" . | quote }}
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   securityContext:
     {{- if eq .Values.placement "daemonset" }}
@@ -142,7 +145,7 @@ spec:
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   {{- with .Values.priorityClassName }}

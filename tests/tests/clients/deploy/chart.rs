@@ -38,9 +38,11 @@ async fn values_of_the_chart_are_checked() {
     let Some(helm) = helm() else { return };
     let lint = run(&helm, &["lint", "--strict", "cache-server"]).await;
     assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+    let app = "placement=sidecar,sidecar.containers[0].name=app";
     for (setting, complaint) in [
         ("placement=everywhere", "placement"),
         ("placement=sidecar", "containers"),
+        (app, "needs Kubernetes 1.29"),
         ("types=null", "types"),
         ("types[0]=Pods", "types"),
         ("replicas=3", "replicas"),
@@ -48,7 +50,8 @@ async fn values_of_the_chart_are_checked() {
         ("tls.secretName=", "secretName"),
         ("extraArgs[0]=verbose", "extraArgs"),
     ] {
-        let refused = run(&helm, &["template", "cache-server", "--set", setting]).await;
+        let old = ["template", "cache-server", "--kube-version", "1.28.0", "--set", setting];
+        let refused = run(&helm, &old).await;
         let message = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && message.contains(complaint), "{setting}: {message}");
     }
@@ -56,12 +59,19 @@ async fn values_of_the_chart_are_checked() {
         ("image.digest=sha256:{}", "image: cache-server@sha256:"),
         ("types[0]=deployments.apps", "apiGroups: [\"apps\"]"),
         ("scope.pods=spec.nodeName=n", "--scope=pods=spec.nodeName=n"),
+        ("placement=daemonset,scope.pods=a=b", "\"--scope=pods=spec.nodeName=$(NODE_NAME),a=b\""),
+        ("placement=daemonset", "placement: daemonset"),
+        (app, "--listen=127.0.0.1:8443"),
+        ("listenAddress=[::]", "--listen=[::]:8443"),
+        ("enabled=true", "kind: Deployment"),
         ("preStopSeconds=0", "readOnlyRootFilesystem: true"),
         ("extraArgs[0]=--max-staleness=5s", "--max-staleness=5s"),
     ] {
         let setting = setting.replace("{}", &"0".repeat(64));
-        let rendered = run(&helm, &["template", "cache-server", "--set", &setting]).await;
+        let rendered = run(&helm, &["template", "1", "cache-server", "--namespace", "2", "--set", &setting]).await;
         let text = String::from_utf8_lossy(&rendered.stdout);
         assert!(rendered.status.success() && text.contains(line), "{setting}: {text}");
+        let has_numbers = text.contains("name: 1\n") || text.contains("namespace: 2\n");
+        assert!(!has_numbers && text.contains("namespace: \"2\"\n"), "{setting}: {text}");
     }
 }

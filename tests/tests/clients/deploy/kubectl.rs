@@ -29,12 +29,12 @@ fn printed(what: &str, output: Output) -> String {
     stdout
 }
 
-/// The manifests of each placement, and of the log collector.
-fn files() -> [String; 4] {
+/// The manifests of each placement, of the log collector and of the rights of a Prometheus.
+fn files() -> [String; 5] {
     let collector = path("../examples/log-collector/daemonset.yaml");
     let placements = PLACEMENTS.map(|name| path(&format!("manifests/{name}.yaml")));
     let [deployment, daemonset, sidecar] = placements;
-    [deployment, daemonset, sidecar, collector].map(|path| path.display().to_string())
+    [deployment, daemonset, sidecar, collector, path("observe/scrape.yaml")].map(|path| path.display().to_string())
 }
 
 /// Goal: our server takes the manifests, validated, by both kinds of apply. Method: kubectl; a misspelled field is refused.
@@ -75,7 +75,7 @@ async fn a_stock_kube_apiserver_takes_the_manifests() {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let collector = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "log-collector"}});
     admin.create_manifest(&collector).await;
-    for (file, placement) in files().iter().zip(PLACEMENTS.iter().map(Some).chain([None])) {
+    for (file, placement) in files().iter().zip(PLACEMENTS.iter().map(Some).chain([None, None])) {
         let placement = placement.map(|name| Placement::read(name));
         if let Some(placement) = &placement {
             let namespace = placement.of("Namespace").next().unwrap();
