@@ -2,11 +2,12 @@
 //!
 //! `PICTURE=docs/page.png` writes the picture of the documentation.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 use tests::{objects::configmap, process::Server, relay::Relay, slow::Slow};
+use tokio::time::sleep;
 
 use super::{
     SERVER,
@@ -131,6 +132,8 @@ async fn an_operator_sees_types_and_watches_and_why_one_does_not_go_on() {
     let lag: usize =
         rows(&mut page, "lag").await.iter().skip(1).map(|row| row[1].parse::<usize>().expect("a number")).sum();
     assert!(lag >= 1, "the parked watch is behind");
+    let states = rows(&mut page, "states").await;
+    assert!(states.iter().any(|row| row[0] == "parked" && row[1] == "1"), "{states:?}");
     let relists = rows(&mut page, "relists").await;
     assert!(relists.len() == 9 && relists.iter().all(|row| row[1] == "0"), "{relists:?}");
     page.evaluate(
@@ -260,6 +263,28 @@ async fn the_page_says_that_the_server_does_not_answer_and_goes_on_later() {
     assert_eq!(page.evaluate(polls, &json!(null)).await, before, "a hidden tab does not poll");
     page.evaluate(hide, &json!(false)).await;
     page.until(&format!("() => ({polls})() > {before}")).await;
+}
+
+/// Goal: the page is as useful in front of an API server. Method: a cache of ConfigMaps in front of a server in memory.
+#[tokio::test]
+async fn the_page_of_a_cache_in_front_of_a_cluster_names_its_source() {
+    let Some(mut browser) = Chromium::start().await else { return };
+    let cluster = Server::start(SERVER, &[]).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}});
+    cluster.client().create_manifest(&namespace).await;
+    cluster.client().create(&configmap("one")).await;
+    let behind = format!("http://{}", cluster.address());
+    let flags = ["--upstream", &behind, "--authorization", "always-allow", "--resources", "configmaps"];
+    let server = Server::start(SERVER, &flags).await;
+    while server.client().get("/readyz").await.code != 200 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let mut page = browser.open(&url(&server)).await;
+    page.until("() => document.getElementById('state').textContent === 'Live. The server is ready.'").await;
+    assert!(text(&mut page, "facts").await.contains("Storagean API server"));
+    let types = rows(&mut page, "types").await;
+    assert!(types.iter().any(|row| row[0] == "configmaps" && row[1] == "1"), "{types:?}");
+    assert_eq!(page.evaluate("() => document.querySelectorAll('.note').length", &json!(null)).await, 0);
 }
 
 /// Goal: a caller learns what it may not read, in place of an empty table. Method: a role that allows the page and probes, and
