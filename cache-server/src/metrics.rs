@@ -211,6 +211,7 @@ pub struct Metrics {
     long_running: Series<LongRunning, Gauge>,
     watch_events: Series<ResourceLabels, Counter>,
     marked: Series<MarkLabels, Counter>,
+    refused_watches: Series<ResourceLabels, Counter>,
     measures: RequestMeasures,
     /// The metrics of watches by their kind.
     watches: Mutex<HashMap<RequestClass, Arc<WatchSeries>>>,
@@ -242,6 +243,7 @@ impl Metrics {
         let long_running = Series::<LongRunning, _>::new(Gauge::default);
         let watch_events = Series::<ResourceLabels, _>::new(Counter::default);
         let marked = Series::<MarkLabels, _>::new(Counter::default);
+        let refused_watches = Series::<ResourceLabels, _>::new(Counter::default);
         let measures = RequestMeasures::new(Arc::clone(&types));
         measures.register(&mut registry);
         let connections = Gauge::default();
@@ -261,6 +263,8 @@ impl Metrics {
         );
         let about_marked = "Initial streams that go on where they broke, by what their clients were told";
         registry.register("cache_marked_streams", about_marked, marked.family.clone());
+        let about_refused = "Watches from positions that are too old or unknown";
+        registry.register("cache_watches_refused", about_refused, refused_watches.family.clone());
         registry.register("cache_connections", "Connections that are open", connections.clone());
         registry.register("cache_connections_ended", "Connections that ended", connections_ended.clone());
         let audit = AuditCounters::registered(&mut registry);
@@ -273,6 +277,7 @@ impl Metrics {
             long_running,
             watch_events,
             marked,
+            refused_watches,
             measures,
             watches: Mutex::default(),
             open: Arc::default(),
@@ -348,6 +353,11 @@ impl Metrics {
         self.marked.get(&labels, &self.types).inc();
     }
 
+    /// Counts one watch of `resource` from a position that is too old or unknown.
+    pub(crate) fn refused_watch(&self, resource: &str) {
+        self.refused_watches.get(&ResourceLabels { resource: resource.to_owned() }, &self.types).inc();
+    }
+
     /// Counts one open connection until the guard is dropped.
     #[must_use]
     pub(crate) fn connection(&self) -> ConnectionGauge {
@@ -369,6 +379,7 @@ impl Metrics {
         self.long_running.retain(types);
         self.watch_events.retain(types);
         self.marked.retain(types);
+        self.refused_watches.retain(types);
         self.measures.retain(types);
         // Last: a concurrent watch must not recreate a removed series.
         self.watches.lock().retain(|kind, _| kind.is_served(types));

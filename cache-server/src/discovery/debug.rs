@@ -1,8 +1,8 @@
-//! Documents about the state of this server: `/debug/watches`, `/debug/snapshots`, `/debug/summary` and `/statusz`. They
-//! name callers, and contain no objects.
+//! Documents about the state of this server: `/debug/watches`, `/debug/snapshots`, `/debug/summary` and `/statusz`. The
+//! first two name callers; none contains objects.
 //!
-//! INVARIANT: their size does not depend on the number of watches and readers: [`PAGE_MAX`] bounds each part. Nor does
-//! their cost: [`VISITED_MAX`].
+//! INVARIANT: a request visits at most [`VISITED_MAX`] watches, and shows at most [`PAGE_MAX`] of them, or
+//! [`HOLDERS_MAX`] readers of a type.
 //!
 //! Source of `/statusz`: component-base `zpages/statusz`.
 
@@ -26,7 +26,7 @@ use crate::{
     request::{RequestHead, TextPrefix},
 };
 
-/// Watches that one request visits. Time: some 2 ms, and 10 ms if all of them are behind.
+/// Watches that one request visits: a bound on its time.
 const VISITED_MAX: usize = 10_000;
 
 /// Upper bounds of the classes of [`summary`], in events.

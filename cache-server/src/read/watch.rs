@@ -94,7 +94,12 @@ pub(crate) async fn watch(
         return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
     }
     let from = WatchStart::of(options)?;
-    let refused = |status: &Status| refused(status, RequestedEncoding::of(answer));
+    let refused = |status: &Status| {
+        if status.reason == Reason::Expired {
+            app.metrics.refused_watch(target.ty.id());
+        }
+        refused(status, RequestedEncoding::of(answer))
+    };
     if let WatchStart::After(position) = from
         && let Some(status) = foreign(app, position)
     {

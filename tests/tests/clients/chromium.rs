@@ -1,8 +1,14 @@
 //! A headless Chromium, driven over its debugging protocol.
 //!
-//! INVARIANT: it has its own profile folder, and ends when its handle is dropped.
+//! INVARIANT: all its files are in its own folder. It and they are gone when its handle is dropped.
 
-use std::{net::SocketAddr, process::Stdio, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use tests::{
@@ -24,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Timeout of a condition in a page.
 const SHOWN_WITHIN: Duration = Duration::from_secs(60);
 
+/// Timeout of the end, and then of the removal of its folder.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
 /// Without these flags it contacts hosts of Google, or needs a sandbox that root cannot have.
 const FLAGS: [&str; 9] = [
     "--headless",
@@ -39,8 +48,8 @@ const FLAGS: [&str; 9] = [
 
 /// A running browser.
 pub(crate) struct Chromium {
-    _process: Child,
-    _profile: tempfile::TempDir,
+    process: Child,
+    profile: tempfile::TempDir,
     /// Address of its debugging protocol.
     address: SocketAddr,
 }
@@ -52,6 +61,7 @@ impl Chromium {
         let mut command = Command::new(PROGRAM);
         command.args(FLAGS).arg("--remote-debugging-port=0").arg("about:blank");
         command.arg(format!("--user-data-dir={}", profile.path().display()));
+        command.env("TMPDIR", profile.path());
         let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn();
         let Ok(mut process) = spawned else {
             assert!(std::env::var_os("CI").is_none(), "CI needs {PROGRAM}");
@@ -72,7 +82,7 @@ impl Chromium {
         let address = timeout(PATIENCE, address).await.expect("it starts").expect("an address");
         // Keep reading stderr, so that the browser never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Some(Self { _process: process, _profile: profile, address })
+        Some(Self { process, profile, address })
     }
 
     /// Opens the page at `url`, loaded whole.
@@ -95,6 +105,23 @@ impl Chromium {
     /// Opens the page at `url` and calls `function` there with `argument`. Returns the resolved value.
     pub(crate) async fn run(&mut self, url: &str, function: &str, argument: &str) -> Value {
         self.open(url).await.evaluate(function, &json!(argument)).await
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        let _ = self.process.start_kill();
+        wait(|| !matches!(self.process.try_wait(), Ok(None)));
+        // Its other processes may write for another moment.
+        wait(|| fs::remove_dir_all(self.profile.path()).is_ok() || !self.profile.path().exists());
+    }
+}
+
+/// Blocks until a condition is true, at most for [`END_WITHIN`].
+fn wait(mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() && begun.elapsed() < END_WITHIN {
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -151,15 +178,6 @@ impl Page {
         let mut result = self.call("Runtime.evaluate", parameters).await;
         assert!(result.get("exceptionDetails").is_none(), "{expression}: {result:#}");
         result["result"]["value"].take()
-    }
-
-    /// Lets this many seconds of the page's own time pass. Its timers fire, and its requests are waited for.
-    pub(crate) async fn pass(&mut self, seconds: u32) {
-        let policy = json!({"policy": "pauseIfNetworkFetchesPending", "budget": seconds * 1_000});
-        self.call("Emulation.setVirtualTimePolicy", policy).await;
-        let passed = async { while self.message().await["method"] != "Emulation.virtualTimeBudgetExpired" {} };
-        timeout(PATIENCE, passed).await.expect("the time passes");
-        self.call("Emulation.setVirtualTimePolicy", json!({"policy": "advance"})).await;
     }
 
     /// Waits until a function in the page returns true.

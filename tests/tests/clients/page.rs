@@ -24,6 +24,17 @@ const WATCH_LIST: &str =
 const ROWS: &str = "table => [...document.querySelectorAll(`#${table} tbody tr`)].map(row => \
                     [...row.cells].map(cell => cell.textContent))";
 
+/// True once the page shows a server that is ready.
+const IS_READY: &str = "() => document.getElementById('state').textContent === 'Live. The server is ready.'";
+
+/// Tracks the page's timers, and counts its requests.
+const TRACK: &str = "() => { window.timers = new Set(); window.fetches = 0; \
+    const [set, clear, get] = [setTimeout, clearTimeout, fetch]; \
+    window.setTimeout = (run, wait) => { \
+        const id = set(() => { timers.delete(id); run(); }, wait); timers.add(id); return id; }; \
+    window.clearTimeout = id => { timers.delete(id); clear(id); }; \
+    window.fetch = (...call) => { fetches += 1; return get(...call); }; }";
+
 /// A width that is scrolled, and texts whose contrast is below that of WCAG's level AA.
 const UNREADABLE: &str = r"
 () => {
@@ -105,6 +116,8 @@ async fn an_operator_sees_types_and_watches_and_why_one_does_not_go_on() {
     for number in 0..100 {
         client.create(&configmap(&format!("large-{number}")).data(&"x".repeat(50_000))).await;
     }
+    let mut unknown = client.watch("/api/v1/configmaps?watch=1&resourceVersion=1000000000").await;
+    assert_eq!(unknown.event().await.object["code"], 410);
     let mut page = browser.open(&url(&server)).await;
     page.call(
         "Emulation.setDeviceMetricsOverride",
@@ -113,7 +126,7 @@ async fn an_operator_sees_types_and_watches_and_why_one_does_not_go_on() {
     .await;
     page.until("() => document.getElementById('watchers').innerText.includes('parked: Its client does not read')")
         .await;
-    assert_eq!(text(&mut page, "state").await, "Live. The server is ready.");
+    page.until(IS_READY).await;
     assert!(text(&mut page, "facts").await.contains("Storagein memory"));
     let pods = rows(&mut page, "types").await.into_iter().find(|row| row[0] == "pods").expect("a row of pods");
     assert!(pods[1] == "300" && pods[2].ends_with("iB") && pods[7] == "1", "{pods:?}");
@@ -135,7 +148,9 @@ async fn an_operator_sees_types_and_watches_and_why_one_does_not_go_on() {
     let states = rows(&mut page, "states").await;
     assert!(states.iter().any(|row| row[0] == "parked" && row[1] == "1"), "{states:?}");
     let relists = rows(&mut page, "relists").await;
-    assert!(relists.len() == 9 && relists.iter().all(|row| row[1] == "0"), "{relists:?}");
+    let counted: Vec<_> = relists.iter().filter(|row| row[1] != "0").map(|row| (&*row[0], &*row[1])).collect();
+    assert!(relists.len() == 9, "{relists:?}");
+    assert_eq!(counted, [("A watch began at a position that is too old or unknown", "1")]);
     page.evaluate(
         "() => { const filter = document.getElementById('filter'); filter.value = 'parked'; \
         filter.dispatchEvent(new Event('change')); }",
@@ -144,6 +159,11 @@ async fn an_operator_sees_types_and_watches_and_why_one_does_not_go_on() {
     .await;
     page.until("() => document.querySelectorAll('#watchers tbody tr').length === 1").await;
     assert!(rows(&mut page, "watchers").await[0][0].contains("sleeper"));
+    // As a server with more watches than one request visits.
+    let searched =
+        "() => { showWatchers({watches: [], continue: '9', open: 9}); return $('watchers-none').textContent; }";
+    let searched = page.evaluate(searched, &json!(null)).await;
+    assert_eq!(searched, "None among those searched; Next page searches on.");
     assert_eq!(page.evaluate("() => document.title", &json!(null)).await, "cache-server");
     assert_eq!(page.complaints(), Vec::<String>::new(), "the console is quiet");
     if let Ok(path) = std::env::var("PICTURE") {
@@ -238,31 +258,31 @@ async fn the_page_says_that_the_server_does_not_answer_and_goes_on_later() {
     let server = Server::start(SERVER, &[]).await;
     let relay = Relay::start(server.address()).await;
     let mut page = browser.open(&format!("http://{}/ui/", relay.address())).await;
+    page.evaluate(TRACK, &json!(null)).await;
     page.evaluate(
         "() => { const every = document.getElementById('every'); every.value = '2'; \
         every.dispatchEvent(new Event('change')); }",
         &json!(null),
     )
     .await;
-    page.until("() => document.getElementById('state').textContent === 'Live. The server is ready.'").await;
+    page.until(IS_READY).await;
     relay.part();
     page.until("() => /^The server does not answer since \\d\\d:.* Trying again.$/.test(document.getElementById('state').textContent)").await;
     page.until("() => document.querySelectorAll('section.stale').length === 10").await;
     relay.rejoin();
-    page.until("() => document.getElementById('state').textContent === 'Live. The server is ready.'").await;
+    page.until(IS_READY).await;
     page.until("() => document.querySelectorAll('section.stale').length === 0").await;
     let hide = "is_hidden => { Object.defineProperty(document, 'hidden', { get: () => is_hidden, configurable: true }); \
         document.dispatchEvent(new Event('visibilitychange')); }";
     page.evaluate(hide, &json!(true)).await;
     assert_eq!(text(&mut page, "state").await, "Paused while this tab is hidden.");
-    // A minute of the page's own time.
-    let polls =
-        "() => performance.getEntriesByType('resource').filter(entry => entry.name.endsWith('/metrics')).length";
-    let before = page.evaluate(polls, &json!(null)).await;
-    page.pass(60).await;
-    assert_eq!(page.evaluate(polls, &json!(null)).await, before, "a hidden tab does not poll");
+    // Without a timer it does not begin again by itself.
+    let before = page.evaluate("() => fetches", &json!(null)).await;
+    page.until("() => timers.size === 0").await;
+    assert_eq!(page.evaluate("() => fetches", &json!(null)).await, before, "a hidden tab does not poll");
     page.evaluate(hide, &json!(false)).await;
-    page.until(&format!("() => ({polls})() > {before}")).await;
+    page.until(&format!("() => fetches > {before}")).await;
+    page.until(IS_READY).await;
 }
 
 /// Goal: the page is as useful in front of an API server. Method: a cache of ConfigMaps in front of a server in memory.
@@ -280,7 +300,7 @@ async fn the_page_of_a_cache_in_front_of_a_cluster_names_its_source() {
         sleep(Duration::from_millis(50)).await;
     }
     let mut page = browser.open(&url(&server)).await;
-    page.until("() => document.getElementById('state').textContent === 'Live. The server is ready.'").await;
+    page.until(IS_READY).await;
     assert!(text(&mut page, "facts").await.contains("Storagean API server"));
     let types = rows(&mut page, "types").await;
     assert!(types.iter().any(|row| row[0] == "configmaps" && row[1] == "1"), "{types:?}");
@@ -288,7 +308,7 @@ async fn the_page_of_a_cache_in_front_of_a_cluster_names_its_source() {
 }
 
 /// Goal: a caller learns what it may not read, in place of an empty table. Method: a role that allows the page and probes, and
-/// no other document.
+/// no other document; then a proxy whose own error is no answer of the server.
 #[tokio::test]
 async fn the_page_says_what_its_caller_may_not_read() {
     let Some(mut browser) = Chromium::start().await else { return };
@@ -313,6 +333,15 @@ async fn the_page_says_what_its_caller_may_not_read() {
     let tables =
         "() => [...document.querySelectorAll('table')].filter(table => table.checkVisibility()).map(table => table.id)";
     assert_eq!(page.evaluate(tables, &json!(null)).await, json!([]), "no empty table is shown");
+    // A proxy in front answers in place of the server.
+    let proxy = "() => { const get = fetch; window.fetch = (path, ...rest) => !path.includes('readyz') ? get(path, ...rest) \
+        : Promise.resolve(new Response('Bad Gateway', { status: 502 })); $('first').click(); }";
+    page.evaluate(proxy, &json!(null)).await;
+    page.until("() => document.getElementById('state').textContent === 'Live. The server\\'s health is unknown.'")
+        .await;
+    let seen = text(&mut page, "health-title-error").await;
+    assert!(seen.contains("/readyz answered 502: Bad Gateway"), "{seen}");
+    assert_eq!(text(&mut page, "checks-pass").await, "");
 }
 
 const ROLES: &str = r#"

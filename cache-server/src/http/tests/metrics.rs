@@ -6,7 +6,7 @@ use super::*;
 
 /// Metrics that a server has only after a panic, a refusal, a change of a file, a full window, or with an audit log or an
 /// upstream; other tests read each of them.
-const AT_TIMES: [&str; 12] = [
+const AT_TIMES: [&str; 13] = [
     "apiserver_audit_event_total",
     "apiserver_audit_level_total",
     "apiserver_authorization_decisions_total",
@@ -17,6 +17,7 @@ const AT_TIMES: [&str; 12] = [
     "cache_marked_streams_total",
     "cache_task_panics_total",
     "cache_upstream_silent_seconds",
+    "cache_watches_refused_total",
     "cache_window_seconds",
     "apiserver_audit_error_total",
 ];
