@@ -115,11 +115,12 @@ fn run_all(arguments: Vec<OsString>) -> ExitCode {
     };
     // Before any large block is freed, which would change the allocator's thresholds.
     allocator::trim();
-    let runtime =
-        match tokio::runtime::Builder::new_multi_thread().event_interval(SOCKETS_CHECKED_AFTER).enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail_input(&format!("cannot start: {error}")),
-        };
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.event_interval(SOCKETS_CHECKED_AFTER).thread_name(WORKER).enable_all();
+    let runtime = match runtime.build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail_input(&format!("cannot start: {error}")),
+    };
     let code = match command {
         Command::Serve(serve) => serve::run(*serve, &runtime),
         #[cfg(feature = "workload")]
@@ -141,12 +142,15 @@ fn run_all(arguments: Vec<OsString>) -> ExitCode {
     code
 }
 
+/// Name of the runtime's threads.
+const WORKER: &str = "server-worker";
+
 /// Keeps panics of the runtime's threads off stderr. Long work that outlives the runtime finds no timers any more, which is a
 /// panic in tokio.
 fn silence_workers() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        if thread::current().name() != Some("tokio-rt-worker") {
+        if thread::current().name() != Some(WORKER) {
             usual(info);
         }
     }));

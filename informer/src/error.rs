@@ -304,16 +304,20 @@ pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each text alone, because what it has of a plugin ends with it.
-        let shown = |error: &dyn StdError| without_plugin_output(&error.to_string()).into_owned();
-        let mut line = shown(self.0);
+        // Each text alone, because what it has of a plugin ends with it. The sources of a text that was cut are such output.
+        let mut whole = self.0.to_string();
+        let mut line = without_plugin_output(&whole).into_owned();
+        let mut is_cut = line != whole;
         let mut next = self.0.source();
-        while let Some(error) = next {
-            let text = shown(error);
-            if !line.ends_with(&text) {
+        while let Some(error) = next.filter(|_| !is_cut) {
+            let text = error.to_string();
+            let shown = without_plugin_output(&text);
+            if !whole.ends_with(&text) {
                 line.push_str(": ");
-                line.push_str(&text);
+                line.push_str(&shown);
             }
+            is_cut = *shown != *text;
+            whole = text;
             next = error.source();
         }
         f.write_str(&one_line(&without_credentials(&line)))
@@ -475,6 +479,18 @@ mod tests {
         let text = "no client can be made of the configuration: Error reading events stream: no such context";
         assert_eq!(error.to_string(), text);
         assert_eq!((format!("{error:?}"), walked(&error)), (text.to_owned(), text.to_owned()));
+    }
+
+    /// What kube says of an exec plugin whose output is no credential: the source quotes the output.
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to parse auth exec output: {0}")]
+    struct Unparsed(#[source] std::io::Error);
+
+    #[test]
+    fn a_chain_ends_before_the_output_of_a_plugin() {
+        let error = Error::new(Kind::Connect(Unparsed(std::io::Error::other("invalid: \"secret\"")).into()), None);
+        let text = "the server gave no answer: failed to parse auth exec output";
+        assert_eq!(Chain(&error).to_string(), text);
     }
 
     #[test]

@@ -297,12 +297,16 @@ pub(super) fn is_loopback(url: &Uri) -> bool {
 
 /// The text of an error with those of its causes that it does not repeat. Shows no command and output of exec plugins.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let shown = |error: &dyn std::error::Error| without_plugin_output(&error.to_string()).into_owned();
-    let mut text = shown(error);
+    let whole = error.to_string();
+    let mut text = without_plugin_output(&whole).into_owned();
+    let mut is_cut = text != whole;
     let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = shown(error);
-        if !text.contains(&more) {
+    // The causes of a text that was cut are such output.
+    while let Some(error) = cause.filter(|_| !is_cut) {
+        let whole = error.to_string();
+        let more = without_plugin_output(&whole);
+        is_cut = *more != *whole;
+        if !text.contains(&*more) {
             text = format!("{text}: {more}");
         }
         cause = error.source();

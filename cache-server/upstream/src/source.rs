@@ -277,8 +277,8 @@ impl UpstreamSource {
             Ok(listed) => compared(reads, &cache, listed).await,
             // The list is too much for an API server that is overloaded, or reads it from etcd. A watch costs it less.
             Err(error @ SourceError::Unavailable(_)) if sends_position(reads) => {
+                // No bookmark in time is no proof that none is ever sent: the API server may be overloaded.
                 if !reads.reach(newest).await? {
-                    note_mute(reads);
                     return Err(error);
                 }
                 undoubted(followed).await?;

@@ -48,22 +48,26 @@ impl StreamPosition {
         }
     }
 
-    /// Returns the position of the cache; that of the last stream's end between two streams.
-    pub(super) fn of_cache(&self) -> u64 {
-        let FollowedCache { cache, left_at, .. } = &*self.followed.lock();
-        cache.as_ref().map_or(*left_at, Reader::applied)
+    /// Returns the position of the cache, and the number of the stream that fills it; the position of the last stream's end
+    /// between two streams.
+    pub(super) fn of_cache(&self) -> (u64, u64) {
+        let FollowedCache { cache, left_at, stream } = &*self.followed.lock();
+        (cache.as_ref().map_or(*left_at, Reader::applied), *stream)
     }
 
     /// True if etcd may have the history of the cache: `newest` and `cluster` are of an answer to a question that was sent
-    /// when the cache had the position `before`. Otherwise etcd was restored, and the stream is ended: its watch may be one
-    /// of a process that is gone. A history that has reached the same revision again is not told apart.
-    pub(super) fn has_history(&self, before: u64, newest: u64, cluster: u64) -> bool {
+    /// when the cache had the position and the stream `before`. Otherwise etcd was restored, and that stream is ended: its
+    /// watch may be one of a process that is gone. A history that has reached the same revision again is not told apart.
+    pub(super) fn has_history(&self, before: (u64, u64), newest: u64, cluster: u64) -> bool {
         // The cache may have the other history since, or changes behind the answer.
-        if self.has_cluster(cluster) && (before <= newest || self.of_cache() <= newest) {
+        let (position, stream) = self.of_cache();
+        if self.has_cluster(cluster) && (before.0 <= newest || position <= newest) {
             return true;
         }
-        self.is_lost.store(true, Ordering::Relaxed);
-        self.is_requested.notify_one();
+        if before.1 == stream {
+            self.is_lost.store(true, Ordering::Relaxed);
+            self.is_requested.notify_one();
+        }
         false
     }
 
@@ -107,6 +111,7 @@ impl StreamPosition {
 
     /// Begins to fill a cache. Returns the number of the stream.
     pub(super) fn follow(&self, cache: Reader) -> u64 {
+        self.is_lost.store(false, Ordering::Relaxed);
         let followed = &mut *self.followed.lock();
         followed.cache = Some(cache);
         followed.stream += 1;
@@ -116,10 +121,8 @@ impl StreamPosition {
     /// Ends a stream, and frees its cache. A later stream may have begun.
     pub(super) fn leave(&self, stream: u64) {
         let followed = &mut *self.followed.lock();
-        if followed.stream == stream
-            && let Some(cache) = followed.cache.take()
-        {
-            followed.left_at = cache.applied();
+        if followed.stream == stream {
+            followed.left_at = followed.cache.take().map_or(followed.left_at, |cache| cache.applied());
         }
     }
 

@@ -217,7 +217,7 @@ impl TypeStream {
         // A failure ends the watch as well, or the next attempt succeeds.
         let Ok(changed) = self.client.range(changed).await else { return };
         let header = changed.header.unwrap_or_default();
-        if !self.position.has_history(self.delivered, unsigned(header.revision), header.cluster_id) {
+        if !self.position.has_history((self.delivered, self.number), unsigned(header.revision), header.cluster_id) {
             return;
         }
         if changed.kvs.is_empty() && u64::try_from(expected).is_ok_and(|count| count == unsigned(changed.count)) {
