@@ -175,6 +175,7 @@ impl Figures {
             "apiserver_watch_list_duration_seconds_sum" => self.streams.seconds += sample.value,
             "cache_sent_bytes_total" => self.take_sent(sample),
             "cache_watches_expired_total" => relist("watch expired"),
+            "cache_watches_refused_total" => relist("watch refused"),
             "cache_readers_cut_total" if sample.label("reason") == "bytes" => relist("cut for bytes"),
             "cache_readers_cut_total" => relist("cut for time"),
             "cache_marked_streams_total" if sample.label("answer") == "restarted" => relist("marks restarted"),
@@ -342,6 +343,7 @@ mod tests {
             "cache_watchers{resource=\"pods\",state=\"live\"} 2\ncache_watchers{resource=\"nodes\",state=\"live\"} 3\n",
             "cache_epochs_total{resource=\"pods\"} 3\ncache_epochs_total{resource=\"nodes\"} 1\n",
             "cache_readers_cut_total{resource=\"pods\",reader=\"list\",reason=\"bytes\"} 2\n",
+            "cache_watches_refused_total{resource=\"pods\"} 4\n",
             "cache_sent_bytes_total{verb=\"LIST\",group=\"apps\",resource=\"deployments\"} 90\n",
             "cache_sent_bytes_total{verb=\"WATCH\",group=\"\",resource=\"pods\"} 40\n",
             "apiserver_request_duration_seconds_sum{verb=\"LIST\"} 1.5\n",
@@ -355,7 +357,8 @@ mod tests {
         assert_eq!(figures.types["pods"].window_seconds, Some(75.5));
         assert_eq!(figures.types["deployments.apps"].sent_bytes, 90);
         assert_eq!(figures.watches["live"], 5);
-        assert_eq!((figures.relists["history restarted"], figures.relists["cut for bytes"]), (2, 2));
+        let causes = ["history restarted", "cut for bytes", "watch refused"];
+        assert_eq!(causes.map(|cause| figures.relists[cause]), [2, 2, 4]);
         assert_eq!(figures.lists, ReadFigures { count: 2, seconds: 1.5 });
         assert_eq!((figures.lists_sent_bytes, figures.watches_sent_bytes), (90, 40));
         assert_eq!(figures.levels["a"].executing_seats, 3);
