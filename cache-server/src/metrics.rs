@@ -393,7 +393,7 @@ impl Metrics {
     }
 }
 
-/// The Content-Type of [`Metrics::text`].
+/// The Content-Type of the metrics.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// States with other owners, as read at a scrape. Unknown ones are absent from the text.

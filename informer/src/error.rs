@@ -481,7 +481,7 @@ mod tests {
         assert_eq!((format!("{error:?}"), walked(&error)), (text.to_owned(), text.to_owned()));
     }
 
-    /// What kube says of an exec plugin whose output is no credential: the source quotes the output.
+    /// The error of kube about an exec plugin whose output is no credential: the source quotes the output.
     #[derive(Debug, thiserror::Error)]
     #[error("failed to parse auth exec output: {0}")]
     struct Unparsed(#[source] std::io::Error);
