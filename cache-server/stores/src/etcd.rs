@@ -157,7 +157,7 @@ impl EtcdStorage {
         let (mut pages, mut found) = (PagedRange::new(Arc::clone(&self.client), keys, position).keys_only(), 0);
         while let Some(page) = pages.next().await.map_err(failed)? {
             found += page.kvs.len();
-            if !stream.is_of_cluster(page.cluster) || !page.kvs.iter().all(is_cached) {
+            if !stream.note_cluster(page.cluster) || !page.kvs.iter().all(is_cached) {
                 return another();
             }
         }
@@ -288,9 +288,9 @@ impl Source for EtcdStorage {
         let (keys, stream) = (self.keys(ty), self.position(ty));
         async move {
             let before = stream.of_cache();
-            let newest = history::newest(&self.client, &keys).await;
-            let (newest, cluster) = newest.map_err(|failure| failure.of_read(0))?;
-            if !stream.has_history(before, newest, cluster) {
+            let header = history::newest(&self.client, &keys).await.map_err(|failure| failure.of_read(0))?;
+            let newest = unsigned(header.revision);
+            if !stream.has_history(before, newest, header.cluster_id) {
                 return Err(SourceError::Restored { newest });
             }
             stream.want(newest);

@@ -14,7 +14,7 @@ use super::{
     failure::EtcdFailure,
     keys::{self, TypeKeys},
     listing::{PagedRange, RangePage, signed, unsigned},
-    messages::{RangeRequest, WatchResponse},
+    messages::{RangeRequest, ResponseHeader, WatchResponse},
     stream::create,
 };
 use crate::{
@@ -74,14 +74,14 @@ impl HistoryReads {
     }
 }
 
-/// Returns the newest revision of etcd, and the identity of its cluster: an answer to a consistent read.
-pub(super) async fn newest(client: &EtcdClient, keys: &TypeKeys) -> Result<(u64, u64), EtcdFailure> {
+/// Returns the newest revision and the cluster of etcd: the header of a consistent read.
+pub(super) async fn newest(client: &EtcdClient, keys: &TypeKeys) -> Result<ResponseHeader, EtcdFailure> {
     revision_at(client, keys, 0).await
 }
 
 /// Returns a revision up to [`RESUMED_REVISIONS`] below the newest one, if etcd still has all changes since.
 pub(super) async fn recent(client: &EtcdClient, keys: &TypeKeys) -> Result<u64, EtcdFailure> {
-    let (newest, _) = newest(client, keys).await?;
+    let newest = unsigned(newest(client, keys).await?.revision);
     let start = newest.saturating_sub(RESUMED_REVISIONS).max(1);
     match revision_at(client, keys, start).await {
         Err(EtcdFailure::Compacted) => {}
@@ -116,13 +116,12 @@ fn compacted_up_to(canceled: &WatchResponse) -> Option<u64> {
     Some(unsigned(canceled.compact_revision)).filter(|&revision| 0 < revision)
 }
 
-/// Returns the newest revision of etcd, and its cluster, if it has the state at `revision`.
-async fn revision_at(client: &EtcdClient, keys: &TypeKeys, revision: u64) -> Result<(u64, u64), EtcdFailure> {
+/// Returns the header of etcd's answer, with its newest revision, if it has the state at `revision`.
+async fn revision_at(client: &EtcdClient, keys: &TypeKeys, revision: u64) -> Result<ResponseHeader, EtcdFailure> {
     // One key of the type, as a user may have rights for it only.
     let (key, revision) = (keys.prefix.clone(), signed(revision));
     let answer = client.range(RangeRequest { key, revision, count_only: true, ..RangeRequest::default() }).await?;
-    let header = answer.header.unwrap_or_default();
-    Ok((unsigned(header.revision), header.cluster_id))
+    Ok(answer.header.unwrap_or_default())
 }
 
 /// Returns the first key of a read, and the one behind its last.

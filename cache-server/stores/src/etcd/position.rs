@@ -40,6 +40,21 @@ struct FollowedCache {
     stream: u64,
 }
 
+/// Where the cache of a type is.
+#[derive(Clone, Copy)]
+pub(super) struct CachePosition {
+    /// Position of the cache; of the last stream's end between two streams.
+    pub(super) applied: u64,
+    /// Number of the stream that fills it.
+    pub(super) stream: u64,
+}
+
+impl FollowedCache {
+    fn position(&self) -> CachePosition {
+        CachePosition { applied: self.cache.as_ref().map_or(self.left_at, Reader::applied), stream: self.stream }
+    }
+}
+
 impl StreamPosition {
     /// Makes the stream report a position at or above `revision`.
     pub(super) fn want(&self, revision: u64) {
@@ -48,23 +63,22 @@ impl StreamPosition {
         }
     }
 
-    /// Returns the position of the cache, and the number of the stream that fills it; the position of the last stream's end
-    /// between two streams.
-    pub(super) fn of_cache(&self) -> (u64, u64) {
-        let FollowedCache { cache, left_at, stream } = &*self.followed.lock();
-        (cache.as_ref().map_or(*left_at, Reader::applied), *stream)
+    /// Returns where the cache is.
+    pub(super) fn of_cache(&self) -> CachePosition {
+        self.followed.lock().position()
     }
 
     /// True if etcd may have the history of the cache: `newest` and `cluster` are of an answer to a question that was sent
-    /// when the cache had the position and the stream `before`. Otherwise etcd was restored, and that stream is ended: its
-    /// watch may be one of a process that is gone. A history that has reached the same revision again is not told apart.
-    pub(super) fn has_history(&self, before: (u64, u64), newest: u64, cluster: u64) -> bool {
+    /// when the cache was at `before`. Otherwise etcd was restored, and this call ends that stream: the
+    /// process that served its watch may have exited without closing it. A history that has reached the same revision again is not told apart.
+    pub(super) fn has_history(&self, before: CachePosition, newest: u64, cluster: u64) -> bool {
+        let followed = self.followed.lock();
+        let now = followed.position();
         // The cache may have the other history since, or changes behind the answer.
-        let (position, stream) = self.of_cache();
-        if self.has_cluster(cluster) && (before.0 <= newest || position <= newest) {
+        if self.has_cluster(cluster) && (before.applied <= newest || now.applied <= newest) {
             return true;
         }
-        if before.1 == stream {
+        if before.stream == now.stream {
             self.is_lost.store(true, Ordering::Relaxed);
             self.is_requested.notify_one();
         }
@@ -100,7 +114,7 @@ impl StreamPosition {
     }
 
     /// Notes the cluster that answers. Returns false if another one did before.
-    pub(super) fn is_of_cluster(&self, cluster: u64) -> bool {
+    pub(super) fn note_cluster(&self, cluster: u64) -> bool {
         [0, cluster].contains(&self.cluster.swap(cluster, Ordering::Relaxed))
     }
 
@@ -111,8 +125,8 @@ impl StreamPosition {
 
     /// Begins to fill a cache. Returns the number of the stream.
     pub(super) fn follow(&self, cache: Reader) -> u64 {
-        self.is_lost.store(false, Ordering::Relaxed);
         let followed = &mut *self.followed.lock();
+        self.is_lost.store(false, Ordering::Relaxed);
         followed.cache = Some(cache);
         followed.stream += 1;
         followed.stream

@@ -21,7 +21,7 @@ use super::{
         EVENT_DELETE, KeyValue, RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchResponse, WatchStep,
         WatchStreamRequest, WatchedEvent,
     },
-    position::StreamPosition,
+    position::{CachePosition, StreamPosition},
 };
 use crate::{
     registry::ResourceType,
@@ -137,7 +137,7 @@ impl TypeStream {
     fn take_page(&mut self, page: Result<Option<RangePage>, EtcdFailure>) {
         match page {
             Ok(Some(page)) => {
-                if !self.position.is_of_cluster(page.cluster) {
+                if !self.position.note_cluster(page.cluster) {
                     return self.list(0);
                 }
                 self.delivered = page.revision;
@@ -151,6 +151,7 @@ impl TypeStream {
             }
             Ok(None) => {
                 self.pending.push_back(Ok(Update::StateComplete(self.delivered)));
+                // It may be noted since the cache had another history: this state is of the one that etcd has.
                 self.position.take_lost();
                 self.phase = StreamPhase::Opening;
             }
@@ -217,7 +218,8 @@ impl TypeStream {
         // A failure ends the watch as well, or the next attempt succeeds.
         let Ok(changed) = self.client.range(changed).await else { return };
         let header = changed.header.unwrap_or_default();
-        if !self.position.has_history((self.delivered, self.number), unsigned(header.revision), header.cluster_id) {
+        let before = CachePosition { applied: self.delivered, stream: self.number };
+        if !self.position.has_history(before, unsigned(header.revision), header.cluster_id) {
             return;
         }
         if changed.kvs.is_empty() && u64::try_from(expected).is_ok_and(|count| count == unsigned(changed.count)) {
