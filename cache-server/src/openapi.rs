@@ -176,13 +176,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Answers with the text, or with 304 if the client has it.
 fn unless_known(headers: &HeaderMap, hash: &str, text: Bytes) -> Response {
-    let etag = format!("\"{hash}\"");
-    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes());
-    let (code, text) = if known { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, text) };
+    let etag = HeaderValue::from_str(&format!("\"{hash}\"")).expect("a hash is ASCII");
+    let (code, text) = body::unless_known(headers, &etag, text);
     let mut response = body::typed(code, JSON, text.into());
-    if let Ok(etag) = HeaderValue::from_str(&etag) {
-        response.headers_mut().insert(header::ETAG, etag);
-    }
+    response.headers_mut().insert(header::ETAG, etag);
     response
 }
 

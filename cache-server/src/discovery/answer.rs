@@ -3,7 +3,6 @@
 use std::{borrow::Cow, sync::Arc};
 
 use access_rules::request_info::RequestInfo;
-use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use informer_serving::status::{Status, StatusExt as _};
 
@@ -74,8 +73,7 @@ fn discovery(app: &App, head: &RequestHead<'_>, path: &DiscoveryPath) -> Result<
         let body = if indent { pretty::indent(&document.body).into() } else { document.body.into() };
         return Ok(body::typed(StatusCode::OK, content_type, body));
     };
-    let known = head.headers.get(header::IF_NONE_MATCH) == Some(&etag);
-    let (code, body) = if known { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, document.body) };
+    let (code, body) = body::unless_known(head.headers, &etag, document.body);
     let mut response = body::typed(code, content_type, body.into());
     response.headers_mut().insert(header::ETAG, etag);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));

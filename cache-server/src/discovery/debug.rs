@@ -15,7 +15,7 @@ use std::{
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
 use serde::Serialize;
-use watch_cache::{HoldKind, WindowHolder};
+use watch_cache::{HoldKind, Reader, WindowHolder};
 
 use super::{PATHS, git_version};
 use crate::{
@@ -29,8 +29,8 @@ use crate::{
 /// Watches that one request visits: a bound on its time.
 const VISITED_MAX: usize = 10_000;
 
-/// Upper bounds of the classes of [`summary`], in events.
-const BEHIND_CLASSES: [usize; 5] = [0, 9, 99, 999, usize::MAX];
+/// Upper bounds of the classes of [`summary`], in events; the last one has none.
+const BEHIND_CLASSES: [Option<usize>; 5] = [Some(0), Some(9), Some(99), Some(999), None];
 
 /// Holders of one type in [`snapshots`].
 const HOLDERS_MAX: usize = 20;
@@ -118,15 +118,17 @@ fn visit(all: &OpenWatches, mut after: u64, mut visit: impl FnMut(Arc<WatchRecor
     }
 }
 
+/// Returns the number of changes behind `position`. A watch that waits for events has none to read, wherever it stands.
+fn events_behind(watch: &WatchRecord, position: u64, cache: impl FnOnce() -> Option<Reader>) -> usize {
+    if watch.pause() == WatchPause::Events { 0 } else { cache().map_or(0, |cache| cache.events_after(position)) }
+}
+
 impl<'a> WatchRow<'a> {
     fn new(app: &App, watch: &'a WatchRecord) -> Self {
         let (kind, reader, filter) = (watch.kind(), watch.reader(), watch.filter());
         let ty = kind.current_type(&app.registry.now());
         let fields = ty.as_ref().map(|ty| filter.field_selector(&ty.schema)).unwrap_or_default();
         let resource_version = watch.position();
-        // One that waits for events has none to read, wherever it stands.
-        let ty = ty.as_ref().filter(|_| watch.pause() != WatchPause::Events);
-        let cache = ty.and_then(|ty| app.caches.current(ty));
         Self {
             number: watch.number(),
             user: &reader.user,
@@ -139,7 +141,7 @@ impl<'a> WatchRow<'a> {
             state: watch.state(),
             waits_for: watch.pause().as_str(),
             resource_version,
-            events_behind: cache.map_or(0, |cache| cache.events_after(resource_version)),
+            events_behind: events_behind(watch, resource_version, || app.caches.current(ty.as_ref()?)),
             bytes_queued: watch.bytes_queued(),
             since: clock::before(watch.age()),
             events_sent: watch.events(),
@@ -249,26 +251,25 @@ struct BehindClass {
 /// `GET /debug/summary`: the storage, and the states of watches and how far they are behind, as `/debug/watches` shows them.
 pub(super) fn summary(app: &App) -> Response {
     let (all, types) = (app.metrics.open_watches(), app.registry.now());
-    let mut classes = BEHIND_CLASSES.map(|up_to| BehindClass { up_to: Some(up_to), watches: 0 });
+    let mut classes = BEHIND_CLASSES.map(|up_to| BehindClass { up_to, watches: 0 });
     let mut caches = HashMap::new();
     let (mut visited, mut states) = (0, BTreeMap::new());
     visit(all, 0, |watch| {
         *states.entry(watch.state()).or_default() += 1;
-        let behind = if watch.pause() == WatchPause::Events {
-            0
-        } else {
-            let find = || watch.kind().current_type(&types).and_then(|ty| app.caches.current(&ty));
-            let cache = caches.entry(watch.kind().id().to_owned()).or_insert_with(find).as_ref();
-            cache.map_or(0, |cache| cache.events_after(watch.position()))
-        };
-        let class = BEHIND_CLASSES.iter().position(|up_to| behind <= *up_to).unwrap_or_default();
-        classes[class].watches += 1;
+        let behind = events_behind(&watch, watch.position(), || {
+            let id = watch.kind().id();
+            if !caches.contains_key(id) {
+                let cache = watch.kind().current_type(&types).and_then(|ty| app.caches.current(&ty));
+                caches.insert(id.to_owned(), cache);
+            }
+            caches.get(id)?.clone()
+        });
+        if let Some(class) = classes.iter_mut().find(|class| class.up_to.is_none_or(|up_to| behind <= up_to)) {
+            class.watches += 1;
+        }
         visited += 1;
         true
     });
-    if let Some(last) = classes.last_mut() {
-        last.up_to = None;
-    }
     let config = &app.config;
     let storage = match (&config.upstream, &config.etcd, &config.data_dir) {
         (Some(_), _, _) => "upstream",

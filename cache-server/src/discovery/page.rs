@@ -42,10 +42,8 @@ fn source_hash(element: &str) -> String {
 /// The page; 304 for a browser that has it.
 pub(super) fn page(request: &HeaderMap) -> Response {
     let [.., (_, etag)] = &*HEADERS;
-    let is_known = request.get(header::IF_NONE_MATCH) == Some(etag);
-    let (code, text) = if is_known { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, PAGE) };
-    let content_type = HeaderValue::from_static("text/html; charset=utf-8");
-    let mut response = body::typed(code, content_type, Bytes::from_static(text.as_bytes()).into());
+    let (code, text) = body::unless_known(request, etag, Bytes::from_static(PAGE.as_bytes()));
+    let mut response = body::typed(code, HeaderValue::from_static("text/html; charset=utf-8"), text.into());
     response.headers_mut().extend(HEADERS.iter().cloned());
     response
 }

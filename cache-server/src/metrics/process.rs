@@ -22,7 +22,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 struct ProcessTimes {
     /// Processor time in the program and in the kernel for it.
     cpu: f64,
-    /// Start of the process, counted from that of the machine.
+    /// Seconds between the boot of the machine and the start of the process.
     started: f64,
 }
 

@@ -96,13 +96,13 @@ pub(crate) struct WatchRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WatchPause {
-    /// Has not run yet, or lets other tasks run before it goes on.
+    /// Waits for the runtime: was not polled yet, or yielded to other tasks.
     Turn,
     /// Has sent everything.
     Events,
-    /// Client does not read, or has not read yet.
+    /// Waits for its client, which does not read, or has not read yet.
     Socket,
-    /// Gave its seats back, and waits for them to go on.
+    /// Returned its seats to flow control, and waits to get them back.
     Seats,
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 use watch_cache::Budget;
@@ -356,6 +356,15 @@ pub(crate) fn json(code: StatusCode, body: Body) -> Response {
 /// A response with a plain text body.
 pub(crate) fn text(code: StatusCode, body: Body) -> Response {
     typed(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
+}
+
+/// Returns status and text for a client: 304 without a text if it has the document of this tag.
+pub(crate) fn unless_known(headers: &HeaderMap, etag: &HeaderValue, text: Bytes) -> (StatusCode, Bytes) {
+    if headers.get(header::IF_NONE_MATCH) == Some(etag) {
+        (StatusCode::NOT_MODIFIED, Bytes::new())
+    } else {
+        (StatusCode::OK, text)
+    }
 }
 
 /// A response with a body of `content_type`.

@@ -14,6 +14,7 @@
 //! Source: apiserver `endpoints/handlers/watch.go`, `storage/cacher/{cacher,cache_watcher}.go`; KEP-3157.
 
 use std::{
+    ops::Range,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -52,7 +53,7 @@ use crate::{
 
 /// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
 /// spread out.
-const UNASKED_SECONDS: std::ops::Range<u64> = 1_800..3_600;
+const UNASKED_SECONDS: Range<u64> = 1_800..3_600;
 
 /// Upper bound on a requested lifetime; longer watches end here, and clients resume.
 const SECONDS_MAX: u64 = 366 * 24 * 3_600;
@@ -94,12 +95,7 @@ pub(crate) async fn watch(
         return Err(Status::method_not_supported(&target.ty.group, &target.ty.plural, "watch"));
     }
     let from = WatchStart::of(options)?;
-    let refused = |status: &Status| {
-        if status.reason == Reason::Expired {
-            app.metrics.refused_watch(target.ty.id());
-        }
-        refused(status, RequestedEncoding::of(answer))
-    };
+    let refused = |status: &Status| refused(app, &target.ty, answer, status);
     if let WatchStart::After(position) = from
         && let Some(status) = foreign(app, position)
     {
@@ -128,12 +124,7 @@ pub(crate) async fn watch(
         Err(expired) => return Ok(refused(&Status::expired_watch(expired.requested, expired.oldest))),
     };
     let ahead = AheadCheck::of(app, &target.ty, &cursor, &reader);
-    let bookmarks = options.allow_bookmarks.then(|| Bookmarks {
-        reader,
-        every: app.config.bookmark_interval,
-        last_sent: Instant::now(),
-        before_the_end: deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived),
-    });
+    let bookmarks = options.allow_bookmarks.then(|| Bookmarks::new(app, reader, arrived..deadline));
     let end_bookmark = options.allow_bookmarks && options.send_initial_events == Some(true);
     let watching = app.metrics.watch(RequestClass::of("WATCH", target), origin, cursor.filter());
     // A WebSocket message is one line, and a mark too.
@@ -164,8 +155,12 @@ fn foreign(app: &App, position: u64) -> Option<Status> {
     }
 }
 
-/// Answers with a stream of one ERROR event.
-fn refused(status: &Status, encoding: RequestedEncoding) -> Response {
+/// Answers with a stream of one ERROR event. Counts positions that are too old or unknown.
+fn refused(app: &App, ty: &ResourceType, answer: &AnswerFormat, status: &Status) -> Response {
+    if status.reason == Reason::Expired {
+        app.metrics.refused_watch(ty.id());
+    }
+    let encoding = RequestedEncoding::of(answer);
     let mut slices = Slices::new();
     slices.push(encode::error_event(status, encoding == RequestedEncoding::Protobuf));
     stream(Body::last(slices), encoding)
@@ -253,6 +248,12 @@ struct Bookmarks {
 }
 
 impl Bookmarks {
+    /// Plans the bookmarks of a watch from the arrival of its request to its deadline.
+    fn new(app: &App, reader: Reader, Range { start: arrived, end: deadline }: Range<Instant>) -> Self {
+        let before_the_end = deadline.checked_sub(LAST_BOOKMARK).filter(|&at| at > arrived);
+        Self { reader, every: app.config.bookmark_interval, last_sent: Instant::now(), before_the_end }
+    }
+
     /// Returns the current interval: at least three bookmarks while the window covers a position.
     fn pause(&self) -> Duration {
         let window = self.reader.covers().map(|covered| (covered / 3).max(SHORT_WINDOW_BOOKMARKS));

@@ -260,6 +260,9 @@ async fn an_api_server_that_hangs_is_named_and_delays_no_cached_read() {
         .await;
     let verbose = cached.get("/readyz?verbose").await.with_code(200);
     assert!(verbose.text().contains("[+]upstream degraded since"), "{}", verbose.text());
+    let scrape = cached.get("/metrics").await.with_code(200);
+    let silent = scrape.text().lines().find_map(|line| line.strip_prefix("cache_upstream_silent_seconds "));
+    assert!(silent.is_some_and(|silent| 0.0 < silent.parse::<f64>().expect("a number")), "{}", scrape.text());
     relay.rejoin();
     until("the end is noticed", async || cached.get(&any(MAPS)).await.with_code(200).header("age").is_empty()).await;
     assert!(cached.get("/readyz?verbose").await.text().contains("[+]upstream ok\n"));

@@ -288,6 +288,8 @@ async fn a_position_that_is_too_old_is_said_in_the_stream() {
     let message = status["message"].as_str().unwrap();
     assert!(message.starts_with("too old resource version: 5 ("), "{message}");
     assert_eq!(stream.next().await, None);
+    let metrics = server.get("/metrics").await.body;
+    assert!(metrics.contains("cache_watches_refused_total{resource=\"configmaps\"} 1\n"), "{metrics}");
     // As the minimum version of an initial state, an old position is valid.
     let mut stream = Stream::open(&server, &format!("{WATCH_LIST}&resourceVersion=5")).await;
     assert_eq!(stream.now(3).await.len(), 3);
