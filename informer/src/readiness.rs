@@ -99,7 +99,7 @@ impl Readiness {
 }
 
 impl DeclaredObjects {
-    /// Returns the report of the informer that reads these objects. Cost: that of the texts.
+    /// Returns the report of the informer that reads these objects. Cost: a few texts.
     pub(crate) fn report(&self, progress: &Progress, state: &store::Snapshot, is_derived: bool) -> InformerReport {
         let Self { resource, namespaces, labels, fields } = self.clone();
         let (objects, bytes) = (state.objects.len(), state.stored_bytes);

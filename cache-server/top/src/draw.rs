@@ -37,10 +37,9 @@ pub(crate) fn draw(target: &mut Frame<'_>, contents: &TopFrame, state: &mut Scre
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let is_wide = area.width >= WIDE;
     let below = u16::from(!is_wide && !contents.memory.is_empty());
-    let parts = [height, below, 1, 1].map(Constraint::Length);
-    let [summary, memory, tabs, help] =
-        Layout::vertical([parts[0], parts[1], parts[2], Constraint::Fill(1)]).areas::<4>(area);
-    let [table, help] = Layout::vertical([Constraint::Fill(1), parts[3]]).areas(help);
+    let heights = [Constraint::Length(height), Constraint::Length(below), Constraint::Length(1), Constraint::Fill(1)];
+    let [summary, memory, tabs, rest] = Layout::vertical(heights).areas(area);
+    let [table, help] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(rest);
     let [summary, beside] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(if is_wide { MEMORY_WIDTH } else { 0 })])
             .areas(summary);

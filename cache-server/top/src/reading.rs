@@ -102,7 +102,6 @@ pub(crate) struct Figures {
     pub(crate) open_files: u64,
     pub(crate) max_files: u64,
     pub(crate) connections: u64,
-    pub(crate) requests: u64,
     pub(crate) lists: ReadFigures,
     pub(crate) lists_sent_bytes: u64,
     pub(crate) streams: ReadFigures,
@@ -140,7 +139,6 @@ impl Figures {
             "process_open_fds" => self.open_files = count(sample),
             "process_max_fds" => self.max_files = count(sample),
             "cache_connections" => self.connections = count(sample),
-            "apiserver_request_total" => self.requests += count(sample),
             _ => return false,
         }
         true

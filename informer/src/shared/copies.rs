@@ -121,7 +121,7 @@ impl SharedCopies {
     pub(crate) fn derived_reports(&self) -> Vec<InformerReport> {
         let report = |copy: &Arc<SharedCopy>| {
             let state = copy.source.now.borrow().clone();
-            DeclaredObjects::from(&copy.question).report(&copy.progress.borrow(), &state, true)
+            copy.objects().report(&copy.progress.borrow(), &state, true)
         };
         self.derived().iter().map(report).collect()
     }

@@ -133,7 +133,7 @@ async fn a_cluster_reports_each_of_its_informers() {
     }
     maps.stop().await;
     drop((filtered, selected));
-    // The filtered copy's grace period, then that of the copy it follows.
+    // The filtered copy ends after its grace period, and the copy that it follows after another one.
     sleep(3 * SHARED_GRACE).await;
     assert_eq!(report(), json!({"informers": []}));
 }

@@ -135,7 +135,10 @@ async fn the_server_starts_with_the_flags_of_each_placement() {
         let (_server, client) = placement.serve(&flags).await;
         let container = placement.container();
         for (probe, code) in [("livenessProbe", 200), ("readinessProbe", 500)] {
-            let Some(path) = container[probe]["httpGet"]["path"].as_str() else { continue };
+            let Some(path) = container[probe]["httpGet"]["path"].as_str() else {
+                assert_eq!(name, "sidecar", "{name} has no {probe}");
+                continue;
+            };
             let answer = client.get(path).await;
             assert_eq!(answer.code, code, "{name} {path}: {}", answer.text());
         }

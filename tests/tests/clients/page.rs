@@ -2,16 +2,16 @@
 //!
 //! `PICTURE=docs/page.png` writes the picture of the documentation.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{objects::configmap, process::Server, relay::Relay, slow::Slow};
-use tokio::time::sleep;
 
 use super::{
     SERVER,
     chromium::{Chromium, Page},
+    upstream::scene::until,
 };
 
 /// User-Agent of a client that tries to inject a script.
@@ -35,7 +35,7 @@ const TRACK: &str = "() => { window.timers = new Set(); window.fetches = 0; \
     window.clearTimeout = id => { timers.delete(id); clear(id); }; \
     window.fetch = (...call) => { fetches += 1; return get(...call); }; }";
 
-/// A width that is scrolled, and texts whose contrast is below that of WCAG's level AA.
+/// Lists what a reader cannot see: a page wider than the screen, and texts with less contrast than WCAG's level AA.
 const UNREADABLE: &str = r"
 () => {
     const found = [];
@@ -202,12 +202,30 @@ async fn types_are_sorted_and_polls_are_paused_by_keyboard() {
     assert_eq!(first(&mut page).await, "customresourcedefinitions.apiextensions.k8s.io");
     let order = format!("() => ({sort})().parentElement.getAttribute('aria-sort')");
     assert_eq!(page.evaluate(&order, &json!(null)).await, "ascending");
+    track(&mut page).await;
     press_at(&mut page, "() => document.getElementById('pause')").await;
     assert_eq!(text(&mut page, "state").await, "Paused.");
     assert_eq!(
         page.evaluate("() => document.getElementById('pause').getAttribute('aria-pressed')", &json!(null)).await,
         "true"
     );
+    assert_idle(&mut page, "a paused page does not poll").await;
+}
+
+/// Tracks the timers and requests of a page, which polls every two seconds from now on.
+async fn track(page: &mut Page) {
+    page.evaluate(TRACK, &json!(null)).await;
+    let every = "() => { const every = document.getElementById('every'); every.value = '2'; \
+        every.dispatchEvent(new Event('change')); }";
+    page.evaluate(every, &json!(null)).await;
+}
+
+/// Asserts that a tracked page does not poll again by itself: it waits for no time. Returns the number of its requests.
+async fn assert_idle(page: &mut Page, why: &str) -> Value {
+    let before = page.evaluate("() => fetches", &json!(null)).await;
+    page.until("() => timers.size === 0").await;
+    assert_eq!(page.evaluate("() => fetches", &json!(null)).await, before, "{why}");
+    before
 }
 
 /// Goal: a screen reader finds its way, and all texts are readable, on a phone too. Method: the tree that screen readers get,
@@ -250,21 +268,15 @@ async fn the_page_is_readable_for_everyone() {
     }
 }
 
-/// Goal: old figures are never taken for new ones, and the page goes on by itself. Method: the network to the server fails and
-/// comes back; then the tab is hidden.
+/// Goal: an operator never takes old figures for new ones, and the page polls again by itself once the server answers. Method: a
+/// relay drops the network to the server and restores it; then the test hides the tab.
 #[tokio::test]
 async fn the_page_says_that_the_server_does_not_answer_and_goes_on_later() {
     let Some(mut browser) = Chromium::start().await else { return };
     let server = Server::start(SERVER, &[]).await;
     let relay = Relay::start(server.address()).await;
     let mut page = browser.open(&format!("http://{}/ui/", relay.address())).await;
-    page.evaluate(TRACK, &json!(null)).await;
-    page.evaluate(
-        "() => { const every = document.getElementById('every'); every.value = '2'; \
-        every.dispatchEvent(new Event('change')); }",
-        &json!(null),
-    )
-    .await;
+    track(&mut page).await;
     page.until(IS_READY).await;
     relay.part();
     page.until("() => /^The server does not answer since \\d\\d:.* Trying again.$/.test(document.getElementById('state').textContent)").await;
@@ -276,10 +288,7 @@ async fn the_page_says_that_the_server_does_not_answer_and_goes_on_later() {
         document.dispatchEvent(new Event('visibilitychange')); }";
     page.evaluate(hide, &json!(true)).await;
     assert_eq!(text(&mut page, "state").await, "Paused while this tab is hidden.");
-    // Without a timer it does not begin again by itself.
-    let before = page.evaluate("() => fetches", &json!(null)).await;
-    page.until("() => timers.size === 0").await;
-    assert_eq!(page.evaluate("() => fetches", &json!(null)).await, before, "a hidden tab does not poll");
+    let before = assert_idle(&mut page, "a hidden tab does not poll").await;
     page.evaluate(hide, &json!(false)).await;
     page.until(&format!("() => fetches > {before}")).await;
     page.until(IS_READY).await;
@@ -296,9 +305,7 @@ async fn the_page_of_a_cache_in_front_of_a_cluster_names_its_source() {
     let behind = format!("http://{}", cluster.address());
     let flags = ["--upstream", &behind, "--authorization", "always-allow", "--resources", "configmaps"];
     let server = Server::start(SERVER, &flags).await;
-    while server.client().get("/readyz").await.code != 200 {
-        sleep(Duration::from_millis(50)).await;
-    }
+    until("the cache is ready", async || server.client().get("/readyz").await.code == 200).await;
     let mut page = browser.open(&url(&server)).await;
     page.until(IS_READY).await;
     assert!(text(&mut page, "facts").await.contains("Storagean API server"));

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use cache_server_top::exposition::samples;
 use informer::Cluster;
 use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -20,15 +21,15 @@ use tests::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
-/// Labels that Prometheus adds, and that of buckets.
+/// Labels that Prometheus adds, and `le` of buckets.
 const ADDED: [&str; 4] = ["instance", "job", "le", "placement"];
 
 /// Series that the servers of this test lack: Prometheus' own, those of a full window and of a panic.
 const OTHERS: [&str; 3] =
     ["up 1", "cache_window_seconds{resource=\"pods\"} 80", "cache_task_panics_total{task=\"flow-seats\"} 1"];
 
-/// Words of PromQL that no parenthesis follows, or that a list of labels does.
-const WORDS: [&str; 11] = ["and", "avg", "by", "count", "ignoring", "max", "min", "offset", "on", "or", "sum"];
+/// Words of PromQL that are no metrics: operators, and aggregations before `by`.
+const WORDS: [&str; 9] = ["and", "avg", "count", "max", "min", "offset", "or", "sum", "unless"];
 
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -45,14 +46,10 @@ struct Series(BTreeMap<String, BTreeMap<String, BTreeSet<String>>>);
 
 impl Series {
     fn add(&mut self, scrape: &str) {
-        for line in scrape.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-            let name = line.split(['{', ' ']).next().expect("a name");
-            let known = self.0.entry(name.to_owned()).or_default();
-            let labels = line[name.len()..].strip_prefix('{').and_then(|rest| rest.rsplit_once('}'));
-            // Without exemplars, and no value has a quote.
-            for label in labels.map_or("", |(labels, _)| labels).split("\",").filter(|label| !label.is_empty()) {
-                let (label, value) = label.split_once("=\"").expect("a value");
-                known.entry(label.to_owned()).or_default().insert(value.trim_end_matches('"').to_owned());
+        for sample in samples(scrape) {
+            let known = self.0.entry(sample.name.to_owned()).or_default();
+            for (label, value) in sample.labels() {
+                known.entry(label.to_owned()).or_default().insert(value.into_owned());
             }
         }
     }
@@ -89,7 +86,7 @@ impl Expression {
                     read.groups.extend(take(')').split(',').map(|label| label.trim().to_owned()));
                 }
                 _ if !first.is_ascii_alphabetic() || next.starts_with('(') => {}
-                _ if WORDS.contains(&word) || word == "unless" => {}
+                _ if WORDS.contains(&word) => {}
                 _ if next.starts_with('{') => {
                     let matchers = take('}').split("\",").map(matcher).collect();
                     read.metrics.push((word.to_owned(), matchers));

@@ -151,6 +151,15 @@ fn a_read_that_stalls_gives_its_permit_back_and_goes_on() {
     assert_eq!(session.sink().orders, ["Init", "InitApply", "InitDone"]);
 }
 
+/// A session that has read its initial state, and whose actions were taken.
+fn synced() -> Session<Copy, Table> {
+    let mut session = session(reflector::Config::default());
+    session.handle(at(0), SessionInput::Start);
+    sync(&mut session, at(1));
+    actions(&mut session);
+    session
+}
+
 /// Fails the preferred endpoint until the session moves. Returns the time of the move.
 fn move_to_fallback(session: &mut Session<Copy, Table>) -> Time {
     let mut now = at(20);
@@ -180,10 +189,7 @@ fn next_read(session: &mut Session<Copy, Table>) -> String {
 
 #[test]
 fn a_relist_is_incomplete_and_confirms_nothing_before_its_end() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
-    actions(&mut session);
+    let mut session = synced();
     session.handle(at(20), failed(Class::Expired));
     assert_eq!(next_read(&mut session), "queue");
     assert!(session.is_incomplete() && session.is_synced());
@@ -199,9 +205,7 @@ fn a_relist_is_incomplete_and_confirms_nothing_before_its_end() {
 
 #[test]
 fn a_failure_at_a_fallback_is_no_reason_to_return_at_once() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
+    let mut session = synced();
     let now = move_to_fallback(&mut session);
     session.handle(now, SessionInput::Proved(Testimony { proof: Proof::Same, key: "a", uid: "a" }));
     session.handle(now, SessionInput::Accepted(None));
@@ -211,22 +215,16 @@ fn a_failure_at_a_fallback_is_no_reason_to_return_at_once() {
 
 #[test]
 fn a_vouched_history_resumes_elsewhere_without_a_proof() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
+    let mut session = synced();
     session.sink_mut().vouches = true;
-    actions(&mut session);
     move_to_fallback(&mut session);
     assert_eq!(actions(&mut session).last().map(String::as_str), Some("watch at 1"));
 }
 
 #[test]
 fn a_vouched_history_does_not_show_that_lists_are_allowed() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
+    let mut session = synced();
     session.sink_mut().vouches = true;
-    actions(&mut session);
     session.handle(at(20), failed(Class::Forbidden));
     assert_eq!(next_read(&mut session), "queue", "a list shows it");
 }
@@ -235,9 +233,7 @@ fn a_vouched_history_does_not_show_that_lists_are_allowed() {
 /// history. Method: fail the preferred endpoint until the session moves, then answer 410.
 #[test]
 fn a_position_that_expired_at_a_fallback_is_tried_at_the_preferred_endpoint() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
+    let mut session = synced();
     let now = move_to_fallback(&mut session);
     assert_eq!(actions(&mut session).last().map(String::as_str), Some("prove a at 1"));
     session.handle(now, SessionInput::Proved(Testimony { proof: Proof::Same, key: "a", uid: "a" }));
@@ -263,10 +259,7 @@ fn verdicts_belong_to_the_endpoint_that_they_were_found_at() {
 
 #[test]
 fn what_cannot_be_read_is_reported_and_the_rest_is_kept() {
-    let mut session = session(reflector::Config::default());
-    session.handle(at(0), SessionInput::Start);
-    sync(&mut session, at(1));
-    while session.poll_action().is_some() {}
+    let mut session = synced();
     let event = |kind, object| Frame::Event { kind, object };
     session.handle_frame(at(2), event(EventKind::Added, br#"{"metadata":{"resourceVersion":"10"}}"#)).expect("kept");
     session.handle_frame(at(2), event(EventKind::Added, br#"{"metadata":{"name":"b","uid":"b"}}"#)).expect("kept");

@@ -249,7 +249,7 @@ async fn check_each_right(name: &'static str) {
     assert!(idle.is_empty(), "{name}: rights that nothing needs: {idle:?}");
 }
 
-/// Those of the DaemonSet are the same.
+/// Covers the DaemonSet too, whose rights are the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_right_of_the_deployment_is_needed() {
     check_each_right("deployment").await;
