@@ -24,6 +24,11 @@ pub(super) const SESSION: &str = r#"
 < 201
 < {"…":0,"metadata":{"…":0,"resourceVersion":"$C"}}
 
+== before resourceVersion=0: a consistent list, so that the cache has all of it
+> GET /api/v1/namespaces/default/configmaps
+< 200
+< {"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"{C}"},"items":[{"…":0},{"…":0}]}
+
 == LEGACY unset no-bm: the state, and no mark
 > WATCH /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=8
 < 200
