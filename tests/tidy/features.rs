@@ -1,14 +1,25 @@
-//! Checks `docs/features.md`: the tests and commands that it names exist.
+//! Checks `docs/features.md` and `docs/security.md`: the tests and commands that they name exist.
 
 use std::{collections::BTreeSet, fs};
 
 use super::{cargo::root, first_name, sources};
 
-/// Goal: each feature is proven by a test that runs. Method: the names in code style of each row's last cell, beside the
-/// test functions of all sources, the files of `.ci` and the parts of `.ci/nightly`.
+/// Goal: each feature is proven by a test that runs. Method: see [`assert_tests_exist`].
 #[test]
 fn features_have_tests_that_exist() {
-    let page = fs::read_to_string(root().join("docs/features.md")).expect("the page");
+    assert_tests_exist("docs/features.md", "| feature |", 40);
+}
+
+/// Goal: each line of the threat model is held by a test. Method: see [`assert_tests_exist`].
+#[test]
+fn threats_have_tests_that_exist() {
+    assert_tests_exist("docs/security.md", "| who |", 15);
+}
+
+/// Looks for the names in code style of each row's last cell among the test functions of all sources, the files of
+/// `.ci` and the parts of `.ci/nightly`. The page has at least so many rows, besides those that begin with `head`.
+fn assert_tests_exist(page: &str, head: &str, rows_min: usize) {
+    let page = fs::read_to_string(root().join(page)).expect("the page");
     let nightly = fs::read_to_string(root().join(".ci/nightly")).expect("the nightly run");
     let tests = test_names();
     let is_there = |name: &str| match name.split_once(' ') {
@@ -18,8 +29,8 @@ fn features_have_tests_that_exist() {
         None => tests.contains(name),
     };
     let rows = page.lines().filter(|line| line.starts_with("| ")).filter(|line| !line.starts_with("| --- "));
-    let rows: Vec<&str> = rows.filter(|line| !line.starts_with("| feature |")).collect();
-    assert!(rows.len() > 40, "{} rows were read", rows.len());
+    let rows: Vec<&str> = rows.filter(|line| !line.starts_with(head)).collect();
+    assert!(rows.len() >= rows_min, "{} rows were read", rows.len());
     let mut wrong = Vec::new();
     for row in rows {
         let cell = row.trim_end_matches('|').rsplit(" | ").next().expect("a last cell");
