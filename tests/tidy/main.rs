@@ -81,6 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("examples", &["cache-server", "informer", "informer-core"]),
+    ("example-controller", &["cache-server", "informer"]),
     ("tidy", &[]),
     ("tests", &["cache-server", "cache-server-top", "informer", "informer-core", "informer-serving", "watch-cache"]),
     ("counts", &["cache-server", "informer-core", "informer-serving", "watch-cache"]),
