@@ -13,6 +13,7 @@ use measured::{
     child::Part,
     memory::{self, Usage},
 };
+use serde::Deserialize;
 
 use crate::{
     chart,
@@ -22,13 +23,13 @@ use crate::{
     report,
 };
 
-/// Pause before the idle size of the server is measured.
+/// Pause of a new server before its idle size is measured. The run before takes place meanwhile.
 const REST: Duration = Duration::from_secs(1);
 
-/// Pause after a run: the server checks once a second for memory to return. The next server starts meanwhile.
+/// Pause after a run: the server checks once a second for memory to return. The next runs take place meanwhile.
 const REST_AFTER: Duration = Duration::from_millis(2500);
 
-/// Pause before the resident size of a client is measured, in runs that compare clients.
+/// Pause before the resident size of a client is measured, in runs that compare clients. The next client syncs meanwhile.
 const CLIENT_REST: Duration = Duration::from_secs(1);
 
 /// A row of the server table.
@@ -62,26 +63,33 @@ pub(crate) fn all(options: &Options) -> Result<(), Failure> {
 
     let mut supply = Supply::new(options, &modes, kinds.len());
     let mut servers = Vec::new();
-    let mut resting: Option<Resting> = None;
+    let mut resting = VecDeque::<Resting>::new();
     for &mode in &modes {
         for &clients in &options.clients {
             bar.set_message(format!("{mode}, {clients} clients"));
             let prepared = bar_safe(&bar, Prepared::new(options, mode, clients.max(1), &mut supply))?;
-            if let Some(before) = resting.take() {
-                servers.push(bar_safe(&bar, before.finish())?);
+            while let Some(rested) = resting.pop_front_if(|resting| resting.has_rested()) {
+                servers.push(bar_safe(&bar, rested.finish())?);
             }
-            resting = Some(bar_safe(&bar, prepared.run())?);
+            resting.push_back(bar_safe(&bar, prepared.run())?);
             bar.inc(1);
         }
     }
-    if let Some(last) = resting {
+    for last in resting {
         servers.push(bar_safe(&bar, last.finish())?);
     }
     let mut clients = Vec::new();
+    let mut synced: Option<SyncedClient> = None;
     for kind in kinds {
         bar.set_message(kind.to_string());
-        clients.push(bar_safe(&bar, client_run(kind, &mut supply))?);
+        let next = bar_safe(&bar, SyncedClient::new(kind, &mut supply))?;
+        if let Some(before) = synced.replace(next) {
+            clients.push(bar_safe(&bar, before.finish())?);
+        }
         bar.inc(1);
+    }
+    if let Some(last) = synced {
+        clients.push(bar_safe(&bar, last.finish())?);
     }
     bar.finish_and_clear();
     report::print(options, &servers, &clients);
@@ -116,9 +124,7 @@ impl<'a> Supply<'a> {
         if self.next.is_none()
             && let Some(mode) = self.modes.pop_front()
         {
-            let server = Server::start(self.options, mode)?;
-            let truth = server.truth()?;
-            self.next = Some((server, truth));
+            self.next = Some(Server::start(self.options, mode)?);
         }
         Ok(())
     }
@@ -192,31 +198,96 @@ struct Resting {
 }
 
 impl Resting {
+    fn has_rested(&self) -> bool {
+        self.left_at.elapsed() >= REST_AFTER
+    }
+
+    /// Waits until the server has rested.
     fn finish(self) -> Result<ServerRow, Failure> {
         std::thread::sleep(REST_AFTER.saturating_sub(self.left_at.elapsed()));
         Ok(ServerRow { after: self.server.usage()?.resident, ..self.row })
     }
 }
 
-fn client_run(kind: Kind, supply: &mut Supply<'_>) -> Result<ClientRow, Failure> {
-    let (server, truth) = supply.take()?;
-    let mut measured = server.measured(kind, CLIENT_REST)?;
-    measured.go()?;
-    // The client rests now.
-    client::until_synced(&mut measured)?;
-    supply.prepare()?;
-    let outcome: client::Outcome = measured.outcome()?;
-    truth.agrees(&kind.to_string(), outcome.checksum)?;
-    Ok(ClientRow { kind, outcome })
+/// A client that has all objects, before its resident size is measured.
+struct SyncedClient {
+    kind: Kind,
+    client: Part,
+    truth: Truth,
+    /// Ends with the client.
+    _server: Server,
+}
+
+impl SyncedClient {
+    fn new(kind: Kind, supply: &mut Supply<'_>) -> Result<Self, Failure> {
+        let (server, truth) = supply.take()?;
+        let mut client = server.measured(kind, CLIENT_REST)?;
+        supply.prepare()?;
+        client.go()?;
+        client::until_synced(&mut client)?;
+        Ok(Self { kind, client, truth, _server: server })
+    }
+
+    fn finish(mut self) -> Result<ClientRow, Failure> {
+        let outcome: client::Outcome = self.client.outcome()?;
+        self.truth.agrees(&self.kind.to_string(), outcome.checksum)?;
+        Ok(ClientRow { kind: self.kind, outcome })
+    }
 }
 
 /// The server's objects, read independently of the code under test: in pages over plain HTTP/1.0, decoded by serde.
+#[derive(Default)]
 struct Truth {
     checksum: Checksum,
     bytes: usize,
 }
 
+/// The members of a list that [`Truth`] has, as serde decodes them. The others are skipped: all pods of a server as
+/// `serde_json::Value` take a second.
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemMeta {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
 impl Truth {
+    fn of(address: &str) -> Result<Self, Failure> {
+        let mut truth = Self::default();
+        let mut query = "limit=500".to_owned();
+        loop {
+            let body = get(address, &format!("/api/v1/pods?{query}"))?;
+            truth.bytes += body.len();
+            let page: Page = serde_json::from_slice(&body)?;
+            for Item { metadata: pod } in page.items {
+                truth.checksum.add(&format!("{}/{}", pod.namespace, pod.name), &pod.uid, &pod.resource_version);
+            }
+            if page.metadata.token.is_empty() {
+                return Ok(truth);
+            }
+            query = format!("limit=500&continue={}", page.metadata.token);
+        }
+    }
+
     fn agrees(&self, who: &str, checksum: Checksum) -> Result<(), Failure> {
         if checksum == self.checksum {
             return Ok(());
@@ -228,10 +299,12 @@ impl Truth {
 struct Server {
     process: Part,
     address: String,
+    /// End of the requests that [`Truth`] took.
+    idle_since: Instant,
 }
 
 impl Server {
-    fn start(options: &Options, mode: Mode) -> Result<Self, Failure> {
+    fn start(options: &Options, mode: Mode) -> Result<(Self, Truth), Failure> {
         let mut process = Part::spawn(
             "server",
             &[
@@ -243,7 +316,8 @@ impl Server {
         )?;
         let line = process.line()?;
         let address = line.strip_prefix("listening on http://").ok_or_else(|| format!("the server said {line:?}"))?;
-        Ok(Self { address: address.to_owned(), process })
+        let truth = Truth::of(address)?;
+        Ok((Self { address: address.to_owned(), process, idle_since: Instant::now() }, truth))
     }
 
     fn measured(&self, kind: Kind, rest: Duration) -> Result<Part, Failure> {
@@ -257,38 +331,14 @@ impl Server {
         )
     }
 
-    fn truth(&self) -> Result<Truth, Failure> {
-        let mut checksum = Checksum::default();
-        let mut bytes = 0;
-        let mut query = "limit=500".to_owned();
-        loop {
-            let body = get(&self.address, &format!("/api/v1/pods?{query}"))?;
-            bytes += body.len();
-            let list: serde_json::Value = serde_json::from_slice(&body)?;
-            for pod in list["items"].as_array().ok_or("a list without items")? {
-                let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
-                checksum.add(
-                    &format!("{}/{}", text("namespace"), text("name")),
-                    &text("uid"),
-                    &text("resourceVersion"),
-                );
-            }
-            match list["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => query = format!("limit=500&continue={token}"),
-                _ => return Ok(Truth { checksum, bytes }),
-            }
-        }
-    }
-
     fn usage(&self) -> std::io::Result<Usage> {
         memory::usage(self.process.id())
     }
 
     /// Waits, resets the peak, and returns the resident size of the server. Starts the next server meanwhile.
     fn rest(&self, supply: &mut Supply<'_>) -> Result<usize, Failure> {
-        let began = Instant::now();
         supply.prepare()?;
-        std::thread::sleep(REST.saturating_sub(began.elapsed()));
+        std::thread::sleep(REST.saturating_sub(self.idle_since.elapsed()));
         memory::reset_peak(self.process.id())?;
         Ok(self.usage()?.resident)
     }
