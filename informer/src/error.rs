@@ -8,12 +8,13 @@ use informer_core::{
     reflector::Class,
     selector,
     session::BadFrame,
-    text::{one_line, without_plugin_output},
     wire::{
         framer::{FrameError, SkipReason},
         status::Status,
     },
 };
+
+pub(crate) use informer_core::text::Chain;
 
 use crate::ended::EndReason;
 
@@ -79,6 +80,14 @@ impl From<BadFrame> for Kind {
             BadFrame::Malformed => Self::Malformed,
             BadFrame::Unidentified { at } => Self::Frame(FrameError::Unexpected { at }),
         }
+    }
+}
+
+impl Kind {
+    /// An error of the connection. Programs walk and print sources, so one with secrets is replaced by its text without.
+    pub(crate) fn connect(error: Box<dyn StdError + Send + Sync>) -> Self {
+        let chain = Chain(&*error);
+        Self::Connect(if chain.has_secrets() { chain.to_string().into() } else { error })
     }
 }
 
@@ -297,45 +306,6 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Prints an error and its sources in one line, for logs. Skips a source whose text its parent already ends with, as
-/// many foreign errors do. Escapes what would end or change the line: texts of a server must not forge lines. Cuts users
-/// and passwords out of URLs, as of a proxy, and the command and output of an exec plugin.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn StdError + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each text alone, because what it has of a plugin ends with it. The sources of a text that was cut are such output.
-        let mut whole = self.0.to_string();
-        let mut line = without_plugin_output(&whole).into_owned();
-        let mut is_cut = line != whole;
-        let mut next = self.0.source();
-        while let Some(error) = next.filter(|_| !is_cut) {
-            let text = error.to_string();
-            let shown = without_plugin_output(&text);
-            if !whole.ends_with(&text) {
-                line.push_str(": ");
-                line.push_str(&shown);
-            }
-            is_cut = *shown != *text;
-            whole = text;
-            next = error.source();
-        }
-        f.write_str(&one_line(&without_credentials(&line)))
-    }
-}
-
-/// Replaces what is before the `@` of a URL's host. Passwords may contain quotes and brackets as they are.
-fn without_credentials(mut rest: &str) -> String {
-    let mut cleaned = String::with_capacity(rest.len());
-    while let Some((before, url)) = rest.split_once("://") {
-        let is_end = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '?' | '#' | '"');
-        let host = url[..url.find(is_end).unwrap_or(url.len())].rfind('@');
-        cleaned.extend([before, "://", host.map_or("", |_| "…")]);
-        rest = &url[host.unwrap_or(0)..];
-    }
-    cleaned + rest
-}
-
 /// A wrong setting of an informer. No request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -487,10 +457,19 @@ mod tests {
     struct Unparsed(#[source] std::io::Error);
 
     #[test]
-    fn a_chain_ends_before_the_output_of_a_plugin() {
-        let error = Error::new(Kind::Connect(Unparsed(std::io::Error::other("invalid: \"secret\"")).into()), None);
-        let text = "the server gave no answer: failed to parse auth exec output";
-        assert_eq!(Chain(&error).to_string(), text);
+    fn neither_an_error_nor_its_sources_show_the_output_of_a_plugin() {
+        let plugin = "auth exec command 'KEY=\"secret\" \"aws\"' failed with status exit status: 1: Output { secret }";
+        for (source, text) in [
+            (Unparsed(std::io::Error::other("invalid: \"secret\"")).into(), "failed to parse auth exec output"),
+            (
+                Repeating(std::io::Error::other(plugin)).into(),
+                "Error reading events stream: auth exec command failed: exit status: 1",
+            ),
+        ] {
+            let error = Error::new(Kind::connect(source), None);
+            let text = format!("the server gave no answer: {text}");
+            assert_eq!((format!("{error:?}"), walked(&error)), (text.clone(), text));
+        }
     }
 
     #[test]
@@ -498,27 +477,6 @@ mod tests {
         let error = Error::new(Kind::Connect(Repeating(std::io::Error::other("reset")).into()), None);
         let text = "the server gave no answer: Error reading events stream: reset";
         assert_eq!(format!("{error:?}"), text);
-    }
-
-    #[test]
-    fn a_chain_is_one_line() {
-        let error = std::io::Error::other("é\nERROR forged\x1b[0m\u{202e}");
-        assert_eq!(Chain(&error).to_string(), "é\\nERROR forged\\u{1b}[0m\\u{202e}");
-    }
-
-    #[test]
-    fn a_chain_shows_no_credentials_of_urls() {
-        let error = std::io::Error::other("proxy http://me:pa@s)s's@proxy:3128/x failed, not https://b:6443/api?a=b@c");
-        let text = "proxy http://…@proxy:3128/x failed, not https://b:6443/api?a=b@c";
-        assert_eq!(Chain(&error).to_string(), text);
-    }
-
-    #[test]
-    fn a_chain_shows_no_output_of_exec_plugins() {
-        let plugin = "auth exec command 'KEY=\"secret\" \"aws\"' failed with status exit status: 1: Output { secret }";
-        let error = Error::new(Kind::Connect(Repeating(std::io::Error::other(plugin)).into()), None);
-        let text = "the server gave no answer: Error reading events stream: auth exec command failed: exit status: 1";
-        assert_eq!(Chain(&error).to_string(), text);
     }
 
     #[test]

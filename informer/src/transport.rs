@@ -108,7 +108,7 @@ impl Transport {
         if let Some(marks) = request.marks().and_then(|marks| HeaderValue::from_str(marks).ok()) {
             sent.headers_mut().insert(MARKS, marks);
         }
-        let (parts, body) = self.connection.send(sent).await.map_err(Kind::Connect)?.into_parts();
+        let (parts, body) = self.connection.send(sent).await.map_err(Kind::connect)?.into_parts();
         if parts.status == http::StatusCode::OK {
             let marks = parts.headers.get(MARKS).and_then(|value| MarksReply::parse(value.as_bytes()));
             return Ok((DecodedBody::new(body, &parts.headers, accepts_gzip), marks));

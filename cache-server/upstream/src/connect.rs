@@ -18,7 +18,7 @@ use http::{
     uri::{self, PathAndQuery, Scheme},
 };
 use http_body_util::Empty;
-use informer_core::text::without_plugin_output;
+use informer_core::text::Chain;
 use kube::{
     client::{ClientBuilder, ConfigExt as _, middleware::AuthLayer},
     config::{AuthInfo, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
@@ -144,7 +144,7 @@ impl OwnIdentity {
     fn of_kube(config: &kube::Config) -> Result<Self, UpstreamError> {
         let layer = config.auth_layer().map_err(|error| UpstreamError::Client {
             server: config.cluster_url.to_string(),
-            problem: causes(&error),
+            problem: Chain(&error).to_string(),
         })?;
         Ok(layer.map_or(Self::Connection, Self::Kube))
     }
@@ -171,7 +171,7 @@ impl OwnIdentity {
         // Boxed: the compiler cannot prove that the layer's own future is `Send` for every lifetime.
         let reading: BoxFuture<'static, Result<Response<()>, BoxError>> =
             Box::pin(layer.layer(service_fn(echo)).oneshot(Request::new(Empty::new())));
-        reading.await.map(|echo| echo.into_parts().0.headers).map_err(|error| causes(&*error))
+        reading.await.map(|echo| echo.into_parts().0.headers).map_err(|error| Chain(&*error).to_string())
     }
 }
 
@@ -229,8 +229,8 @@ pub(super) fn client(mut config: kube::Config, token: Option<&TokenFile>) -> Res
     let server = config.cluster_url.to_string();
     // The SDK decides about retries.
     config.default_retry = false;
-    let client =
-        ClientBuilder::try_from(config).map_err(|error| UpstreamError::Client { server, problem: causes(&error) })?;
+    let client = ClientBuilder::try_from(config)
+        .map_err(|error| UpstreamError::Client { server, problem: Chain(&error).to_string() })?;
     let Some(token) = token.cloned() else { return Ok(client.build()) };
     let identified = MapRequestLayer::new(move |mut request: Request<kube::client::Body>| {
         token.set(request.headers_mut());
@@ -293,25 +293,6 @@ fn check_scopes(scopes: &[(String, String)]) -> Result<(), UpstreamError> {
 pub(super) fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-}
-
-/// The text of an error with those of its causes that it does not repeat. Shows no command and output of exec plugins.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let whole = error.to_string();
-    let mut text = without_plugin_output(&whole).into_owned();
-    let mut is_cut = text != whole;
-    let mut cause = error.source();
-    // The causes of a text that was cut are such output.
-    while let Some(error) = cause.filter(|_| !is_cut) {
-        let whole = error.to_string();
-        let more = without_plugin_output(&whole);
-        is_cut = *more != *whole;
-        if !text.contains(&*more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Loads the configuration of the first address.
@@ -377,7 +358,7 @@ fn problem(error: &KubeconfigError) -> String {
         KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
         KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
         KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
-        other => causes(other),
+        other => Chain(other).to_string(),
     }
 }
 
@@ -385,7 +366,7 @@ fn in_cluster_problem(error: &InClusterError) -> String {
     if let InClusterError::ReadEnvironmentVariable(_) = error {
         return "KUBERNETES_SERVICE_HOST is not set".to_owned();
     }
-    causes(error)
+    Chain(error).to_string()
 }
 
 /// Directive of Cache-Control in requests to peers, which then answer from their caches or with 504 (RFC 9111, 5.2.1.7).

@@ -18,6 +18,7 @@ use std::{
 use futures::future::join_all;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
+use informer_core::text::Chain;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -27,7 +28,7 @@ use tokio::{
 };
 use tower::{BoxError, service_fn};
 
-use super::{connect::causes, last_answer::LastAnswer};
+use super::last_answer::LastAnswer;
 use crate::limits::{IDENTITY_CHECKED_EVERY, IDENTITY_WAIT, MESSAGE_BYTES_MAX};
 
 /// Identity of a cluster, as far as it can be read.
@@ -338,7 +339,7 @@ pub async fn read_name(client: &kube::Client) -> NameAnswer {
         .body(Body::empty())
         .expect("a request of constants");
     let reading = async {
-        let response = client.send(request).await.map_err(|error| causes(&error))?;
+        let response = client.send(request).await.map_err(|error| Chain(&error).to_string())?;
         let code = response.status();
         let body = Limited::new(response.into_body(), MESSAGE_BYTES_MAX).collect().await;
         Ok::<_, String>((code, body.map_err(|error| error.to_string())?.to_bytes()))

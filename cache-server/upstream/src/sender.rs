@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::{BodyExt as _, Limited};
+use informer_core::text::Chain;
 use kube::client::Body;
 use tokio::time::timeout;
 
@@ -80,7 +81,7 @@ impl OwnRequests {
                         Err(error) => Err(OwnRequestError::Failed(error.to_string())),
                     };
                 }
-                Err(error) => failure = OwnRequestError::Failed(super::connect::causes(&error)),
+                Err(error) => failure = OwnRequestError::Failed(Chain(&error).to_string()),
             }
         }
         Err(failure)

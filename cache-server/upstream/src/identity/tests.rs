@@ -49,7 +49,7 @@ fn identity(addresses: &[&TestAddress]) -> (Arc<UpstreamIdentity>, Arc<LastAnswe
 /// Sends a read through the client of an address.
 async fn read(client: &kube::Client) -> Result<StatusCode, String> {
     let request = Request::get("/api/v1/configmaps").body(Body::empty()).unwrap();
-    client.send(request).await.map(|answer| answer.status()).map_err(|error| causes(&error))
+    client.send(request).await.map(|answer| answer.status()).map_err(|error| Chain(&error).to_string())
 }
 
 /// Number of requests other than questions for the identity.

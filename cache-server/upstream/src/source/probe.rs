@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Limited};
 use informer::raw::{Builder, Event, Events};
-use informer_core::{ListSemantic, Objects, Read, Request, Resource, text::without_plugin_output};
+use informer_core::{ListSemantic, Objects, Read, Request, Resource, text::Chain};
 use informer_serving::status::Status;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -143,7 +143,7 @@ async fn answered(clients: &[kube::Client], uri: &str, bytes_max: usize) -> Resu
                     (code, Status::read(&body).map_or_else(|| code.to_string(), |status| status.message))
                 }
                 // Clients get this text.
-                Err(error) => (StatusCode::SERVICE_UNAVAILABLE, without_plugin_output(&error.to_string()).into_owned()),
+                Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Chain(&error).to_string()),
             };
         }
         match last {
