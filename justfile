@@ -36,6 +36,10 @@ counts *bench:
 bench *flags:
     cargo run --release --manifest-path benches/Cargo.toml --bin numbers -- {{flags}}
 
+# A release: `just release 0.1.0 --key ~/.ssh/release`, or with --dry-run instead of a key.
+release version *flags:
+    .ci/release {{flags}} {{version}}
+
 # All checks before a merge.
 gate:
     .ci/run
