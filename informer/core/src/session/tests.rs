@@ -151,6 +151,35 @@ fn a_read_that_stalls_gives_its_permit_back_and_goes_on() {
     assert_eq!(session.sink().orders, ["Init", "InitApply", "InitDone"]);
 }
 
+/// Goal: one long list in pages does not keep the other informers of a program from starting. Method: the list stalls,
+/// which passes its permit on; then its pages go on.
+#[test]
+fn a_page_needs_a_permit_again_once_its_list_has_lost_its_own() {
+    let config = reflector::Config { initial: crate::InitialList::Paged, ..reflector::Config::default() };
+    let mut session = session(config);
+    session.handle(at(0), SessionInput::Start);
+    session.handle(at(0), SessionInput::Granted);
+    session.handle(at(0), SessionInput::Accepted(None));
+    assert_eq!(actions(&mut session), ["queue", "read at 0"]);
+    end_page(&mut session, at(0), "a", "t1");
+    assert_eq!(actions(&mut session), ["read at 0"], "the permit is for all pages");
+    session.handle(at(0), SessionInput::Accepted(None));
+    let stalled = session.poll_timeout().expect("a timer");
+    session.handle(stalled, SessionInput::TimedOut);
+    assert_eq!(actions(&mut session), ["release"]);
+    end_page(&mut session, stalled, "b", "t2");
+    assert_eq!(actions(&mut session), ["queue"]);
+    session.handle(stalled, SessionInput::Granted);
+    assert_eq!(actions(&mut session), ["read at 0"]);
+}
+
+/// Sends the rest of a page: one object, and the token of the next page.
+fn end_page(session: &mut Session<Copy, Table>, now: Time, name: &str, token: &str) {
+    session.handle_frame(now, Frame::Item(&pod(name, 5))).expect("an object");
+    let end = ListEnd { resource_version: "9".into(), continue_token: Some(token.into()), remaining: None };
+    session.handle_frame(now, Frame::ListEnd(end)).expect("an end");
+}
+
 /// A session that has read its initial state, and whose actions were taken.
 fn synced() -> Session<Copy, Table> {
     let mut session = session(reflector::Config::default());
