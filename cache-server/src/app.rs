@@ -145,7 +145,8 @@ impl App {
     ) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
         let caches = Arc::new(caches);
-        let registry = Arc::new(Live::new(Registry::builtin()));
+        let types = if config.acts_as_cluster { Registry::with_events() } else { Registry::builtin() };
+        let registry = Arc::new(Live::new(types));
         let tasks = Arc::clone(files.tasks());
         let writes = writes(&caches, &registry, &tasks);
         let store = match &writes {

@@ -4,6 +4,8 @@
 //! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
 
 mod absent;
+#[cfg(feature = "assets")]
+mod assets;
 mod audit;
 mod authentication;
 mod authorization;
@@ -38,7 +40,10 @@ use std::{
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 use informer_core::text::one_line;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    runtime::{Builder, Runtime},
+    signal::unix::{Signal, SignalKind, signal},
+};
 
 use crate::allocator;
 
@@ -73,6 +78,9 @@ enum Command {
     /// Drop states that serve --upstream saved in its --state-dir.
     #[cfg(feature = "upstream")]
     State(state::StateArgs),
+    /// Write a folder for KUBEBUILDER_ASSETS, and print its path: envtest starts this server in place of kube-apiserver.
+    #[cfg(feature = "assets")]
+    Assets(assets::Assets),
     /// Print the completions of a shell, such as bash.
     Completions(manual::Completions),
     /// Print the manual page, or write the pages of all commands.
@@ -109,20 +117,16 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode
 
 /// Not generic, so that the server is compiled with this crate, and not again with every program that runs it.
 fn run_all(arguments: Vec<OsString>) -> ExitCode {
+    #[cfg(feature = "assets")]
+    if let Some(program) = assets::Program::started_as(&arguments) {
+        return with_runtime(|runtime| program.run(&arguments, runtime));
+    }
     let command = match Arguments::try_parse_from(arguments) {
         Ok(Arguments { command }) => command,
         Err(error) => return explain(&error),
     };
-    // Before any large block is freed, which would change the allocator's thresholds.
-    allocator::trim();
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.event_interval(SOCKETS_CHECKED_AFTER).thread_name(WORKER).enable_all();
-    let runtime = match runtime.build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail_input(&format!("cannot start: {error}")),
-    };
-    let code = match command {
-        Command::Serve(serve) => serve::run(*serve, &runtime),
+    with_runtime(|runtime| match command {
+        Command::Serve(serve) => serve::run(*serve, runtime),
         #[cfg(feature = "workload")]
         Command::Populate(populate) => runtime.block_on(client::populate(&populate)),
         #[cfg(feature = "workload")]
@@ -133,9 +137,24 @@ fn run_all(arguments: Vec<OsString>) -> ExitCode {
         Command::Storage(storage) => runtime.block_on(storage::run(&storage)),
         #[cfg(feature = "upstream")]
         Command::State(state) => state::run(&state),
+        #[cfg(feature = "assets")]
+        Command::Assets(options) => assets::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::manual(&options),
+    })
+}
+
+/// Runs a command on a runtime that is left behind when the command ends.
+fn with_runtime(command: impl FnOnce(&Runtime) -> ExitCode) -> ExitCode {
+    // Before any large block is freed, which would change the allocator's thresholds.
+    allocator::trim();
+    let mut runtime = Builder::new_multi_thread();
+    runtime.event_interval(SOCKETS_CHECKED_AFTER).thread_name(WORKER).enable_all();
+    let runtime = match runtime.build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail_input(&format!("cannot start: {error}")),
     };
+    let code = command(&runtime);
     silence_workers();
     // Dropping the runtime would wait for every worker, and a worker may be stuck.
     runtime.shutdown_background();

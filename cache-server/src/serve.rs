@@ -40,7 +40,7 @@ use crate::{
     stored::ExistingObjects,
     upstream::{error::UpstreamError, gateway::Upstream},
     workload::{
-        flow_objects,
+        cluster_objects, flow_objects,
         manifests::{self, LoadError},
     },
 };
@@ -243,6 +243,9 @@ async fn finish(app: &Arc<App>) -> Result<(), StartError> {
         }
         populate => populate.as_ref(),
     };
+    if app.config.acts_as_cluster {
+        cluster_objects::into_storage(app).await;
+    }
     let existing = if app.config.objects_last() { ExistingObjects::Keep } else { ExistingObjects::Refuse };
     manifests::into_storage(app, &app.config.load, existing, &mut 0).await?;
     #[cfg(feature = "workload")]

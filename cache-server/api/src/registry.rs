@@ -364,18 +364,31 @@ impl Registry {
     pub fn builtin() -> Self {
         let mut registry = Self::default();
         for (number, group) in table::GROUPS.iter().enumerate() {
-            let types: Vec<_> = group.rows.iter().map(|row| Arc::new(ResourceType::built_in(group, row))).collect();
-            types.iter().for_each(|ty| registry.index(ty));
-            let (name, version) = (group.name.to_owned(), group.version.to_owned());
-            let place = GroupPlace { builtin: Some(number), group: name.clone(), version: version.clone() };
-            registry.places.insert(api_version(group.name, group.version), place.clone());
-            let reviews = table::REVIEWS.iter().filter(|reviews| reviews.name == group.name);
-            let reviews = reviews.flat_map(|group| group.rows.iter().map(|row| ResourceType::built_in(group, row)));
-            let reviews = reviews.map(Arc::new).collect();
-            let group = GroupVersion { group: name, version, types, reviews, builtin: true };
-            registry.groups.insert(place, Arc::new(group));
+            registry.add(number, group);
         }
         registry
+    }
+
+    /// The built-in types, and the Events of the group `events.k8s.io` as a type of its own. kube-apiserver converts them
+    /// from and to those of the core group, which have other members.
+    #[must_use]
+    pub fn with_events() -> Self {
+        let mut registry = Self::builtin();
+        registry.add(table::GROUPS.len(), &table::EVENTS);
+        registry
+    }
+
+    fn add(&mut self, number: usize, group: &table::Group) {
+        let types: Vec<_> = group.rows.iter().map(|row| Arc::new(ResourceType::built_in(group, row))).collect();
+        types.iter().for_each(|ty| self.index(ty));
+        let (name, version) = (group.name.to_owned(), group.version.to_owned());
+        let place = GroupPlace { builtin: Some(number), group: name.clone(), version: version.clone() };
+        self.places.insert(api_version(group.name, group.version), place.clone());
+        let reviews = table::REVIEWS.iter().filter(|reviews| reviews.name == group.name);
+        let reviews = reviews.flat_map(|group| group.rows.iter().map(|row| ResourceType::built_in(group, row)));
+        let reviews = reviews.map(Arc::new).collect();
+        let group = GroupVersion { group: name, version, types, reviews, builtin: true };
+        self.groups.insert(place, Arc::new(group));
     }
 
     /// A registry without the types `gone` and with the types `come`. Custom groups follow the built-in ones, sorted by

@@ -59,6 +59,9 @@ pub struct Config {
     pub watches_max: usize,
     /// Files and folders of manifests whose objects are created at start, in order.
     pub load: Vec<PathBuf>,
+    /// True if the server acts as a new cluster: it starts with namespaces, priority classes and the Service `kubernetes`,
+    /// and serves `events.k8s.io`. Default false.
+    pub acts_as_cluster: bool,
     /// Synthetic objects created at start.
     pub populate: Option<PopulateSpec>,
     /// Folder in which the objects are stored. Default `None`: they are in memory, and lost when the process ends.
@@ -122,6 +125,7 @@ impl Default for Config {
             connections_max: limits::CONNECTIONS_MAX,
             watches_max: limits::WATCHES_MAX,
             load: Vec::new(),
+            acts_as_cluster: false,
             populate: None,
             data_dir: None,
             etcd: None,

@@ -205,6 +205,12 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
         return fail_input(&refusal);
     }
     log::install(&serve.log, serve.log_format);
+    let connections_max = files::room_for(serve.connections_max);
+    run_config(Config { connections_max, ..Config::from(serve) }, runtime)
+}
+
+/// Like [`run`], with settings that come from other flags.
+pub(super) fn run_config(config: Config, runtime: &Runtime) -> ExitCode {
     // Signals and timers have a runtime of their own: timers of `runtime` stop when all its workers are busy.
     let supervisor = match Builder::new_current_thread().enable_all().build() {
         Ok(supervisor) => supervisor,
@@ -215,8 +221,6 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
             Ok(signals) => signals,
             Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
         };
-        let connections_max = files::room_for(serve.connections_max);
-        let config = Config { connections_max, ..Config::from(serve) };
         let (stop, stopping) = oneshot::channel();
         let grace = config.grace;
         let mut serving = runtime.spawn(serve_until(config, stopping));

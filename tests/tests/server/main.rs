@@ -1,6 +1,7 @@
 //! The server over its sockets, beside recorded sessions of kube-apiserver, beside the protocol's rules and beside a
 //! stock server.
 
+mod assets;
 mod audit;
 mod authentication;
 mod cli;

@@ -1,0 +1,123 @@
+//! The program `kube-apiserver` of a folder for envtest: its flags as settings of the server.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    process::ExitCode,
+    time::Duration,
+};
+
+use tokio::runtime::Runtime;
+
+use super::{
+    super::{files, log, serve},
+    certificate, fail_input,
+    flags::ProgramFlags,
+};
+use crate::config::{AuthenticationConfig, AuthorizationConfig, AuthorizationMode, Config};
+
+/// Flags with an effect.
+pub(super) const USED: &[&str] = &[
+    "anonymous-auth",
+    "authorization-mode",
+    "bind-address",
+    "cert-dir",
+    "client-ca-file",
+    "secure-port",
+    "tls-cert-file",
+    "tls-private-key-file",
+    "token-auth-file",
+];
+
+/// Flags that envtest passes, without an effect here.
+pub(super) const IGNORED: &[&str] = &[
+    "advertise-address",
+    "allow-privileged",
+    "disable-admission-plugins",
+    "etcd-servers",
+    "service-account-issuer",
+    "service-account-key-file",
+    "service-account-signing-key-file",
+    "service-cluster-ip-range",
+];
+
+/// Time for open requests after SIGTERM: the clients belong to tests that have ended.
+const GRACE: Duration = Duration::from_secs(1);
+
+pub(super) fn run(flags: &ProgramFlags, runtime: &Runtime) -> ExitCode {
+    log::install(&log::filter_default(), log::LogFormat::Text);
+    match config(flags) {
+        Ok(config) => serve::run_config(Config { connections_max: files::room_for(None), ..config }, runtime),
+        Err(problem) => fail_input(&problem),
+    }
+}
+
+/// Returns the settings that the flags mean.
+///
+/// # Errors
+/// One line for a value that cannot be used, or a certificate that cannot be made.
+fn config(flags: &ProgramFlags) -> Result<Config, String> {
+    let address = match flags.last("bind-address") {
+        Some(text) => text.parse().map_err(|_| format!("--bind-address={text} is no IP address"))?,
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    let port = match flags.last("secure-port") {
+        Some(text) => text.parse().map_err(|_| format!("--secure-port={text} is no port"))?,
+        None => 6443,
+    };
+    Ok(Config {
+        listen: SocketAddr::new(address, port),
+        tls: Some(certificate::files(flags, address)?),
+        authentication: AuthenticationConfig {
+            client_ca_file: flags.last("client-ca-file").map(Into::into),
+            token_auth_file: flags.last("token-auth-file").map(Into::into),
+            insecure_anonymous: flags.last("anonymous-auth") != Some("false"),
+            ..AuthenticationConfig::default()
+        },
+        authorization: AuthorizationConfig {
+            modes: flags.all("authorization-mode").map(mode).collect::<Result<_, _>>()?,
+        },
+        acts_as_cluster: true,
+        grace: GRACE,
+        ..Config::default()
+    })
+}
+
+fn mode(name: &str) -> Result<AuthorizationMode, String> {
+    match name {
+        "AlwaysAllow" => Ok(AuthorizationMode::AlwaysAllow),
+        "Node" => Ok(AuthorizationMode::Node),
+        "RBAC" => Ok(AuthorizationMode::Rbac),
+        other => Err(format!("--authorization-mode={other} is not served here: AlwaysAllow, Node and RBAC are")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Config, String> {
+        config(&ProgramFlags::parse(&flags.iter().map(Into::into).collect::<Vec<_>>()).unwrap())
+    }
+
+    /// Goal: flags mean what they mean to kube-apiserver. Method: those of envtest, then each that is refused.
+    #[test]
+    fn flags_become_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = format!("--cert-dir={}", folder.path().display());
+        let made =
+            parse(&[&dir, "--bind-address=127.0.0.1", "--secure-port=4", "--authorization-mode=Node,RBAC"]).unwrap();
+        assert_eq!(made.listen, "127.0.0.1:4".parse().unwrap());
+        assert_eq!(made.authorization.modes, [AuthorizationMode::Node, AuthorizationMode::Rbac]);
+        assert!(made.authentication.insecure_anonymous);
+        let tls = made.tls.unwrap();
+        let first = std::fs::read(&tls.cert).unwrap();
+        assert_eq!(parse(&[&dir]).unwrap().tls, Some(tls.clone()), "the folder has a certificate now");
+        assert_eq!(std::fs::read(&tls.cert).unwrap(), first);
+        let named = parse(&["--tls-cert-file=a", "--tls-private-key-file=b", "--anonymous-auth=false"]).unwrap();
+        assert_eq!(named.tls.unwrap().cert, std::path::PathBuf::from("a"));
+        assert!(!named.authentication.insecure_anonymous);
+        for refused in ["--bind-address=here", "--secure-port=high", "--authorization-mode=ABAC"] {
+            assert!(parse(&[&dir, refused]).is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The programs of `cache-server assets`, started and asked as controller-runtime's envtest does.
+//!
+//! Source: controller-runtime `pkg/internal/testing/controlplane`.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use serde_json::json;
+use tests::{
+    http::Client,
+    objects::configmap,
+    process::{START_WAIT, STOP_WAIT, Server},
+    tls::Authority,
+};
+use tokio::{
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
+
+/// A control plane of the programs in a folder.
+struct Plane {
+    etcd: Child,
+    apiserver: Child,
+    health: Client,
+    /// Trusts the serving certificate, and has none itself.
+    anonymous: Client,
+    admin: Client,
+    _folder: tempfile::TempDir,
+}
+
+impl Plane {
+    async fn start(assets: &Path) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [etcd_at, apiserver_at] = free_addresses();
+        let dir = folder.path().display().to_string();
+        let url = format!("http://{etcd_at}");
+        let etcd = start(
+            &assets.join("etcd"),
+            &[
+                format!("--advertise-client-urls={url}"),
+                format!("--data-dir={dir}"),
+                format!("--listen-client-urls={url}"),
+                "--listen-peer-urls=http://127.0.0.1:0".to_owned(),
+                "--unsafe-no-fsync=true".to_owned(),
+            ],
+        );
+        let (serving, clients) = (Authority::new(), Authority::new());
+        let files = serving.issue(folder.path());
+        for (from, to) in [(&files.cert, "apiserver.crt"), (&files.key, "apiserver.key")] {
+            std::fs::rename(from, folder.path().join(to)).expect("a file");
+        }
+        let authorities = folder.path().join("client-cert-auth-ca.crt");
+        std::fs::write(&authorities, clients.pem()).expect("a file");
+        let apiserver = start(
+            &assets.join("kube-apiserver"),
+            &[
+                "--allow-privileged=true".to_owned(),
+                "--authorization-mode=RBAC".to_owned(),
+                format!("--bind-address={}", apiserver_at.ip()),
+                format!("--cert-dir={dir}"),
+                format!("--client-ca-file={}", authorities.display()),
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+                format!("--etcd-servers={url}"),
+                format!("--secure-port={}", apiserver_at.port()),
+                format!("--service-account-issuer=https://{apiserver_at}/"),
+                format!("--service-account-key-file={dir}/sa-signer.crt"),
+                format!("--service-account-signing-key-file={dir}/sa-signer.key"),
+                "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            ],
+        );
+        let admin = clients.issue_user(folder.path(), "admin", &["system:masters"]);
+        // envtest does not verify the certificate while it waits, and its clients do.
+        let anonymous = Client::new(apiserver_at).over_tls(serving.trust());
+        let with_cert = Client::new(apiserver_at).over_tls(serving.trust_as(&admin));
+        let health = Client::new(etcd_at);
+        let plane = Self { etcd, apiserver, health, anonymous, admin: with_cert, _folder: folder };
+        plane.health.answers_well("/health").await;
+        plane.anonymous.answers_well("/readyz").await;
+        plane
+    }
+
+    /// Ends both programs by SIGTERM, as envtest does.
+    async fn stop(self) -> [ExitStatus; 2] {
+        let end = async |mut child: Child| {
+            let id = child.id().expect("it runs").to_string();
+            assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+            timeout(STOP_WAIT, child.wait()).await.expect("ends in time").expect("a status")
+        };
+        [end(self.apiserver).await, end(self.etcd).await]
+    }
+}
+
+trait Probe {
+    /// Waits until a GET is answered with 200.
+    async fn answers_well(&self, path: &str);
+}
+
+impl Probe for Client {
+    async fn answers_well(&self, path: &str) {
+        let well = async {
+            while !self.try_get(path).await.is_ok_and(|answer| answer.code == 200) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(START_WAIT, well).await.unwrap_or_else(|_| panic!("{path} of {self:?} is not well"));
+    }
+}
+
+fn start(program: &Path, flags: &[String]) -> Child {
+    let mut command = Command::new(program);
+    command.args(flags).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+}
+
+/// Ports that were free a moment ago, as envtest chooses them.
+fn free_addresses() -> [SocketAddr; 2] {
+    let open = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    open.map(|listener| listener.local_addr().expect("an address"))
+}
+
+async fn write_assets(folder: &Path) -> PathBuf {
+    let written = Server::run(BINARY, &["assets", "--dir", &folder.join("assets").display().to_string()]).await;
+    assert_eq!((written.code, written.stderr.as_str()), (Some(0), ""), "{written:?}");
+    PathBuf::from(written.stdout.trim_end())
+}
+
+/// Goal: envtest starts control planes of this server beside each other. Method: its flags, files and requests, twice at
+/// once; each has objects of its own and ends by SIGTERM while a watch is open.
+#[tokio::test]
+async fn envtest_starts_two_control_planes_beside_each_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let assets = write_assets(folder.path()).await;
+    let planes = tokio::join!(Plane::start(&assets), Plane::start(&assets));
+    for (plane, other) in [(&planes.0, &planes.1), (&planes.1, &planes.0)] {
+        plane.admin.get("/api/v1/namespaces/default").await.with_code(200);
+        assert_eq!(plane.anonymous.get("/api/v1/namespaces/default").await.code, 403);
+        plane.admin.create(&configmap("own")).await;
+        plane.admin.delete(configmap("own").path().as_str()).await.with_code(200);
+        assert_eq!(other.admin.get(configmap("own").path().as_str()).await.code, 404);
+    }
+    for plane in [planes.0, planes.1] {
+        let mut watch = plane.admin.watch("/api/v1/configmaps?watch=1").await;
+        let [apiserver, etcd] = plane.stop().await;
+        assert!(apiserver.success() && etcd.success(), "{apiserver:?} {etcd:?}");
+        watch.rest(STOP_WAIT).await;
+    }
+}
+
+/// Goal: envtest finds out which flags it may pass, and flags of other releases are no error. Method: the help without the
+/// flag that newer servers lack; a start with flags that no server has, and without a certificate.
+#[tokio::test]
+async fn programs_name_their_flags_and_accept_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let assets = write_assets(folder.path()).await;
+    for (program, has) in [("kube-apiserver", "      --secure-port\n"), ("etcd", "      --unsafe-no-fsync\n")] {
+        let help = Server::run(assets.join(program).to_str().expect("text"), &["--help"]).await;
+        assert_eq!(help.code, Some(0));
+        assert!(help.stdout.contains(has) && !help.stdout.contains("--insecure-port"), "{}", help.stdout);
+    }
+    let [address, _] = free_addresses();
+    let certificates = folder.path().join("certificates").display().to_string();
+    let flags = [
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={}", address.port()),
+        format!("--cert-dir={certificates}"),
+        "--feature-gates=A=true".to_owned(),
+        "--v".to_owned(),
+        "4".to_owned(),
+    ];
+    let mut command = Command::new(assets.join("kube-apiserver"));
+    command.args(&flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let child = command.spawn().expect("starts");
+    let made = Path::new(&certificates).join("apiserver.crt");
+    let begun = async {
+        while !std::fs::read_to_string(&made).is_ok_and(|text| text.contains("END CERTIFICATE")) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(START_WAIT, begun).await.expect("makes a certificate");
+    let client = Client::new(address).over_tls(tests::tls::Trust::of_issuer(&made));
+    client.answers_well("/readyz").await;
+    client.post("/api/v1/namespaces", &json!({"metadata": {"name": "made"}})).await.with_code(201);
+    let id = child.id().expect("it runs").to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+    let ended = timeout(STOP_WAIT, child.wait_with_output()).await.expect("ends in time").expect("its output");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && stderr.contains("without effect here: --feature-gates --v\n"), "{stderr}");
+}
