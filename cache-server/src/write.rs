@@ -6,7 +6,8 @@
 //!
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
 //! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
-//! the caller lacks, `nodes` writes of nodes that concern others, `review` answers objects that are questions. These files read and store; `api_rules::object` decides
+//! the caller lacks, `nodes` writes of nodes that concern others, `schemas` values that a definition does not allow; `review`
+//! answers objects that are questions. These files read and store; `api_rules::object` decides
 //! what a write does, and lists the differences from kube-apiserver.
 
 mod answer;
@@ -21,6 +22,7 @@ mod nodes;
 mod patch;
 mod review;
 mod scale;
+mod schemas;
 mod update;
 
 use std::{borrow::Cow, pin::pin, sync::Arc};

@@ -1,6 +1,6 @@
 //! Changes an object that exists: reads it, plans its successor, and stores that at the version that was read.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 use api_rules::object::{
     Object, WriteTarget,
@@ -13,7 +13,7 @@ use informer_serving::status::{Status, StatusExt as _};
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    grants, nodes,
+    grants, nodes, schemas,
 };
 use crate::{
     access::audit::AuditRecord,
@@ -39,7 +39,7 @@ pub(super) async fn read_for_change(
     options: Options,
 ) -> Result<Current, Status> {
     let is_shown = options.dry_run || app.audit.is_some_and(AuditRecord::reads_objects);
-    if is_shown || grants::concern(place.ty) {
+    if is_shown || grants::concern(place.ty) || schemas::concern(app, place.ty) {
         return read(app, place).await;
     }
     Current::read_for_change(&app.caches, place, change).await.map_err(|error| unread(place, error))
@@ -70,10 +70,12 @@ pub(super) async fn change(
 ) -> Result<WriteAnswer, Status> {
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = match change {
-            RequestedChange::Replace(sent) => Current::read_for_replacing(&app.caches, place, sent.is_managed())
-                .await
-                .map_err(|error| unread(place, error))?,
-            RequestedChange::Patch(_) | RequestedChange::Apply(_) => {
+            RequestedChange::Replace(sent) if !schemas::concern(app, place.ty) => {
+                Current::read_for_replacing(&app.caches, place, sent.is_managed())
+                    .await
+                    .map_err(|error| unread(place, error))?
+            }
+            RequestedChange::Replace(_) | RequestedChange::Patch(_) | RequestedChange::Apply(_) => {
                 read_for_change(app, place, change, options).await?
             }
         };
@@ -102,10 +104,18 @@ pub(super) async fn attempt(
     // Only the whole object shows if a part of it belongs to a Secret inside.
     let seen_by = app.audit.filter(|_| current.extent.is_whole());
     seen_by.inspect(|audit| audit.note_before(&current.object));
-    let admit = |sent: &Object| nodes::check_update(app, place, &current.object, sent);
     let sealed = if let DecodedExtent::Touched(sealed) = &current.extent { Some(sealed) } else { None };
     let stored = ChangedObject { object: &current.object, sealed };
-    let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
+    let plan = {
+        let complaints = RefCell::new(Vec::new());
+        let admit = |sent: &mut Object| {
+            nodes::check_update(app, place, &current.object, sent)?;
+            schemas::enforce(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
+        };
+        let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
+        warnings.append(&mut complaints.into_inner());
+        plan
+    };
     if let Some(audit) = seen_by {
         audit.note_whole(match &plan {
             UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,

@@ -21,7 +21,7 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit, grants, nodes,
+    commit, grants, nodes, schemas,
 };
 use crate::{
     app::LocalApp,
@@ -51,6 +51,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         let (uid, name) = (ids::uuid().to_string(), ids::generated_name(&base));
         let birth = Birth { uid: &uid, now: &clock::now(), generated_name: &name };
         metadata::prepare_create(ty, &mut object, birth)?;
+        schemas::enforce(app, ty, &mut object, options.validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
         names_left -= 1;
         match store(app, ty, &object, Expect::Absent, options).await? {
@@ -93,6 +94,7 @@ pub(crate) async fn create_from_manifest(
     let now = or(metadata::text(&object, "creationTimestamp"), &now);
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &now, generated_name: &generated })?;
     object.extend(status.map(|status| ("status".to_owned(), status)));
+    schemas::enforce(app, ty, &mut object, FieldValidation::Warn, &mut complaints)?;
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
     let expect = replaced.map_or(Expect::Absent, |(at, _)| Expect::At(at));
     match store(app, ty, &object, expect, Options::default()).await? {
@@ -143,6 +145,7 @@ pub(super) async fn create_named(
     nodes::check_create(app, ty, &object).await?;
     let uid = ids::uuid().to_string();
     create::prepare_named(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
+    schemas::enforce(app, ty, &mut object, options.validation, &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;
     store(app, ty, &object, Expect::Absent, options).await

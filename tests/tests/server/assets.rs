@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 use tests::{
-    http::Client,
+    http::{Client, MERGE_PATCH},
     objects::configmap,
     process::{START_WAIT, STOP_WAIT, Server},
     tls::Authority,
@@ -191,4 +191,45 @@ async fn programs_name_their_flags_and_accept_others() {
     let ended = timeout(STOP_WAIT, child.wait_with_output()).await.expect("ends in time").expect("its output");
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success() && stderr.contains("without effect here: --feature-gates --v\n"), "{stderr}");
+}
+
+/// Goal: an operator finds the defaults and refusals of its definitions, and its Events. Method: objects of a definition with
+/// defaults, an enum and no more fields, by each kind of write; an Event as new clients send it.
+#[tokio::test]
+async fn a_control_plane_enforces_the_schemas_of_definitions() {
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+    let folder = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(&write_assets(folder.path()).await).await;
+    let admin = plane.admin;
+    let spec = json!({"type": "object", "properties": {
+        "size": {"type": "integer", "default": 3}, "mode": {"type": "string", "enum": ["on", "off"]}}});
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}});
+    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    let widget = |spec| json!({"metadata": {"name": "a"}, "spec": spec});
+    let refused = admin.post(WIDGETS, &widget(json!({"mode": "x"}))).await.with_code(422);
+    assert!(refused.message().contains("spec.mode: Unsupported value: \"x\""), "{}", refused.message());
+    let strict = format!("{WIDGETS}?fieldValidation=Strict");
+    let unknown = admin.post(&strict, &widget(json!({"other": 1}))).await.with_code(400);
+    assert!(unknown.message().contains("unknown field \"spec.other\""), "{}", unknown.message());
+    let made = admin.post(WIDGETS, &widget(json!({"mode": "on", "other": 1}))).await.with_code(201);
+    assert!(made.header("warning").contains("spec.other"), "{:?}", made.headers);
+    assert_eq!(made.json()["spec"], json!({"mode": "on", "size": 3}));
+
+    let path = format!("{WIDGETS}/a");
+    let patched = admin.patch(&path, MERGE_PATCH, &json!({"spec": {"size": null, "mode": "off"}})).await.with_code(200);
+    assert_eq!(patched.json()["spec"], json!({"mode": "off", "size": 3}));
+    admin.patch(&path, MERGE_PATCH, &json!({"spec": {"size": "big"}})).await.with_code(422);
+    let mut sent = patched.json();
+    sent["spec"] = json!({"mode": "off"});
+    let same = admin.put(&path, &sent).await.with_code(200).json();
+    assert_eq!(same["metadata"]["resourceVersion"], sent["metadata"]["resourceVersion"], "a default is no change");
+
+    let event = json!({"metadata": {"name": "a.1"}, "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "Tested",
+        "action": "Test", "type": "Normal", "regarding": {"kind": "Widget", "name": "a", "namespace": "default"}});
+    admin.post("/apis/events.k8s.io/v1/namespaces/default/events", &event).await.with_code(201);
+    let found = admin.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Da").await.with_code(200);
+    assert_eq!(found.keys(), ["default/a.1"]);
 }

@@ -249,8 +249,8 @@ fn check_type(registry: &Registry, ty: &ResourceType, object: &Object) -> Result
     Err(cannot_be_handled(ty, kind, version, &format!("converting ({from}) to ({to}): unknown conversion")))
 }
 
-/// `{kind} in version "{version}" cannot be handled as a {ty}: {error}`.
-fn cannot_be_handled(ty: &ResourceType, kind: &str, version: &str, error: &str) -> Status {
+/// Returns the 400 `{kind} in version "{version}" cannot be handled as a {ty}: {error}`.
+pub fn cannot_be_handled(ty: &ResourceType, kind: &str, version: &str, error: &str) -> Status {
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {error}", ty.kind))
 }
 

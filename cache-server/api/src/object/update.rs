@@ -119,9 +119,9 @@ pub enum UpdatePlan {
     Delete(Object),
 }
 
-/// Refuses a change that its writer may not make, by the object as sent or patched: fields that the writer cannot change are
-/// restored after it.
-pub type Admit<'a> = dyn Fn(&Object) -> Result<(), Status> + 'a;
+/// Refuses a change that its writer may not make, or completes it, by the object as sent or patched: fields that the writer
+/// cannot change are restored after it.
+pub type Admit<'a> = dyn Fn(&mut Object) -> Result<(), Status> + 'a;
 
 /// The stored object that a change is made to.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ pub fn plan(
     warnings: &mut Vec<String>,
 ) -> Result<UpdatePlan, Status> {
     let ChangedObject { object: stored, sealed } = stored;
-    let sent = match change {
+    let mut sent = match change {
         RequestedChange::Replace(sent) => {
             let object = sent.take()?;
             check_uid(place, stored, &object)?;
@@ -180,7 +180,7 @@ pub fn plan(
             stay(place, object)?
         }
     };
-    admit(&sent)?;
+    admit(&mut sent)?;
     check_version(place, stored, &sent)?;
     let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
     // The grace period is not awaited. Namespaces are deleted by the namespace controller once they are empty.
