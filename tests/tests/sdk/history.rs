@@ -6,10 +6,10 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-mod copies;
-mod proxy;
-mod truth;
-mod watchers;
+pub(crate) mod copies;
+pub(crate) mod proxy;
+pub(crate) mod truth;
+pub(crate) mod watchers;
 
 use std::{
     net::SocketAddr,
@@ -68,6 +68,8 @@ struct Run {
     servers: Arc<AtomicUsize>,
     segments: mpsc::UnboundedReceiver<Segment>,
     copies: Vec<Copy>,
+    /// The watchers, which never end.
+    tasks: JoinSet<()>,
     /// The history of each server. `None` if the undisturbed watch was too slow for a small window.
     epochs: Vec<Option<Epoch>>,
     checked: Checked,
@@ -124,15 +126,16 @@ impl Run {
         }
         let servers = Arc::new(AtomicUsize::new(0));
         let (sender, segments) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
         for index in 0..cast.watchers {
             let (servers, segments) = (Arc::clone(&servers), sender.clone());
             let watcher = Watcher { proxy: addresses[index % PROXIES], rng: rng.fork(), servers, segments };
-            tokio::spawn(watcher.run());
+            tasks.spawn(watcher.run());
         }
         let copies = (0..cast.copies)
-            .map(|index| Copy::start(index, addresses[index % PROXIES], checkpoints, &mut rng))
+            .map(|index| Copy::start(index, &[addresses[index % PROXIES]], checkpoints, &mut rng))
             .collect();
-        Self { rng, lines, servers, segments, copies, epochs: Vec::new(), checked: Checked::default() }
+        Self { rng, lines, servers, segments, copies, tasks, epochs: Vec::new(), checked: Checked::default() }
     }
 
     /// Runs one server from start to end.
@@ -212,17 +215,9 @@ impl Run {
     async fn converge(&mut self, client: &Client, end: u64) {
         let list = client.get(CONFIGMAPS).await.with_code(200).json();
         assert_eq!(resource_version(&list), end, "nobody writes");
-        let mut whole = Epoch::new(0);
-        let mut state = State::new();
-        let mut items = list["items"].as_array().unwrap().clone();
-        items.sort_by_key(resource_version);
-        for item in items {
-            let (key, at) = (tests::http::key(&item).into(), resource_version(&item));
-            let seen = truth::WatchedEvent { kind: truth::Kind::Added, key, at, content: watchers::content(&item) };
-            whole.take(&mut state, seen).unwrap();
-        }
+        let state = watchers::state(&list);
         for copy in &self.copies {
-            let took = copy.converges(&whole.state(&copy.selector, end), CONVERGES).await;
+            let took = copy.converges(&copy.selector.part_of(&state), CONVERGES).await;
             let took = took.unwrap_or_else(|story| panic!("does not converge: {story}"));
             self.checked.slowest = self.checked.slowest.max(took);
         }
@@ -230,6 +225,9 @@ impl Run {
 
     /// Checks the segments and samples seen since the last call against the history.
     fn check(&mut self) {
+        if let Some(ended) = self.tasks.try_join_next() {
+            panic!("a watcher ended: {ended:?}");
+        }
         while let Ok(segment) = self.segments.try_recv() {
             if let Err(violation) = self.check_segment(&segment) {
                 panic!("{violation}\n{} of server {:?}", segment.asked, segment.server);
@@ -258,42 +256,22 @@ impl Run {
     }
 
     fn check_segment(&mut self, segment: &Segment) -> Result<(), String> {
-        let after = match &segment.begin {
-            Begin::After(at) | Begin::At { at, .. } => *at,
-        };
-        let Some((index, Some(epoch))) = self.epoch(after) else { return Ok(()) };
+        let Some((index, Some(epoch))) = self.epoch(segment.after()) else { return Ok(()) };
         if segment.server.is_some_and(|server| server != index + 1) {
             return Err(format!("a position of server {} was taken by another one", index + 1));
         }
-        if let Begin::At { at, state } = &segment.begin {
-            let expected = epoch.state(&segment.selector, *at);
-            if *state != expected {
-                return Err(format!("the state at {at} is {state:?}, not {expected:?}"));
-            }
-            self.checked.states += 1;
-        }
-        let Some((_, Some(epoch))) = self.epoch(after) else { return Ok(()) };
-        let mut expected = epoch.events(&segment.selector, after);
-        let (mut bookmarks, mut last) = (segment.bookmarks.iter().peekable(), after);
-        for (count, event) in segment.events.iter().enumerate() {
-            while let Some((_, mark)) = bookmarks.next_if(|(before, _)| *before == count) {
-                last = *mark;
-            }
-            if event.at <= last {
-                return Err(format!("{event:?} after a position of {last}"));
-            }
-            let due = expected.next();
-            if due.as_ref() != Some(event) {
-                return Err(format!("event {count} is {event:?}, not {due:?}"));
-            }
-        }
-        let mut due = expected.next();
-        for (count, mark) in &segment.bookmarks {
-            if *count == segment.events.len() && due.as_ref().is_some_and(|due| due.at <= *mark) {
-                return Err(format!("a bookmark at {mark} before {:?}", due.take()));
-            }
-        }
+        segment.check(epoch)?;
+        self.checked.states += usize::from(matches!(segment.begin, Begin::At { .. }));
         Ok(())
+    }
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(patience: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < patience, "waited in vain: {what}");
+        sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -302,7 +280,7 @@ static STOP_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// Watches all events, without a proxy, up to [`STOP_AT`]. `None` if the server evicted unread events from its window.
 async fn undisturbed(client: Client, start: u64) -> Option<Epoch> {
-    let (mut epoch, mut state, mut position) = (Epoch::new(start), State::new(), start);
+    let (mut epoch, mut position) = (Epoch::new(start, State::new()), start);
     loop {
         let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={position}&allowWatchBookmarks=true");
         let mut watch = client.try_watch(&path).await.ok()?;
@@ -316,7 +294,7 @@ async fn undisturbed(client: Client, start: u64) -> Option<Epoch> {
                 Step::Event(event) => {
                     position = event.resource_version();
                     if let Some(seen) = watchers::seen(&event) {
-                        epoch.take(&mut state, seen).unwrap_or_else(|story| panic!("the undisturbed watch: {story}"));
+                        epoch.take(seen).unwrap_or_else(|story| panic!("the undisturbed watch: {story}"));
                     }
                 }
                 Step::Silence => {}
@@ -354,7 +332,7 @@ async fn write(client: Client, name: String, mut rng: Rng, stop: Arc<AtomicBool>
     (acknowledged, deletions)
 }
 
-fn named(namespace: usize, name: usize, content: &Content) -> Object {
+pub(crate) fn named(namespace: usize, name: usize, content: &Content) -> Object {
     let object = configmap(&format!("n{name}")).namespace(&format!("ns{namespace}"));
     object.label("app", &content.app).data(&content.value)
 }

@@ -1,5 +1,6 @@
 //! The SDK against the server, against servers that break the protocol, and in the seeded world.
 
+mod chaos;
 mod checkpoint;
 mod components;
 mod gzip;

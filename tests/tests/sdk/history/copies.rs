@@ -31,9 +31,13 @@ pub(crate) struct Copy {
 type Replica = Arc<Mutex<State>>;
 
 impl Copy {
-    pub(crate) fn start(number: usize, proxy: SocketAddr, checkpoints: &std::path::Path, rng: &mut Rng) -> Self {
-        let config = kube::Config::new(format!("http://{proxy}").parse().unwrap());
-        let cluster = Cluster::try_from(config).unwrap();
+    /// Starts an informer that prefers the first of several addresses.
+    pub(crate) fn start(number: usize, proxies: &[SocketAddr], checkpoints: &std::path::Path, rng: &mut Rng) -> Self {
+        let client = |proxy: &SocketAddr| {
+            informer::client_from(kube::Config::new(format!("http://{proxy}").parse().unwrap())).unwrap()
+        };
+        let preferred = Cluster::builder(client(&proxies[0])).identity(proxies[0].to_string());
+        let cluster = proxies[1..].iter().fold(preferred, |builder, proxy| builder.fallback(client(proxy))).build();
         let selector = watchers::selector(rng);
         let initial = rng.choice([InitialList::Auto, InitialList::Stream, InitialList::Paged]).unwrap();
         let semantic = rng.choice([ListSemantic::Any, ListSemantic::MostRecent]).unwrap();

@@ -36,8 +36,15 @@ enum Fault {
         after: usize,
         reset: bool,
     },
+    /// Forwards this many bytes from the server, then nothing, and ends neither side: as a network does that loses a
+    /// peer.
+    HalfOpen {
+        after: usize,
+    },
     /// Forwards the server's bytes in pieces, slowly.
     Slow,
+    /// Connects to the server after up to 1.2 s, when later connections are served already.
+    Late,
     Close,
     /// Sends nothing for up to 4 s, then closes the connection.
     Silent,
@@ -47,11 +54,13 @@ enum Fault {
 impl Fault {
     fn draw(rng: &mut Rng) -> Self {
         match rng.u8(0..100) {
-            0..40 => Self::None,
-            40..70 => {
+            0..37 => Self::None,
+            37..40 => Self::HalfOpen { after: rng.usize(0..20_000) },
+            40..66 => {
                 let most = rng.usize(1..60_000);
                 Self::Cut { after: rng.usize(0..most), reset: rng.bool() }
             }
+            66..70 => Self::Late,
             70..80 => Self::Slow,
             80..86 => Self::Close,
             86..90 => Self::Silent,
@@ -82,7 +91,7 @@ impl Line {
                 let Ok((client, _)) = listener.accept().await else { continue };
                 let calm = line.calm.load(Ordering::Relaxed);
                 let fault = if calm { Fault::None } else { Fault::draw(&mut rng) };
-                if !matches!(fault, Fault::None | Fault::Slow) {
+                if !matches!(fault, Fault::None | Fault::Slow | Fault::Late) {
                     line.broken.fetch_add(1, Ordering::Relaxed);
                 }
                 let pause = Duration::from_millis(rng.u64(1..40));
@@ -98,7 +107,8 @@ async fn pass(line: Arc<Line>, mut client: TcpStream, fault: Fault, pause: Durat
         Fault::Close => return,
         Fault::Silent => return sleep(100 * pause).await,
         Fault::Answer(code) => return answer(&mut client, code).await,
-        Fault::None | Fault::Cut { .. } | Fault::Slow => {}
+        Fault::Late => sleep(30 * pause).await,
+        Fault::None | Fault::Cut { .. } | Fault::HalfOpen { .. } | Fault::Slow => {}
     }
     let server = *line.server.lock().unwrap();
     let Ok(mut server) = TcpStream::connect(server).await else { return };
@@ -116,8 +126,16 @@ async fn pass(line: Arc<Line>, mut client: TcpStream, fault: Fault, pause: Durat
                 }
             }
         }
+        Fault::HalfOpen { after } => {
+            let (mut from_server, mut to_server) = server.split();
+            let (mut from_client, mut to_client) = client.split();
+            let asked = tokio::io::copy(&mut from_client, &mut to_server);
+            let mut passed = (&mut from_server).take(after as u64);
+            let answered = tokio::io::copy(&mut passed, &mut to_client);
+            tokio::select! { _ = answered => sleep(1_000 * pause).await, _ = asked => {} }
+        }
         Fault::Slow => slowly(client, server, pause).await,
-        Fault::None | Fault::Close | Fault::Silent | Fault::Answer(_) => {
+        Fault::None | Fault::Late | Fault::Close | Fault::Silent | Fault::Answer(_) => {
             let _ = copy_bidirectional(&mut client, &mut server).await;
         }
     }

@@ -56,6 +56,12 @@ impl Selector {
             })
     }
 
+    /// Those objects of a state that it selects.
+    pub(crate) fn part_of(&self, state: &State) -> State {
+        let objects = state.iter().filter(|(key, (_, content))| self.has(key, content));
+        objects.map(|(key, object)| (Arc::clone(key), object.clone())).collect()
+    }
+
     /// The label selector as text, empty if there is none.
     pub(crate) fn labels(&self) -> String {
         match &self.app {
@@ -66,11 +72,18 @@ impl Selector {
     }
 }
 
+/// Changes between two states that an [`Epoch`] keeps, so that a state at any position costs few changes.
+const CHANGES_BETWEEN_STATES: usize = 500;
+
 /// The history of one server: its start position and every change since.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Epoch {
     pub(crate) start: u64,
     changes: Vec<Change>,
+    /// The state before each [`CHANGES_BETWEEN_STATES`]th change.
+    states: Vec<State>,
+    /// The state after all changes.
+    state: State,
 }
 
 #[derive(Debug)]
@@ -84,18 +97,26 @@ struct Change {
 /// State at a position: content and resourceVersion by key.
 pub(crate) type State = BTreeMap<Arc<str>, (u64, Content)>;
 
+impl Change {
+    fn apply(&self, state: &mut State) {
+        match &self.after {
+            Some(content) => state.insert(Arc::clone(&self.key), (self.at, content.clone())),
+            None => state.remove(&self.key),
+        };
+    }
+}
+
 impl Epoch {
-    pub(crate) fn new(start: u64) -> Self {
-        Self { start, changes: Vec::new() }
+    pub(crate) fn new(start: u64, state: State) -> Self {
+        Self { start, changes: Vec::new(), states: vec![state.clone()], state }
     }
 
     /// Records an event of the undisturbed watch; fails if it does not fit the state.
-    pub(crate) fn take(&mut self, state: &mut State, seen: WatchedEvent) -> Result<(), String> {
-        let last = self.changes.last().map_or(self.start, |change| change.at);
-        if seen.at <= last {
-            return Err(format!("{seen:?} after {last}"));
+    pub(crate) fn take(&mut self, seen: WatchedEvent) -> Result<(), String> {
+        if seen.at <= self.last() {
+            return Err(format!("{seen:?} after {}", self.last()));
         }
-        let before = state.get(&seen.key).map(|(_, content)| content.clone());
+        let before = self.content(&seen.key).cloned();
         let fits = match seen.kind {
             Kind::Added => before.is_none(),
             Kind::Modified => before.is_some(),
@@ -105,12 +126,18 @@ impl Epoch {
             return Err(format!("{seen:?} of an object that was {before:?}"));
         }
         let after = (seen.kind != Kind::Deleted).then_some(seen.content);
-        match &after {
-            Some(content) => state.insert(Arc::clone(&seen.key), (seen.at, content.clone())),
-            None => state.remove(&seen.key),
-        };
-        self.changes.push(Change { at: seen.at, key: seen.key, before, after });
+        let change = Change { at: seen.at, key: seen.key, before, after };
+        change.apply(&mut self.state);
+        self.changes.push(change);
+        if self.changes.len().is_multiple_of(CHANGES_BETWEEN_STATES) {
+            self.states.push(self.state.clone());
+        }
         Ok(())
+    }
+
+    /// Content of an object after all changes.
+    pub(crate) fn content(&self, key: &str) -> Option<&Content> {
+        self.state.get(key).map(|(_, content)| content)
     }
 
     pub(crate) fn last(&self) -> u64 {
@@ -128,10 +155,32 @@ impl Epoch {
         change.after.as_ref().map(|content| (&*change.key, content))
     }
 
-    /// The events that a watch from `after` must show, in order.
-    pub(crate) fn events<'a>(&'a self, selector: &'a Selector, after: u64) -> impl Iterator<Item = WatchedEvent> + 'a {
-        let from = self.changes.partition_point(|change| change.at <= after);
-        self.changes[from..].iter().filter_map(|change| {
+    /// Number of changes up to a position.
+    fn count_to(&self, at: u64) -> usize {
+        self.changes.partition_point(|change| change.at <= at)
+    }
+
+    /// The contents that were written after a position, with theirs.
+    pub(crate) fn contents(&self, after: u64) -> impl Iterator<Item = (u64, &Content)> {
+        let written = self.changes[self.count_to(after)..].iter();
+        written.filter_map(|change| Some((change.at, change.after.as_ref()?)))
+    }
+
+    /// The versions of one object from the one at a position on: their positions, and `None` while it does not exist.
+    pub(crate) fn versions(&self, key: &str, from: u64) -> impl Iterator<Item = Option<u64>> {
+        let first = self.state(&Selector::default(), from).get(key).map(|(at, _)| *at);
+        let later = self.changes[self.count_to(from)..].iter().filter(move |change| *change.key == *key);
+        std::iter::once(first).chain(later.map(|change| change.after.as_ref().map(|_| change.at)))
+    }
+
+    /// The events that a watch between two positions must show, in order.
+    pub(crate) fn events<'a>(
+        &'a self,
+        selector: &'a Selector,
+        after: u64,
+        until: u64,
+    ) -> impl Iterator<Item = WatchedEvent> + 'a {
+        self.changes[self.count_to(after)..self.count_to(until).max(self.count_to(after))].iter().filter_map(|change| {
             let had = change.before.as_ref().filter(|content| selector.has(&change.key, content));
             let has = change.after.as_ref().filter(|content| selector.has(&change.key, content));
             let (kind, content) = match (had, has) {
@@ -146,14 +195,10 @@ impl Epoch {
 
     /// The state at a position.
     pub(crate) fn state(&self, selector: &Selector, at: u64) -> State {
-        let mut state = State::new();
-        for change in self.changes.iter().take_while(|change| change.at <= at) {
-            match &change.after {
-                Some(content) => state.insert(Arc::clone(&change.key), (change.at, content.clone())),
-                None => state.remove(&change.key),
-            };
-        }
-        state.retain(|key, (_, content)| selector.has(key, content));
-        state
+        let count = self.count_to(at);
+        let known = count / CHANGES_BETWEEN_STATES;
+        let mut state = self.states[known].clone();
+        self.changes[known * CHANGES_BETWEEN_STATES..count].iter().for_each(|change| change.apply(&mut state));
+        selector.part_of(&state)
     }
 }
