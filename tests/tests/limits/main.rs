@@ -5,4 +5,5 @@ mod bounds;
 mod forwarded;
 mod memory;
 mod slow_readers;
+mod soak;
 mod workers;
