@@ -143,7 +143,7 @@ async fn answered(clients: &[kube::Client], uri: &str, bytes_max: usize) -> Resu
                     (code, Status::read(&body).map_or_else(|| code.to_string(), |status| status.message))
                 }
                 // Clients get this text.
-                Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Chain(&error).to_string()),
+                Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Chain(&*error).to_string()),
             };
         }
         match last {
