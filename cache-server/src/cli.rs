@@ -1,7 +1,8 @@
 //! The command line: the only place that turns arguments and environment into settings.
 //!
 //! INVARIANT: bad arguments, and bad files or addresses they name, are one line on stderr and exit code 2, before
-//! anything is served or sent. A later failure, and a data folder that cannot be used, is one line and exit code 1.
+//! anything is served or sent. A later failure, a data folder that cannot be used, and a running server that is not
+//! replaced, is one line and exit code 1.
 
 mod absent;
 #[cfg(feature = "assets")]
@@ -244,7 +245,7 @@ mod tests {
                 "Options: listen data-dir etcd-endpoints upstream load populate tls-cert tls-key authorization log \
                  log-format help",
                 "Objects in this server: first-revision object-bytes-max",
-                "Connections: grace unsent-bytes connections-max watches-max unix-socket host",
+                "Connections: grace upgrade-socket unsent-bytes connections-max watches-max unix-socket host",
                 "Watch cache: window-bytes window-age bookmark-interval list-encoding",
                 "Authentication: client-ca-file token-auth-file service-account-issuer service-account-jwks api-audiences \
                  oidc-issuer-url oidc-client-id oidc-username-claim oidc-username-prefix oidc-groups-claim \

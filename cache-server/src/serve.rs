@@ -4,13 +4,22 @@
 //! loaded.
 
 mod handler;
+mod upgrade;
 
-use std::{convert::Infallible, fmt, future, io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    fmt, future, io,
+    net::{self, SocketAddr},
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 use tokio::{
+    net::{TcpListener, TcpSocket},
     task::{JoinError, JoinSet},
-    time::{Instant, timeout, timeout_at},
+    time::{Duration, Instant, timeout, timeout_at},
 };
 
 pub use cache_server_wire::tls::TlsError;
@@ -19,11 +28,14 @@ use access_rules::authentication::certificate::ServerNames;
 use cache_server_wire::{
     accept,
     handler::{ConnectionSettings, ConnectionShared},
-    listeners::{Listeners, UnixSocketFile, bind_tcp},
+    listeners::{Listeners, UnixSocketFile, adopt_tcp, bind_tcp},
     tls::{Acceptor, ClientVerifiers},
 };
 
-use self::handler::AppHandler;
+use self::{
+    handler::AppHandler,
+    upgrade::{Departure, Predecessor, UpgradeError},
+};
 #[cfg(feature = "durable")]
 use crate::storage::durable::DataFolderError;
 #[cfg(feature = "etcd")]
@@ -34,6 +46,7 @@ use crate::{
     access::authenticate::{Authenticator, assemble::AuthenticationError},
     allocator,
     app::{App, StartPart},
+    cacher::HandedStates,
     config::{AuthorizationConfigError, Config, KeySource},
     limits,
     storage::folder::FolderError,
@@ -76,6 +89,9 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The process that runs goes on.
+    #[error("cannot take over from the running server, which goes on: {0}")]
+    Upgrade(String),
     /// The settings of authentication cannot be used.
     #[error("cannot authenticate callers: {0}")]
     Authentication(#[from] AuthenticationError),
@@ -128,12 +144,22 @@ fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::AddrInUse { "the port is in use".to_owned() } else { error.to_string() }
 }
 
+impl From<UpgradeError> for StartError {
+    fn from(error: UpgradeError) -> Self {
+        Self::Upgrade(error.to_string())
+    }
+}
+
 /// The outcome of a start, or of an attempt to finish one.
 type StartOutcome = Result<(), StartError>;
 
 /// A server with its address bound and its objects loaded, ready to serve.
 pub struct Server {
     listeners: Listeners,
+    /// Socket by which the next process takes over.
+    upgrades: Option<UnixSocketFile>,
+    /// `None` unless this process takes over from another one.
+    predecessor: Option<Predecessor>,
     address: SocketAddr,
     app: Arc<App>,
     tls: Option<Arc<Acceptor>>,
@@ -147,22 +173,69 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Builds the app over the storage that the settings name.
-async fn assemble(config: Config) -> Result<App, StartError> {
+/// A socket of the server, before it accepts connections.
+enum TcpPlace {
+    /// Connections are refused until all is loaded.
+    Bound(TcpSocket),
+    /// Connections wait.
+    Listening(TcpListener),
+}
+
+impl TcpPlace {
+    /// Uses the socket of the process before, or of systemd; or binds the address.
+    fn open(given: Option<net::TcpListener>, address: SocketAddr, unsent_bytes: u32) -> io::Result<Self> {
+        Ok(match given {
+            Some(given) => Self::Listening(adopt_tcp(given, unsent_bytes)?),
+            None => Self::Bound(bind_tcp(address, unsent_bytes)?),
+        })
+    }
+
+    fn listen(self) -> io::Result<TcpListener> {
+        match self {
+            Self::Bound(socket) => socket.listen(limits::LISTEN_BACKLOG),
+            Self::Listening(listener) => Ok(listener),
+        }
+    }
+}
+
+/// The Unix sockets of the settings: for requests, and for the next process.
+struct UnixPlaces {
+    requests: Option<UnixSocketFile>,
+    upgrades: Option<UnixSocketFile>,
+}
+
+impl UnixPlaces {
+    /// Binds the sockets, with `bind` for each.
+    fn open(config: &Config, bind: impl Fn(&Path) -> io::Result<UnixSocketFile>) -> Result<Self, StartError> {
+        let open = |path: &Option<PathBuf>| {
+            let bound = path
+                .as_deref()
+                .map(|path| bind(path).map_err(|source| StartError::ListenUnix { path: path.to_owned(), source }));
+            bound.transpose()
+        };
+        Ok(Self { requests: open(&config.authentication.unix_socket)?, upgrades: open(&config.upgrade_socket)? })
+    }
+}
+
+/// Builds the app over the storage that the settings name, with the states of the process before if this one takes over.
+async fn assemble(config: Config, handed: Option<HandedStates>) -> Result<App, StartError> {
     #[cfg(feature = "upstream")]
     if let Some(upstream) = config.upstream.clone() {
         let files = crate::watched::FileWatcher::default();
         let addresses = crate::upstream::connect::UpstreamAddresses::load(&upstream, &files).await?;
-        return Ok(App::with_upstream(config, addresses, &upstream, files)?);
+        return Ok(App::with_upstream(config, addresses, &upstream, files, handed)?);
     }
     #[cfg(feature = "etcd")]
     if let Some(etcd) = config.etcd.clone() {
-        return Ok(App::with_etcd(config, &etcd).await?);
+        return Ok(App::with_etcd(config, &etcd, handed.unwrap_or_default()).await?);
     }
     #[cfg(feature = "durable")]
     if let Some(folder) = config.data_dir.clone() {
-        return Ok(App::durable(config, folder).await?);
+        let wait = if handed.is_some() { limits::UPGRADE_WARM_WAIT } else { Duration::ZERO };
+        return Ok(App::durable(config, folder, wait).await?);
     }
+    // Objects in memory are not handed over.
+    drop(handed);
     #[cfg(feature = "embedded")]
     return Ok(App::new(config));
     #[cfg(not(feature = "embedded"))]
@@ -201,8 +274,15 @@ fn check_features(config: &Config) -> Result<(), StartError> {
 /// Begins the work of the server. Behind a server that does not answer, goes on in the background after
 /// [`UPSTREAM_START_WAIT`](limits::UPSTREAM_START_WAIT), so that probes find a server that lives and is not ready.
 /// Returns what is left of it.
-async fn begin_in_time(app: &Arc<App>) -> Result<JoinSet<StartOutcome>, StartError> {
+///
+/// With `whole`, waits until all has begun: another process serves meanwhile.
+async fn begin_in_time(app: &Arc<App>, whole: bool) -> Result<JoinSet<StartOutcome>, StartError> {
     let mut starting = JoinSet::new();
+    if whole {
+        let begun = timeout(limits::UPGRADE_WARM_WAIT, begin(Arc::clone(app))).await;
+        begun.unwrap_or_else(|_| Err(UpgradeError::NotReady("the API server".to_owned()).into()))?;
+        return Ok(starting);
+    }
     if app.config.upstream.as_ref().is_none_or(|upstream| upstream.listens_when_ready) {
         begin(Arc::clone(app)).await?;
         return Ok(starting);
@@ -287,26 +367,43 @@ impl Server {
     /// # Errors
     /// [`StartError`]; no request was served, and the address is released.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        Self::start(config).await
+        Self::start(config, None).await
+    }
+
+    /// Like [`bind`](Self::bind), with a socket that listens already, such as systemd's, in place of [`Config::listen`].
+    ///
+    /// # Errors
+    /// [`StartError`]; no request was served.
+    pub async fn bind_on(config: Config, listener: net::TcpListener) -> Result<Self, StartError> {
+        Self::start(config, Some(listener)).await
     }
 
     /// Boxed, so that the start is compiled with this crate, and not again with every program that starts a server.
-    fn start(config: Config) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::bind_here(config))
+    fn start(config: Config, given: Option<net::TcpListener>) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::bind_here(config, given))
     }
 
-    async fn bind_here(config: Config) -> Result<Self, StartError> {
-        let address = config.listen;
+    async fn bind_here(mut config: Config, given: Option<net::TcpListener>) -> Result<Self, StartError> {
         check_features(&config)?;
+        let failed = |address| move |source| StartError::Listen { address, source };
+        if let Some(given) = &given {
+            config.listen = given.local_addr().map_err(failed(config.listen))?;
+        }
+        let address = config.listen;
         check_exposure(&config)?;
-        let failed = |source| StartError::Listen { address, source };
-        let socket = bind_tcp(address, config.unsent_bytes).map_err(failed)?;
-        let unix = match config.authentication.unix_socket.clone() {
-            Some(path) => Some(UnixSocketFile::bind(&path).map_err(|source| StartError::ListenUnix { path, source })?),
-            None => None,
-        };
         config.authorization.check(config.upstream.is_some())?;
-        let mut app = assemble(config).await?;
+        let mut predecessor = Predecessor::begin(&config).await?;
+        let given = predecessor.as_mut().and_then(Predecessor::take_listener).or(given);
+        let socket = TcpPlace::open(given, address, config.unsent_bytes).map_err(failed(address))?;
+        let handed = predecessor.as_mut().map(Predecessor::take_states);
+        let handed_types = handed.as_ref().map(HandedStates::types).unwrap_or_default();
+        let unix = if let Some(predecessor) = &predecessor {
+            predecessor.free_folder().await?;
+            None
+        } else {
+            Some(UnixPlaces::open(&config, UnixSocketFile::bind)?)
+        };
+        let mut app = assemble(config, handed).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
         let is_open = !app.access.authorizer.checks_again();
@@ -330,12 +427,22 @@ impl Server {
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
         let app = Arc::new(app);
         app.keep_checking_rights();
-        let starting = begin_in_time(&app).await?;
+        let starting = begin_in_time(&app, predecessor.is_some()).await?;
         // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
-        let tcp = socket.listen(limits::LISTEN_BACKLOG).map_err(failed)?;
-        let address = tcp.local_addr().map_err(failed)?;
-        Ok(Self { listeners: Listeners { tcp, unix }, address, app, tls, starting })
+        let tcp = socket.listen().map_err(failed(address))?;
+        let address = tcp.local_addr().map_err(failed(address))?;
+        let UnixPlaces { requests, upgrades } = match unix {
+            Some(places) => places,
+            None => {
+                if let Some(predecessor) = &predecessor {
+                    predecessor.agree(&app, &handed_types).await?;
+                }
+                // The process before still serves its own, whose files these replace.
+                UnixPlaces::open(&app.config, UnixSocketFile::replace)?
+            }
+        };
+        Ok(Self { listeners: Listeners { tcp, unix: requests }, upgrades, predecessor, address, app, tls, starting })
     }
 
     /// Returns the bound address, with the real port.
@@ -367,24 +474,41 @@ impl Server {
         Box::pin(self.serve_here(shutdown))
     }
 
-    async fn serve_here(self, shutdown: BoxFuture<'static, ()>) {
-        let Self { listeners, app, tls, mut starting, .. } = self;
+    async fn serve_here(self, mut shutdown: BoxFuture<'static, ()>) {
+        let Self { listeners, upgrades, predecessor, app, tls, mut starting, .. } = self;
         let trimmed = Arc::clone(&app);
         let trimming = app.tasks.spawn("memory", move || {
             let app = Arc::clone(&trimmed);
             async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
         let forgetting = tokio::spawn(drop_idle_forms());
-        let shutdown = async {
+        // An error means that no descriptor is free: no process can take over.
+        let listener = upgrades.as_ref().and_then(|_| listeners.tcp.as_fd().try_clone_to_owned().ok());
+        let mut departure = Departure::Stopped;
+        let stop = async {
             tokio::select! {
                 biased;
-                () = shutdown => {}
+                () = &mut shutdown => {}
+                replaced = upgrade::replaced(upgrades, listener, &app) => departure = replaced,
                 never = follow_start(&app, &mut starting) => match never {},
             }
         };
         let shared = ConnectionShared { handler: AppHandler(Arc::clone(&app)), tls, settings: settings(&app) };
-        let mut connections = accept::serve(listeners, shared, shutdown).await;
-        tracing::info!(connections = connections.count(), "drain started");
+        if let Some(predecessor) = predecessor {
+            predecessor.serves();
+        }
+        let mut connections = accept::serve(listeners, shared, stop).await;
+        tracing::info!(connections = connections.count(), ?departure, "drain started");
+        if departure != Departure::Stopped {
+            connections.used(limits::UPGRADE_UNUSED_WAIT).await;
+        }
+        if departure == Departure::Replaced {
+            connections.close();
+            tokio::select! {
+                () = upgrade::end_watches(&app) => {}
+                () = shutdown => {}
+            }
+        }
         // Before the connections close: each of them ends after its open requests, and so after its watch.
         app.metrics.open_watches().shut_down();
         app.caches.shut_down();

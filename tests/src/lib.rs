@@ -23,6 +23,7 @@ pub mod slow;
 pub mod table;
 pub mod tap;
 pub mod tls;
+pub mod upgrade;
 pub mod ways;
 pub mod websocket;
 

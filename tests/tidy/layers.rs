@@ -66,6 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "flood",
             "own_wakes",
             "addresses",
+            "descriptors",
             "listeners",
             "tap",
             "socket",

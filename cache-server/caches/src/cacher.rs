@@ -9,7 +9,7 @@ mod health;
 mod saved;
 mod task;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs::File, io, sync::Arc, time::Duration};
 
 use futures::TryFutureExt as _;
 use informer_core::Time;
@@ -21,7 +21,7 @@ use tokio::{
 use watch_cache::{CacheStats, Limits, Reader, Total};
 
 use self::health::StreamHealth;
-pub use self::saved::{StateFolder, StateOrigin, drop_states};
+pub use self::saved::{HandedStates, SavedStates, StateOrigin, drop_states};
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},
@@ -82,7 +82,7 @@ pub struct Caches {
     total: Total,
     started: Instant,
     /// Saves their states; `None`: they are lost with the process.
-    saved: Option<Arc<StateFolder>>,
+    saved: Option<Arc<SavedStates>>,
     all: Mutex<All>,
 }
 
@@ -130,11 +130,43 @@ impl Caches {
         Self { source, limits, max_staleness: Duration::ZERO, total, started, saved: None, all }
     }
 
-    /// Loads the caches from `folder`, and saves them to it. Call before the first one is started.
+    /// Loads the caches from `states`, and saves them there. Call before the first one is started.
     #[must_use]
-    pub fn saved_in(mut self, folder: StateFolder) -> Self {
-        self.saved = Some(Arc::new(folder));
+    pub fn saved_in(mut self, states: SavedStates) -> Self {
+        let states = Arc::new(states);
+        if states.waits_for_folder() {
+            tokio::spawn(SavedStates::follow_folder(Arc::downgrade(&states)));
+        }
+        self.saved = Some(states);
         self
+    }
+
+    /// Writes the states of all caches into files in memory, for the process that takes over. With `whole_revisions`, the
+    /// source sends the changes of one revision together.
+    ///
+    /// Blocks. Cost: copies the JSON of all objects, and of the events in the windows.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub fn hand_over(&self, registry: &Registry, whole_revisions: bool) -> io::Result<Vec<(String, File)>> {
+        let Some(saved) = &self.saved else { return Ok(Vec::new()) };
+        let mut states = Vec::new();
+        for (ty, reader) in self.filled(registry) {
+            let state = saved.hand_over(&ty, &reader, self.now(), whole_revisions)?;
+            states.extend(state.map(|state| (ty.id().to_owned(), state)));
+        }
+        Ok(states)
+    }
+
+    /// Frees the states that were handed over and that no cache has taken.
+    pub fn drop_handed(&self) {
+        self.saved.iter().for_each(|saved| saved.drop_handed());
+    }
+
+    /// Wakes all watchers, so that each sees what is not in its cache. Cost: one waker each.
+    pub fn wake_watchers(&self) {
+        let readers: Vec<_> = self.all.lock().running.values().map(RunningCache::reader).collect();
+        readers.iter().for_each(Reader::wake_watchers);
     }
 
     /// Sets the cluster that the source follows, by its uid; `None` if it cannot be known. Saved states are loaded only after

@@ -52,6 +52,9 @@ pub struct Config {
     pub object_bytes_max: usize,
     /// Time that open connections may take to finish at shutdown. Default 10 s.
     pub grace: Duration,
+    /// Path of the Unix socket by which the next process takes over from this one, and this one from the process before.
+    /// Default none.
+    pub upgrade_socket: Option<PathBuf>,
     /// Connections open at once. Default [`limits::CONNECTIONS_MAX`]; the program has fewer where its limit of open files allows
     /// fewer.
     pub connections_max: usize,
@@ -122,6 +125,7 @@ impl Default for Config {
             socket_stuck: limits::SOCKET_STUCK,
             object_bytes_max: limits::OBJECT_BYTES_MAX,
             grace: limits::GRACE,
+            upgrade_socket: None,
             connections_max: limits::CONNECTIONS_MAX,
             watches_max: limits::WATCHES_MAX,
             load: Vec::new(),

@@ -185,6 +185,21 @@ pub const SOCKET_UNSENT_BYTES: u32 = 16 << 10;
 /// so on loopback a client has to read 128 KiB in this time, and with a small receive buffer 4 KiB.
 pub const SOCKET_STUCK: Duration = Duration::from_secs(60);
 
+/// Period over which watches end after a relist, or once another process serves their clients: these come spread out.
+pub const ENDS_SPREAD: Duration = Duration::from_secs(10);
+
+/// Time that each side of an upgrade waits for the next message of the other.
+pub const UPGRADE_WAIT: Duration = Duration::from_secs(30);
+
+/// Time in which a new process must be able to serve from the caches that it got, or gets the folder.
+pub const UPGRADE_WARM_WAIT: Duration = Duration::from_secs(300);
+
+/// Time that a server which is replaced waits for the first requests of accepted connections, before it closes them.
+pub const UPGRADE_UNUSED_WAIT: Duration = Duration::from_secs(3);
+
+/// Pause between two checks of such a wait.
+pub const UPGRADE_CHECK_EVERY: Duration = Duration::from_millis(5);
+
 /// Time after its deadline that a watch may take to send its pending data. Then it is reset: a client that reads a
 /// byte a minute, or that has closed the window of its HTTP/2 stream, would still keep a cursor and old objects.
 pub const WATCH_END_WAIT: Duration = Duration::from_secs(10);
@@ -534,6 +549,9 @@ pub const SAVED_RETRY: Duration = Duration::from_secs(15);
 
 /// See [`SAVED_RETRY`].
 pub const SAVED_RETRY_MAX: Duration = Duration::from_secs(600);
+
+/// Pause between two attempts to lock a state folder that the process before still uses.
+pub const SAVED_FOLDER_CHECK_EVERY: Duration = Duration::from_millis(200);
 
 /// Time to wait for the saves of an earlier cache of the same type before the type is not saved at all.
 pub const SAVED_FILE_WAIT: Duration = Duration::from_secs(3);

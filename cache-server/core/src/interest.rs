@@ -161,7 +161,7 @@ impl Interest {
     }
 
     /// Called without locks, after the push.
-    fn touch(&self, touched: &mut Vec<Arc<Waiters>>) {
+    pub(crate) fn touch(&self, touched: &mut Vec<Arc<Waiters>>) {
         if self.orphaned.load(Ordering::Acquire) {
             // Take the waiters of every touched bucket, even of flagged ones: no waking side will come for them.
             let mut wakers = Vec::new();

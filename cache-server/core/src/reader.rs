@@ -107,6 +107,12 @@ impl Reader {
         self.shared.waiting.is_closed()
     }
 
+    /// Wakes all watchers. A watcher that parks meanwhile may be missed. Cost: one waker each.
+    pub fn wake_watchers(&self) {
+        let mut touched = self.shared.state.read().buckets.everybody();
+        self.shared.interest.touch(&mut touched);
+    }
+
     /// Returns the oldest position that a watch of all objects can resume from.
     #[must_use]
     pub fn oldest(&self) -> u64 {

@@ -1,22 +1,42 @@
 //! A server whose objects are in a file.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::App;
 use crate::{
     config::Config,
-    storage::durable::{DataFolderError, DurableStorage},
+    limits::UPGRADE_CHECK_EVERY,
+    storage::{
+        durable::{DataFolderError, DurableStorage},
+        folder::FolderError,
+    },
 };
 
 impl App {
-    /// Builds the parts of a server whose objects are in the file of a folder.
+    /// Builds the parts of a server whose objects are in the file of a folder. Waits until another process has left it, at
+    /// most for `wait`.
     ///
     /// # Errors
     /// [`DataFolderError`] if the folder cannot be used.
-    pub(crate) async fn durable(config: Config, folder: PathBuf) -> Result<Self, DataFolderError> {
+    pub(crate) async fn durable(config: Config, folder: PathBuf, wait: Duration) -> Result<Self, DataFolderError> {
         let first = config.first_revision;
-        let opened = tokio::task::spawn_blocking(move || DurableStorage::open(&folder, first)).await;
-        let store = opened.expect("opening catches panics")?;
+        let deadline = Instant::now() + wait;
+        let opened = tokio::task::spawn_blocking(move || {
+            loop {
+                match DurableStorage::open(&folder, first) {
+                    Err(DataFolderError::Folder(FolderError::InUse(_))) if Instant::now() < deadline => {
+                        thread::sleep(UPGRADE_CHECK_EVERY);
+                    }
+                    opened => return opened,
+                }
+            }
+        });
+        let store = opened.await.expect("opening catches panics")?;
         let terminating = store.terminating().to_vec();
         Ok(Self::local_on(config, Arc::new(store), terminating))
     }

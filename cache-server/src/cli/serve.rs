@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use futures::FutureExt as _;
+use listenfd::ListenFd;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,
@@ -22,7 +23,7 @@ use super::{
     authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, units,
 };
 use crate::{
-    Server,
+    Server, StartError,
     config::{Config, ListEncoding, TlsFiles},
 };
 
@@ -56,6 +57,11 @@ pub(super) struct Serve {
         help_heading = CONNECTIONS
     )]
     grace: Duration,
+
+    /// Unix socket by which this server takes over from the one that listens there, without a refused connection, and by
+    /// which the next one takes over. Left out: none.
+    #[arg(long, env = "CACHE_SERVER_UPGRADE_SOCKET", value_name = "PATH", help_heading = CONNECTIONS)]
+    upgrade_socket: Option<PathBuf>,
 
     /// Log level on stderr: error, warn, info, debug (each request, and why it failed), trace, or a filter such as
     /// cache_server=debug. Left out: RUST_LOG, else warn.
@@ -176,6 +182,7 @@ impl From<Serve> for Config {
             bookmark_interval: serve.bookmark_interval,
             unsent_bytes: serve.unsent_bytes,
             grace: serve.grace,
+            upgrade_socket: serve.upgrade_socket,
             watches_max: serve.watches_max as usize,
             #[cfg(feature = "etcd")]
             etcd: serve.etcd.config(),
@@ -256,16 +263,28 @@ fn exit_code(ended: Result<ExitCode, JoinError>) -> ExitCode {
 async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCode {
     // An error means that the sender was dropped, which is a stop as well.
     let mut stop = stopping.map(drop);
+    // systemd's, if it started this process with one.
+    let given = match ListenFd::from_env().take_tcp_listener(0) {
+        Ok(given) => given,
+        Err(error) => return fail_input(&format!("cannot use the socket of LISTEN_FDS: {error}")),
+    };
+    let bind = async {
+        match given {
+            Some(given) => Server::bind_on(config, given).await,
+            None => Server::bind(config).await,
+        }
+    };
     let server = tokio::select! {
         biased;
         () = &mut stop => return ExitCode::SUCCESS,
-        bound = Server::bind(config) => bound,
+        bound = bind => bound,
     };
     let server = match server {
         Ok(server) => server,
         // The arguments are right, but what the folder has is not.
         #[cfg(feature = "durable")]
-        Err(error @ crate::StartError::Data(_)) => return fail(FAILED, &error.to_string()),
+        Err(error @ StartError::Data(_)) => return fail(FAILED, &error.to_string()),
+        Err(error @ StartError::Upgrade(_)) => return fail(FAILED, &error.to_string()),
         Err(error) => return fail_input(&error.to_string()),
     };
     // Serve even if stdout is closed: the parent process may not read the address.

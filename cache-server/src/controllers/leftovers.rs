@@ -166,7 +166,8 @@ mod tests {
             store.write(txn).await.expect("absent");
         }
         drop(store);
-        let app = App::durable(Config::default(), folder.path().to_owned()).await.expect("opens");
+        let app =
+            App::durable(Config::default(), folder.path().to_owned(), std::time::Duration::ZERO).await.expect("opens");
         app.start().await;
         let snapshot = app.caches.fresh(&ty).await.expect("a cache").snapshot();
         let left: Vec<_> = snapshot.objects.iter().map(|entry| entry.name().to_owned()).collect();

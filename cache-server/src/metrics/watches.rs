@@ -36,6 +36,8 @@ pub(crate) struct OpenWatches {
     ends: Mutex<LoggedEnds>,
     /// True once the server shuts down.
     is_stopped: AtomicBool,
+    /// True once another process serves the clients.
+    is_left: AtomicBool,
     #[cfg(test)]
     causes: Mutex<std::collections::BTreeSet<&'static str>>,
 }
@@ -229,6 +231,11 @@ impl OpenWatches {
     /// Notes that caches are closed because the server shuts down.
     pub(crate) fn shut_down(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets each watch end soon: another process serves its client from then on. Watches see it when they are polled.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
     }
 
     /// Logs the number of ends that were not logged so far.
@@ -461,6 +468,11 @@ impl WatchGauge {
     /// Sets the cause of the end, unless there is one.
     pub(crate) fn end(&mut self, cause: WatchEndCause) {
         self.end.get_or_insert(cause);
+    }
+
+    /// True once another process serves the clients. Cost: one load.
+    pub(crate) fn is_left(&self) -> bool {
+        self.watch.series.all.is_left.load(Ordering::Relaxed)
     }
 
     /// Sets the cause of the end of a watch whose cache was closed.

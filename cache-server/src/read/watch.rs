@@ -42,7 +42,7 @@ use crate::{
     app::App,
     cacher::FreshnessError,
     clock,
-    limits::{WATCH_END_WAIT, WITHDRAWN_END_WAIT},
+    limits::{ENDS_SPREAD, WATCH_END_WAIT, WITHDRAWN_END_WAIT},
     metrics::{
         RequestClass,
         watches::{WatchEndCause, WatchGauge, WatchOrigin, WatchPause},
@@ -69,9 +69,6 @@ const WINDOW_LOOKS: Duration = Duration::from_secs(20);
 
 /// Delay before another attempt at a bookmark that could not be sent.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Period over which watches end after a relist of the storage, so that their clients reconnect spread out.
-const ENDS_SPREAD: Duration = Duration::from_secs(10);
 
 /// Cursor steps per poll, whether they find events or not. Bounds the time that a poll holds a worker.
 const STEPS_MAX: usize = 4;
@@ -299,6 +296,8 @@ pub(super) struct Watch {
     expires: bool,
     /// True once the history ended and the watch only waits for its deadline.
     ending: bool,
+    /// True once the deadline is that of a server whose clients another process serves.
+    leaving: bool,
     /// True if the history ended before the initial state was sent.
     partial: bool,
     /// True until the cut of the initial state is reported.
@@ -332,7 +331,7 @@ impl Watch {
     ) -> Self {
         let first = bookmarks.as_ref().map_or(deadline, |bookmarks| bookmarks.next(bookmarks.last_sent));
         let timer = Box::pin(sleep_until(first.min(deadline)));
-        let (ending, partial, cut) = (false, false, false);
+        let (ending, leaving, partial, cut) = (false, false, false, false);
         let (cursor, gzip, ahead, expires) = (Some(cursor), None, None, false);
         let watch = Self {
             marks,
@@ -344,6 +343,7 @@ impl Watch {
             deadline,
             expires,
             ending,
+            leaving,
             partial,
             cut,
             timer,
@@ -366,6 +366,16 @@ impl Watch {
             let next = self.timer.deadline().min(at);
             self.timer.as_mut().reset(next);
         }
+    }
+
+    /// Ends the watch at a random time within [`ENDS_SPREAD`]: another process serves its client then. Until then it goes
+    /// on.
+    fn leave(&mut self) {
+        self.leaving = true;
+        self.watching.end(WatchEndCause::Shutdown);
+        self.deadline = self.deadline.min(Instant::now() + ENDS_SPREAD.mul_f64(fastrand::f64()));
+        let next = self.timer.deadline().min(self.deadline);
+        self.timer.as_mut().reset(next);
     }
 
     /// Ends the watch at the next poll: its caller may not read on.
@@ -408,6 +418,9 @@ impl Watch {
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Slices, BodyError>>> {
         if std::mem::take(&mut self.cut) {
             return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
+        if !self.leaving && self.watching.is_left() && !self.is_initial() {
+            self.leave();
         }
         let mut out = Slices::new();
         let rang = self.timer.as_mut().poll(cx).is_ready();

@@ -5,14 +5,14 @@ use std::{pin::pin, sync::Arc};
 use tokio::{
     sync::{Semaphore, watch},
     task::{JoinError, JoinSet},
-    time::{Instant, timeout_at},
+    time::{Duration, Instant, sleep, timeout_at},
 };
 
 use crate::{
     addresses::AddressShares,
     budget::Crowd,
     connection::AcceptedConnection,
-    handler::{ConnectionShared, Handler},
+    handler::{ConnectionShared, Handler, UnusedCount},
     listeners::Listeners,
 };
 
@@ -20,6 +20,7 @@ use crate::{
 pub struct OpenConnections {
     tasks: JoinSet<()>,
     closing: Option<watch::Sender<()>>,
+    unused: UnusedCount,
 }
 
 /// Serves the connections of `listeners` until `shutdown` resolves. Then nothing listens any more.
@@ -30,7 +31,7 @@ pub async fn serve<H: Handler>(
 ) -> OpenConnections {
     let shared = Arc::new(shared);
     let (closing, closed) = watch::channel(());
-    let mut tasks = JoinSet::new();
+    let (mut tasks, unused) = (JoinSet::new(), UnusedCount::default());
     let connections_max = shared.settings.connections_max;
     let (slots, addresses) = (Arc::new(Semaphore::new(connections_max)), Arc::<AddressShares>::default());
     // Idle connections have to make room while few slots are free.
@@ -52,11 +53,12 @@ pub async fn serve<H: Handler>(
                 // Without a place, the connection is closed at once.
                 let Some(place) = addresses.enter(end.address(), free) else { continue };
                 let (shared, closed) = (Arc::clone(&shared), closed.clone());
-                tasks.spawn(AcceptedConnection { shared, end, closed, slot: (slot, place) }.run(stream));
+                let (slot, unused) = ((slot, place), unused.enter());
+                tasks.spawn(AcceptedConnection { shared, end, closed, slot, unused }.run(stream));
             }
         }
     }
-    OpenConnections { tasks, closing: Some(closing) }
+    OpenConnections { tasks, closing: Some(closing), unused }
 }
 
 impl OpenConnections {
@@ -65,14 +67,31 @@ impl OpenConnections {
         self.tasks.len()
     }
 
-    /// Ends each connection after its open requests. Returns false if some are still open at `deadline`.
-    pub async fn drained(&mut self, deadline: Instant) -> bool {
+    /// Waits until each connection has brought a request, at most for `wait`: its client might take the end of one that has
+    /// not for a refusal.
+    pub async fn used(&self, wait: Duration) {
+        let deadline = Instant::now() + wait;
+        while 0 < self.unused.get() && Instant::now() < deadline {
+            sleep(UNUSED_CHECK_EVERY).await;
+        }
+    }
+
+    /// Lets each connection end after its open requests.
+    pub fn close(&mut self) {
         // Connections take the end of the channel for the end of the server.
         self.closing = None;
+    }
+
+    /// Ends each connection after its open requests. Returns false if some are still open at `deadline`.
+    pub async fn drained(&mut self, deadline: Instant) -> bool {
+        self.close();
         let drained = async { while self.tasks.join_next().await.is_some() {} };
         timeout_at(deadline, drained).await.is_ok()
     }
 }
+
+/// Pause between two checks of unused connections.
+const UNUSED_CHECK_EVERY: Duration = Duration::from_millis(2);
 
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {

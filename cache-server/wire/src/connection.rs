@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     addresses::AddressPlace,
     flood,
-    handler::{ConnectionContext, ConnectionShared, Handler},
+    handler::{ConnectionContext, ConnectionShared, Handler, UnusedPlace},
     http1, http2, limits,
     listeners::{AcceptedStream, RemoteEnd},
     phase::ConnectionPhase,
@@ -31,15 +31,17 @@ pub struct AcceptedConnection<H: Handler> {
     pub closed: watch::Receiver<()>,
     /// Connection slot and the address' place, held while the connection lives.
     pub slot: (OwnedSemaphorePermit, AddressPlace),
+    /// Counted until the first request.
+    pub unused: UnusedPlace,
 }
 
 impl<H: Handler> AcceptedConnection<H> {
     /// Serves the connection to its end. Not an `async fn`, whose future would keep space for all arguments.
     pub fn run(self, stream: AcceptedStream) -> impl Future<Output = ()> + Send {
-        let Self { shared, end, closed, slot } = self;
+        let Self { shared, end, closed, slot, unused } = self;
         let crowd = Arc::clone(slot.1.crowd());
         let held = (shared.handler.count_connection(), slot);
-        let mut context = ConnectionContext::new(shared, crowd, end);
+        let mut context = ConnectionContext { unused, ..ConnectionContext::new(shared, crowd, end) };
         let mut phase = match stream {
             AcceptedStream::Tcp(stream) => {
                 // Disable Nagle's algorithm: events are small and must be sent at once.

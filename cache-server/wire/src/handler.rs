@@ -1,6 +1,13 @@
 //! The server behind the connections, as they know it, and the requests that they bring to it.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use access_rules::authentication::certificate::ServerNames;
 use http::{Request, Response, Version, header};
@@ -109,17 +116,59 @@ pub struct ConnectionContext<H: Handler> {
     /// Names of the server's certificate.
     pub certified: Arc<ServerNames>,
     pub peer: Arc<H::Peer>,
+    /// Counted until the first request.
+    pub unused: UnusedPlace,
+}
+
+/// The number of connections that have brought no request so far.
+#[derive(Clone, Debug, Default)]
+pub struct UnusedCount(Arc<AtomicUsize>);
+
+impl UnusedCount {
+    /// Counts one more.
+    pub fn enter(&self) -> UnusedPlace {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        UnusedPlace { count: self.clone(), is_counted: AtomicBool::new(true) }
+    }
+
+    /// Returns the number.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The place of a connection in an [`UnusedCount`].
+#[derive(Debug, Default)]
+pub struct UnusedPlace {
+    count: UnusedCount,
+    is_counted: AtomicBool,
+}
+
+impl UnusedPlace {
+    /// Leaves the count. Cost: one load, after the first time.
+    fn leave(&self) {
+        if self.is_counted.load(Ordering::Relaxed) && self.is_counted.swap(false, Ordering::Relaxed) {
+            self.count.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for UnusedPlace {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl<H: Handler> ConnectionContext<H> {
     /// The context of a connection whose client has shown no certificate.
     pub fn new(shared: Arc<ConnectionShared<H>>, crowd: Arc<Crowd>, end: RemoteEnd) -> Self {
         let peer = Arc::new(shared.handler.peer(end, None));
-        Self { shared, crowd, bound: None, certified: Arc::default(), peer }
+        Self { shared, crowd, bound: None, certified: Arc::default(), peer, unused: UnusedPlace::default() }
     }
 
     /// Returns the response to one request.
     pub fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<H::Body>> + Send + use<H> {
+        self.unused.leave();
         // The handler answers refused requests, too: it counts and records them.
         let refusal = self.refusal(&request);
         self.shared.handler.answer(request, &self.peer, refusal)

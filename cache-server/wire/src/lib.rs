@@ -13,6 +13,7 @@ pub mod accept;
 pub mod addresses;
 pub mod body;
 pub mod connection;
+pub mod descriptors;
 pub mod flood;
 pub mod handler;
 pub mod host;

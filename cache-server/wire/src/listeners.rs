@@ -5,14 +5,14 @@
 
 use std::{
     fs, io,
-    net::SocketAddr,
+    net::{self, SocketAddr},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use socket2::TcpKeepalive;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -100,16 +100,30 @@ pub fn bind_tcp(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket>
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Lets a restarted server rebind its port at once; a port in use is still an error.
     socket.set_reuseaddr(true)?;
-    socket.set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
-    let options = socket2::SockRef::from(&socket);
+    set_options(SockRef::from(&socket), unsent_bytes)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Serves a socket that listens already: of systemd, or of the process before. Accepted connections inherit its options.
+///
+/// # Errors
+/// The operating system refuses an option.
+pub fn adopt_tcp(listener: net::TcpListener, unsent_bytes: u32) -> io::Result<TcpListener> {
+    set_options(SockRef::from(&listener), unsent_bytes)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+fn set_options(options: SockRef<'_>, unsent_bytes: u32) -> io::Result<()> {
+    options.set_send_buffer_size(limits::SOCKET_SEND_BYTES as usize)?;
     let probes = TcpKeepalive::new().with_time(limits::KEEPALIVE).with_interval(limits::KEEPALIVE_EVERY);
     options.set_tcp_keepalive(&probes.with_retries(limits::KEEPALIVE_TRIES))?;
     #[cfg(target_os = "linux")]
     options.set_tcp_notsent_lowat(unsent_bytes)?;
     #[cfg(not(target_os = "linux"))]
     let _ = unsent_bytes;
-    socket.bind(address)?;
-    Ok(socket)
+    Ok(())
 }
 
 impl UnixSocketFile {
@@ -127,6 +141,14 @@ impl UnixSocketFile {
             }
             Ok(_) | Err(_) => {}
         }
+        Self::replace(path)
+    }
+
+    /// Listens at `path`, in place of the process that listens there, if there is one.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn replace(path: &Path) -> io::Result<Self> {
         // Bound under another name: no other user connects before the permissions are set.
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(format!(".{}", std::process::id()));
@@ -142,6 +164,18 @@ impl UnixSocketFile {
                 Err(error)
             }
         }
+    }
+}
+
+impl UnixSocketFile {
+    /// Accepts the next connection; returns it with the user of its process. Cancel safe.
+    ///
+    /// # Errors
+    /// Usually the process is out of file descriptors.
+    pub async fn accept(&self) -> io::Result<(UnixStream, u32)> {
+        let (stream, _) = self.listener.accept().await?;
+        let user = stream.peer_cred()?.uid();
+        Ok((stream, user))
     }
 }
 

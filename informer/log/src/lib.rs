@@ -20,7 +20,7 @@ use std::io;
 
 pub use self::{
     files::{FileLock, LogFiles, create_folder, private, sync},
-    log::{DiskLog, FoundLog, LogBatch, identity_of},
+    log::{DiskLog, FoundLog, LogBatch, identity_of, write_log},
     record::{COMMIT, LogRecord, LogRecords},
 };
 

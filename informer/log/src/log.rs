@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Seek as _, SeekFrom},
+    io::{self, BufReader, Seek as _, SeekFrom, Write as _},
     mem,
     path::Path,
 };
@@ -102,7 +102,7 @@ impl DiskLog {
             open.file.set_len(open.end.bytes)?;
         }
         (&open.file).seek(SeekFrom::Start(open.end.bytes))?;
-        let mut batch = LogBatch::new(&open.file, &self.files, open.end);
+        let mut batch = LogBatch::new(&open.file, Some(&self.files), open.end);
         write(&mut batch)?;
         open.records += batch.records;
         let before = mem::replace(&mut open.end, batch.committed());
@@ -161,18 +161,48 @@ impl DiskLog {
         write: impl FnOnce(&mut LogBatch<'_>) -> io::Result<()>,
     ) -> io::Result<OpenLog> {
         let file = self.files.create_beside()?;
-        let mut batch = LogBatch::new(&file, &self.files, LogPosition::first());
-        batch.out.extend(head());
-        batch.write(IDENTITY, &[identity.as_bytes()])?;
-        write(&mut batch)?;
-        let records = batch.records;
-        let end = batch.committed();
+        let (end, records) =
+            write_whole(LogBatch::new(&file, Some(&self.files), LogPosition::first()), identity, write)?;
         Ok(OpenLog { file, end, whole_bytes: end.bytes, records, has_tail: false, replace_above: 0 })
     }
 }
 
+/// Writes a log of `identity` into an empty file of no folder, such as one in memory; [`FoundLog::read`] reads it.
+///
+/// Blocks.
+///
+/// # Errors
+/// An error of the file, or of `write`.
+pub fn write_log(
+    file: &File,
+    identity: &str,
+    write: impl FnOnce(&mut LogBatch<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    write_whole(LogBatch::new(file, None, LogPosition::first()), identity, write).map(drop)
+}
+
+/// Writes a whole log. Returns its end, and the number of its records.
+fn write_whole(
+    mut batch: LogBatch<'_>,
+    identity: &str,
+    write: impl FnOnce(&mut LogBatch<'_>) -> io::Result<()>,
+) -> io::Result<(LogPosition, u64)> {
+    batch.out.extend(head());
+    batch.write(IDENTITY, &[identity.as_bytes()])?;
+    write(&mut batch)?;
+    let records = batch.records;
+    Ok((batch.committed(), records))
+}
+
 impl FoundLog {
-    fn read(file: File, identity: &str) -> Result<Self, UnusableLog> {
+    /// Reads a log, which must belong to `identity`, from its beginning.
+    ///
+    /// Blocks. Cost: reads the file once. Memory: one record.
+    ///
+    /// # Errors
+    /// [`UnusableLog`].
+    pub fn read(mut file: File, identity: &str) -> Result<Self, UnusableLog> {
+        file.rewind().map_err(UnusableLog::Io)?;
         let size = file.metadata().map_err(UnusableLog::Io)?.len();
         let mut records = LogRecords::begin(BufReader::with_capacity(READ_BYTES, &file), size)?;
         match owner(&mut records)? {
@@ -238,7 +268,8 @@ fn owner(records: &mut LogRecords<impl io::Read>) -> Result<String, UnusableLog>
 #[derive(Debug)]
 pub struct LogBatch<'a> {
     file: &'a File,
-    files: &'a LogFiles,
+    /// `None` for a file of no folder.
+    files: Option<&'a LogFiles>,
     end: LogPosition,
     records: u64,
     /// End of the last commit.
@@ -247,7 +278,7 @@ pub struct LogBatch<'a> {
 }
 
 impl<'a> LogBatch<'a> {
-    const fn new(file: &'a File, files: &'a LogFiles, end: LogPosition) -> Self {
+    const fn new(file: &'a File, files: Option<&'a LogFiles>, end: LogPosition) -> Self {
         Self { file, files, end, records: 0, committed: None, out: Vec::new() }
     }
 
@@ -278,7 +309,10 @@ impl<'a> LogBatch<'a> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.files.write(self.file, &self.out)?;
+        match self.files {
+            Some(files) => files.write(self.file, &self.out)?,
+            None => { self.file }.write_all(&self.out)?,
+        }
         self.out.clear();
         Ok(())
     }

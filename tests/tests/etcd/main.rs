@@ -21,6 +21,7 @@ mod replicas;
 mod restarts;
 mod restore;
 mod silent;
+mod upgrade;
 mod writers;
 
 use std::{

@@ -26,6 +26,7 @@ mod rights;
 mod serves;
 mod shards;
 mod staleness;
+mod upgrade;
 mod withdrawn;
 
 use std::time::{Duration, Instant};

@@ -4,17 +4,23 @@
 //! with every change between the oldest position it offers and its newest, or no state and the reason.
 //! INVARIANT: one process at a time uses the folder, and in it one cache at a time the file of a type.
 //!
+//! A process that takes over from another gets the states of that one's caches in [`handed`] files, in memory, and
+//! saves to the folder once the other has left it.
+//!
 //! The source proves that a loaded state belongs to its history, as before any other resume. See
 //! `docs/adr/0030-save-caches-as-logs-of-changes.md`.
 
 mod files;
+mod handed;
 mod log;
 mod saver;
 
 use std::{
     collections::HashMap,
+    fs::File,
+    io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
@@ -23,33 +29,44 @@ use parking_lot::{Mutex, RwLock};
 use tokio::{
     sync::{self, OwnedMutexGuard, watch},
     task::spawn_blocking,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use watch_cache::{Reader, Writer};
 
+pub use self::handed::HandedStates;
 pub(super) use self::saver::Saver;
 use self::{
-    log::{LoadedState, StateLog},
+    log::{LoadedState, StateLog, WholeState},
     saver::SaveTask,
 };
 use crate::{
-    limits::SAVED_FILE_WAIT,
+    limits::{SAVED_FILE_WAIT, SAVED_FOLDER_CHECK_EVERY},
     registry::ResourceType,
     storage::folder::{FolderError, FolderLock},
 };
 
-/// A folder of saved states, locked by this process.
+/// The states of caches that outlive a process: in a folder that it locks, or handed from one process to the next.
 #[derive(Debug)]
-pub struct StateFolder {
-    path: PathBuf,
+pub struct SavedStates {
+    /// `None`: nothing is saved.
+    folder: Option<StateFolder>,
     /// Source of the states.
     origin: SharedOrigin,
     /// True once the cluster of the origin is known, as far as it can be.
     is_settled: watch::Sender<bool>,
-    saves_secrets: bool,
+    /// States of the process before, that no cache has taken yet.
+    handed: HandedStates,
     /// By type id: held by the cache that uses the type's file. One entry per type that was ever cached.
     turns: Mutex<HashMap<String, Arc<sync::Mutex<()>>>>,
-    _lock: FolderLock,
+}
+
+/// A folder of saved states.
+#[derive(Debug)]
+struct StateFolder {
+    path: PathBuf,
+    saves_secrets: bool,
+    /// `None` while another process has it.
+    lock: watch::Sender<Option<FolderLock>>,
 }
 
 /// Source of saved states. A state of another one is not used.
@@ -90,6 +107,9 @@ impl StateOwner {
     }
 }
 
+/// The log of a type, and the right to use its file.
+type SaveTurn = (StateLog, OwnedMutexGuard<()>);
+
 /// Age and position of a state that was saved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadedCache {
@@ -102,27 +122,61 @@ pub(super) struct LoadedCache {
 /// A cache with the state that was saved, if there was one, and its saver.
 pub(super) struct SavedCache {
     pub(super) writer: Writer,
-    pub(super) saver: Saver,
+    /// `None` if the type is not saved.
+    pub(super) saver: Option<Saver>,
     /// The state that was saved; `None` if there was none.
     pub(super) loaded: Option<LoadedCache>,
 }
 
 impl StateFolder {
-    /// Creates the folder with mode 0700 if it is missing, and locks it. An existing folder keeps its mode. Removes
+    fn new(path: &Path, saves_secrets: bool) -> Self {
+        Self { path: path.to_owned(), saves_secrets, lock: watch::Sender::new(None) }
+    }
+
+    /// Locks the folder, which is created with mode 0700 if it is missing. An existing folder keeps its mode. Removes
     /// saved Secrets unless `saves_secrets` is set.
+    fn lock(&self) -> Result<(), FolderError> {
+        let lock = FolderLock::take(&self.path)?;
+        if !self.saves_secrets
+            && let Some(files) = files::files_of(&self.path, SECRETS)
+        {
+            files.remove().map_err(FolderError::of(&self.path))?;
+        }
+        self.lock.send_replace(Some(lock));
+        Ok(())
+    }
+
+    fn is_locked(&self) -> bool {
+        self.lock.borrow().is_some()
+    }
+
+    fn saves(&self, ty: &ResourceType) -> bool {
+        self.saves_secrets || ty.id() != SECRETS
+    }
+}
+
+impl SavedStates {
+    /// Uses the folder at `path`, see [`StateFolder::lock`].
     ///
     /// Blocks, shortly.
     ///
     /// # Errors
     /// [`FolderError`].
     pub fn open(path: &Path, origin: StateOrigin, saves_secrets: bool) -> Result<Self, FolderError> {
-        let lock = FolderLock::take(path)?;
-        if !saves_secrets && let Some(files) = files::files_of(path, SECRETS) {
-            files.remove().map_err(FolderError::of(path))?;
-        }
-        let (path, turns) = (path.to_owned(), Mutex::default());
+        let folder = StateFolder::new(path, saves_secrets);
+        folder.lock()?;
+        Ok(Self { folder: Some(folder), ..Self::in_memory(origin, HandedStates::default()) })
+    }
+
+    /// Uses no folder: the states are those that were handed over.
+    pub fn in_memory(origin: StateOrigin, handed: HandedStates) -> Self {
         let (origin, is_settled) = (Arc::new(RwLock::new(origin)), watch::Sender::new(true));
-        Ok(Self { path, origin, is_settled, saves_secrets, turns, _lock: lock })
+        Self { folder: None, origin, is_settled, handed, turns: Mutex::default() }
+    }
+
+    /// Uses the states that were handed over, and the folder at `path` once the process that handed them leaves it.
+    pub fn taken_over(path: &Path, origin: StateOrigin, saves_secrets: bool, handed: HandedStates) -> Self {
+        Self { folder: Some(StateFolder::new(path, saves_secrets)), ..Self::in_memory(origin, handed) }
     }
 
     /// Loads and saves nothing before [`settle`](Self::settle).
@@ -150,7 +204,8 @@ impl StateFolder {
     ///
     /// Blocks, shortly.
     pub fn has_others(&self, cluster: &str) -> bool {
-        files::has_foreign(&self.path, &format!("{CLUSTER}{cluster}"))
+        let folder = self.folder.as_ref().filter(|folder| folder.is_locked());
+        folder.is_some_and(|folder| files::has_foreign(&folder.path, &format!("{CLUSTER}{cluster}")))
     }
 
     /// Removes the saved states of clusters other than the named one.
@@ -158,8 +213,10 @@ impl StateFolder {
     /// Blocks, shortly.
     pub fn drop_foreign(&self) {
         let origin = self.origin.read().clone();
-        if let Some(cluster) = &origin.cluster {
-            match files::remove_foreign(&self.path, &origin.source()) {
+        if let Some(cluster) = &origin.cluster
+            && let Some(folder) = self.folder.as_ref().filter(|folder| folder.is_locked())
+        {
+            match files::remove_foreign(&folder.path, &origin.source()) {
                 Ok(0) => {}
                 Ok(types) => tracing::warn!(types, cluster, "saved states of another cluster dropped"),
                 Err(error) => tracing::warn!(%error, cluster, "saved states of another cluster not dropped"),
@@ -167,8 +224,28 @@ impl StateFolder {
         }
     }
 
-    /// Fills the empty cache of `writer` with the state that was saved of the type, and saves its changes from now on.
-    /// `None`, and the writer is gone, if the type is not saved.
+    /// True while another process has the folder.
+    pub(super) fn waits_for_folder(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| !folder.is_locked())
+    }
+
+    /// Locks the folder once the other process has left it.
+    pub(super) async fn follow_folder(this: Weak<Self>) {
+        loop {
+            let Some(states) = this.upgrade() else { return };
+            let Some(folder) = states.folder.as_ref().filter(|folder| !folder.is_locked()) else { return };
+            match folder.lock() {
+                Ok(()) => return states.drop_foreign(),
+                Err(FolderError::InUse(_)) => {}
+                Err(error) => return tracing::warn!(%error, "state folder not used"),
+            }
+            drop(states);
+            sleep(SAVED_FOLDER_CHECK_EVERY).await;
+        }
+    }
+
+    /// Fills the empty cache of `writer` with the state that was handed over or saved of the type, and saves its
+    /// changes from now on. `None`, and the writer is gone, if there is neither.
     ///
     /// Cost: reads the file, on a blocking thread.
     pub(super) async fn load(
@@ -177,13 +254,25 @@ impl StateFolder {
         started: Instant,
         mut writer: Writer,
     ) -> Option<SavedCache> {
-        let (mut log, turn) = self.take_turn(ty).await?;
+        // An error means that the server ends.
+        self.is_settled.subscribe().wait_for(|&is_settled| is_settled).await.ok()?;
+        let (file, owner) = (self.handed.take(ty.id()), StateOwner::new(&self.origin, ty));
+        // Another process may be writing to the folder.
+        let is_readable = self.folder.as_ref().is_some_and(StateFolder::is_locked);
+        let mut turn = self.take_turn(ty).await;
+        if file.is_none() && turn.is_none() {
+            return None;
+        }
         let (schema, now) = (Arc::clone(&ty.schema), Time(started.elapsed()));
         let loaded = spawn_blocking(move || {
-            let loaded = log.load(&schema, &mut writer, now);
-            (log, writer, loaded)
+            let loaded = match (file, &mut turn) {
+                (Some(file), _) => log::load_handed(file, &owner, &schema, &mut writer, now).map(Some),
+                (None, Some((log, _))) if is_readable => log.load(&schema, &mut writer, now),
+                (None, _) => Ok(None),
+            };
+            (turn, writer, loaded)
         });
-        let (log, writer, loaded) = loaded.await.inspect_err(|_| ignored(ty, &"loading it panicked")).ok()?;
+        let (turn, writer, loaded) = loaded.await.inspect_err(|_| ignored(ty, &"loading it panicked")).ok()?;
         let loaded = match loaded {
             Ok(Some(loaded)) => Some(report(ty, &writer, loaded)),
             Ok(None) => None,
@@ -192,15 +281,45 @@ impl StateFolder {
                 None
             }
         };
-        let saver =
-            SaveTask { log, reader: writer.reader(), resource: ty.id().to_owned(), started, _turn: turn }.start();
+        let saver = turn.and_then(|turn| self.start_saver(ty, turn, started, writer.reader()));
         Some(SavedCache { writer, saver, loaded })
     }
 
     /// Saves an empty cache from its first state on. `None` if the type is not saved.
     pub(super) async fn save(&self, ty: &Arc<ResourceType>, started: Instant, reader: Reader) -> Option<Saver> {
-        let (log, turn) = self.take_turn(ty).await?;
-        Some(SaveTask { log, reader, resource: ty.id().to_owned(), started, _turn: turn }.start())
+        let turn = self.take_turn(ty).await?;
+        self.start_saver(ty, turn, started, reader)
+    }
+
+    fn start_saver(&self, ty: &ResourceType, turn: SaveTurn, started: Instant, reader: Reader) -> Option<Saver> {
+        let (folder, (log, turn)) = (self.folder.as_ref()?.lock.subscribe(), turn);
+        Some(SaveTask { log, reader, resource: ty.id().to_owned(), started, _turn: turn }.start(folder))
+    }
+
+    /// Writes the state of a type's cache into a file in memory, for the process that takes over. `None` if the cache
+    /// has no state. With `whole_revisions`, the cache shows the changes of one revision together.
+    ///
+    /// Blocks. Cost: copies the JSON of all objects, and of the events in the window.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub(super) fn hand_over(
+        &self,
+        ty: &ResourceType,
+        reader: &Reader,
+        now: Time,
+        whole_revisions: bool,
+    ) -> io::Result<Option<File>> {
+        let Some(state) = WholeState::of(reader, now) else { return Ok(None) };
+        let state = if whole_revisions { state.with_whole_revisions() } else { state };
+        let file = handed::memory_file()?;
+        state.write_to(&file, &StateOwner::new(&self.origin, ty), SystemTime::now())?;
+        Ok(Some(file))
+    }
+
+    /// Frees the states that were handed over and that no cache has taken.
+    pub(super) fn drop_handed(&self) {
+        self.handed.clear();
     }
 
     /// Waits until everything is saved that caches, which have ended, have applied.
@@ -212,13 +331,11 @@ impl StateFolder {
     }
 
     /// Waits until no other cache uses the type's file. `None` if the type is not saved, or its disk does not respond.
-    async fn take_turn(&self, ty: &ResourceType) -> Option<(StateLog, OwnedMutexGuard<()>)> {
-        if ty.id() == SECRETS && !self.saves_secrets {
-            return None;
-        }
+    async fn take_turn(&self, ty: &ResourceType) -> Option<SaveTurn> {
+        let folder = self.folder.as_ref().filter(|folder| folder.saves(ty))?;
         // An error means that the server ends.
         self.is_settled.subscribe().wait_for(|&is_settled| is_settled).await.ok()?;
-        let files = files::files_of(&self.path, ty.id())?;
+        let files = files::files_of(&folder.path, ty.id())?;
         let turn = Arc::clone(self.turns.lock().entry(ty.id().to_owned()).or_default());
         let Ok(turn) = timeout(SAVED_FILE_WAIT, turn.lock_owned()).await else {
             tracing::warn!(resource = ty.id(), error = "an earlier save has not ended", "state save failed");

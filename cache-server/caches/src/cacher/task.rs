@@ -17,7 +17,7 @@ use watch_cache::{
 
 use super::{
     health::StreamHealth,
-    saved::{SavedCache, Saver, StateFolder},
+    saved::{SavedCache, SavedStates, Saver},
 };
 use crate::{
     registry::ResourceType,
@@ -38,7 +38,7 @@ pub(super) struct Tasks {
     /// Health of the stream that fills the cache.
     pub(super) health: Arc<StreamHealth>,
     /// Saves the cache, so that the next process resumes.
-    pub(super) saved: Option<Arc<StateFolder>>,
+    pub(super) saved: Option<Arc<SavedStates>>,
 }
 
 /// Starts the tasks. The reader is replaced when they restart, and its channel is closed when they end.
@@ -68,7 +68,7 @@ impl Tasks {
                 (saved, waking) = loaded;
                 readers.send_replace(saved.writer.reader());
                 complete = saved.loaded.map(|state| state.complete);
-                (writer, saver) = (saved.writer, Some(saved.saver));
+                (writer, saver) = (saved.writer, saved.saver);
             }
         }
         loop {

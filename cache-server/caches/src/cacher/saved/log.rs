@@ -15,7 +15,7 @@ use std::{
 };
 
 use informer_core::{KeyedObject as _, Objects, Time};
-use informer_log::{COMMIT, DiskLog, LogBatch, LogFiles, LogRecord, LogRecords, UnusableLog};
+use informer_log::{COMMIT, DiskLog, FoundLog, LogBatch, LogFiles, LogRecord, LogRecords, UnusableLog, write_log};
 use watch_cache::{Change, ChangeKind, Draft, Entry, Event, Reader, Schema, Writer};
 
 use super::StateOwner;
@@ -86,17 +86,12 @@ impl StateLog {
         now: Time,
     ) -> Result<Option<LoadedState>, UnusableLog> {
         let Some(found) = self.log.find(&self.owner.text())? else { return Ok(None) };
-        let mut records = found.records()?;
-        let (objects, mut tail) = read_base(&mut records, schema)?;
-        writer.reset(objects, tail.complete, now);
-        let is_applied = tail.replay(&mut records, schema, writer, now);
-        drop(records);
-        let (Tail { changes, complete, saved_at }, cut_bytes) = (tail, found.cut_bytes());
+        let (loaded, is_applied) = fill(&found, schema, writer, now)?;
         if is_applied {
             self.log.resume(found);
-            self.end = Some(HistoryEnd { revision: writer.applied(), complete });
+            self.end = Some(HistoryEnd { revision: writer.applied(), complete: loaded.complete });
         }
-        Ok(Some(LoadedState { changes, cut_bytes, complete, saved_at }))
+        Ok(Some(loaded))
     }
 
     /// Appends changes, which follow the last ones without a gap. Changes that the log has already are left out, but for
@@ -137,20 +132,7 @@ impl StateLog {
     /// An error of the file system. The file before stays as it is, and only a whole state can be saved next.
     pub(super) fn replace(&mut self, state: &WholeState, now: SystemTime) -> io::Result<()> {
         self.end = None;
-        self.log.replace(&self.owner.text(), |batch| {
-            let mut end = HistoryEnd { revision: 0, complete: 0 };
-            for entry in state.objects.iter() {
-                end.put(batch, entry)?;
-            }
-            commit(batch, state.revision, now)?;
-            for event in &state.events {
-                match event.kind {
-                    ChangeKind::Created | ChangeKind::Updated => end.put(batch, &event.object)?,
-                    ChangeKind::Deleted => end.delete(batch, event.object.key(), event.resource_version)?,
-                }
-            }
-            commit(batch, state.complete, now)
-        })?;
+        self.log.replace(&self.owner.text(), |batch| state.write(batch, now))?;
         self.end = Some(HistoryEnd { revision: state.applied, complete: state.complete });
         Ok(())
     }
@@ -182,6 +164,35 @@ impl HistoryEnd {
         // More changes of this revision may follow.
         self.complete = self.complete.max(revision.saturating_sub(1));
     }
+}
+
+/// Fills the empty cache of `writer` from a log. Returns true if all changes are applied.
+///
+/// # Errors
+/// [`UnusableLog`]; the cache is still empty.
+fn fill(found: &FoundLog, schema: &Schema, writer: &mut Writer, now: Time) -> Result<(LoadedState, bool), UnusableLog> {
+    let mut records = found.records()?;
+    let (objects, mut tail) = read_base(&mut records, schema)?;
+    writer.reset(objects, tail.complete, now);
+    let is_applied = tail.replay(&mut records, schema, writer, now);
+    let (Tail { changes, complete, saved_at }, cut_bytes) = (tail, found.cut_bytes());
+    Ok((LoadedState { changes, cut_bytes, complete, saved_at }, is_applied))
+}
+
+/// Fills the empty cache of `writer` with the state that another process wrote for `owner` into `file`.
+///
+/// Blocks. Cost: as of [`StateLog::load`].
+///
+/// # Errors
+/// [`UnusableLog`]; the cache is still empty.
+pub(super) fn load_handed(
+    file: File,
+    owner: &StateOwner,
+    schema: &Schema,
+    writer: &mut Writer,
+    now: Time,
+) -> Result<LoadedState, UnusableLog> {
+    fill(&FoundLog::read(file, &owner.text())?, schema, writer, now).map(|(loaded, _)| loaded)
 }
 
 /// Commits the changes up to this revision, of which all were written.
@@ -309,6 +320,36 @@ impl WholeState {
             Some(_) | None => (current.resource_version, current.resource_version),
         };
         Some(Self { objects: base.objects.clone(), revision: base.resource_version, events, applied, complete })
+    }
+
+    /// Notes that the cache shows the changes of one revision together: none of its newest one is missing.
+    pub(super) fn with_whole_revisions(self) -> Self {
+        Self { complete: self.applied, ..self }
+    }
+
+    /// Writes the state for `owner` into an empty file.
+    ///
+    /// Blocks.
+    ///
+    /// # Errors
+    /// An error of the file.
+    pub(super) fn write_to(&self, file: &File, owner: &StateOwner, now: SystemTime) -> io::Result<()> {
+        write_log(file, &owner.text(), |batch| self.write(batch, now))
+    }
+
+    fn write(&self, batch: &mut LogBatch<'_>, now: SystemTime) -> io::Result<()> {
+        let mut end = HistoryEnd { revision: 0, complete: 0 };
+        for entry in self.objects.iter() {
+            end.put(batch, entry)?;
+        }
+        commit(batch, self.revision, now)?;
+        for event in &self.events {
+            match event.kind {
+                ChangeKind::Created | ChangeKind::Updated => end.put(batch, &event.object)?,
+                ChangeKind::Deleted => end.delete(batch, event.object.key(), event.resource_version)?,
+            }
+        }
+        commit(batch, self.complete, now)
     }
 }
 

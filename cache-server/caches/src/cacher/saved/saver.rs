@@ -12,14 +12,17 @@ use std::{
 use informer_core::Time;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, OwnedMutexGuard},
+    sync::{Notify, OwnedMutexGuard, watch},
     task::spawn_blocking,
     time::{Instant, sleep},
 };
 use watch_cache::{Change, Reader};
 
 use super::log::{StateLog, WholeState};
-use crate::limits::{SAVED_EVERY, SAVED_QUEUE_BYTES_MAX, SAVED_QUEUE_MAX, SAVED_RETRY, SAVED_RETRY_MAX};
+use crate::{
+    limits::{SAVED_EVERY, SAVED_QUEUE_BYTES_MAX, SAVED_QUEUE_MAX, SAVED_RETRY, SAVED_RETRY_MAX},
+    storage::folder::FolderLock,
+};
 
 /// The cacher's end of the queue. Dropped with its cache: what was pushed is still saved.
 #[derive(Debug)]
@@ -162,17 +165,23 @@ pub(super) struct SaveTask {
 }
 
 impl SaveTask {
-    /// Starts the task. If the cache has a state, it is that of the log.
-    pub(super) fn start(self) -> Saver {
+    /// Starts the task, which saves nothing before the folder is locked. If the cache has a state, and the log can be
+    /// continued, it is that of the log.
+    pub(super) fn start(self, folder: watch::Receiver<Option<FolderLock>>) -> Saver {
         let is_idle = self.reader.applied() == 0;
         let waiting =
             QueuedChanges { is_idle, is_gapped: !is_idle && !self.log.can_append(), ..QueuedChanges::default() };
         let queue = Arc::new(SaveQueue { waiting: Mutex::new(waiting), changed: Notify::new() });
-        tokio::spawn(self.run(Arc::clone(&queue)));
+        tokio::spawn(self.run(Arc::clone(&queue), folder));
         Saver { queue }
     }
 
-    async fn run(mut self, queue: Arc<SaveQueue>) {
+    async fn run(mut self, queue: Arc<SaveQueue>, mut folder: watch::Receiver<Option<FolderLock>>) {
+        // An error means that the server ends.
+        if folder.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        drop(folder);
         let mut failures = 0_u32;
         while let Some(work) = queue.next().await {
             let now = Time(self.started.elapsed());

@@ -109,7 +109,7 @@ async fn states_of_another_cluster_are_dropped() {
     log.replace(&WholeState::of(&world.reader, fixture::NOW).unwrap(), SystemTime::now()).unwrap();
     let settle = async |server: &str, cluster: &str| {
         let origin = StateOrigin { server: server.to_owned(), ..StateOrigin::default() };
-        let opened = StateFolder::open(folder.path(), origin, false).unwrap().awaiting_cluster();
+        let opened = SavedStates::open(folder.path(), origin, false).unwrap().awaiting_cluster();
         let (writer, _, _) = watch_cache::cache(Arc::clone(&pods().schema), Limits::default());
         let (ty, started) = (pods(), Instant::now());
         let mut loading = std::pin::pin!(opened.load(&ty, started, writer));
@@ -120,7 +120,7 @@ async fn states_of_another_cluster_are_dropped() {
         loading.await.expect("the type is saved").loaded.is_some()
     };
     assert!(settle("https://elsewhere", "one").await);
-    let in_use = StateFolder::open(folder.path(), origin(), false).unwrap();
+    let in_use = SavedStates::open(folder.path(), origin(), false).unwrap();
     drop_states(folder.path(), None).unwrap_err();
     drop(in_use);
     assert!(!settle("https://a", "two").await);
@@ -135,16 +135,51 @@ async fn states_of_another_cluster_are_dropped() {
 fn a_folder_has_one_server_and_no_secrets_unless_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let one = StateFolder::open(&path, origin(), true).unwrap();
-    let refused = StateFolder::open(&path, origin(), true).unwrap_err().to_string();
+    let one = SavedStates::open(&path, origin(), true).unwrap();
+    let refused = SavedStates::open(&path, origin(), true).unwrap_err().to_string();
     assert_eq!(refused, format!("{}: another server uses it", path.display()));
     fs::write(path.join("secrets.state"), "of an earlier run").unwrap();
     drop(one);
-    drop(StateFolder::open(&path, origin(), false).unwrap());
+    drop(SavedStates::open(&path, origin(), false).unwrap());
     assert!(!path.join("secrets.state").exists());
     let in_the_way = folder.path().join("file");
     fs::write(&in_the_way, "").unwrap();
-    StateFolder::open(&in_the_way, origin(), false).unwrap_err();
+    SavedStates::open(&in_the_way, origin(), false).unwrap_err();
+}
+
+/// Goal: a state that is handed over fills the next cache at once, with its window, and is saved once the folder is left.
+/// Method: a folder in use; the state for the owner, and for another one.
+#[tokio::test]
+async fn a_handed_state_is_loaded_at_once_and_saved_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new();
+    world.steps(30);
+    let before = SavedStates::open(folder.path(), origin(), false).unwrap();
+    let handed = || -> HandedStates {
+        let state = before.hand_over(&pods(), &world.reader, world.now(), false).unwrap().expect("it has a state");
+        [("pods".to_owned(), state)].into_iter().collect()
+    };
+    let (ours, others) = (handed(), handed());
+    let load = async |states: &SavedStates| {
+        let (writer, _, reader) = watch_cache::cache(Arc::clone(&pods().schema), Limits::default());
+        (reader, states.load(&pods(), Instant::now(), writer).await.expect("there is one"))
+    };
+    let next = Arc::new(SavedStates::taken_over(folder.path(), origin(), false, ours));
+    let (reader, loaded) = load(&next).await;
+    let (oldest, applied) = (world.reader.oldest(), world.writer.applied());
+    assert_eq!((reader.oldest(), reader.applied()), (oldest, applied));
+    for at in [oldest, applied] {
+        assert_eq!(objects(&reader, at).as_ref(), world.states.get(&at), "at {at}");
+    }
+    assert!(next.waits_for_folder() && !file(folder.path()).exists(), "the process before has the folder");
+    drop(before);
+    SavedStates::follow_folder(Arc::downgrade(&next)).await;
+    drop(loaded);
+    next.idle().await;
+    assert_eq!(world.loaded(folder.path()).unwrap().expect("saved").1, applied);
+    let elsewhere = StateOrigin { server: "https://b".to_owned(), ..StateOrigin::default() };
+    let (reader, loaded) = load(&SavedStates::in_memory(elsewhere, others)).await;
+    assert_eq!((reader.applied(), loaded.loaded.is_some()), (0, false));
 }
 
 /// An API server with one history, which outlives the servers in front of it.
@@ -242,7 +277,7 @@ impl Source for Upstream {
 async fn server(upstream: &Arc<Upstream>, folder: &Path) -> Caches {
     let wait = async {
         loop {
-            match StateFolder::open(folder, origin(), false) {
+            match SavedStates::open(folder, origin(), false) {
                 Ok(folder) => return folder,
                 Err(FolderError::InUse(_)) => tokio::task::yield_now().await,
                 Err(other) => panic!("{other}"),

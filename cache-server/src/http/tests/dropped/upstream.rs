@@ -92,7 +92,8 @@ async fn front(behind: &Behind, authentication: AuthenticationConfig, settings: 
     let addresses = addresses_of(&settings).await.expect("a configuration");
     let flow = FlowSettings { seats: 1 + OTHER_SEATS, ..FlowSettings::default() };
     let config = Config { flow, authentication, upstream: Some(settings.clone()), ..Config::default() };
-    let mut app = App::with_upstream(config, addresses, &settings, FileWatcher::default()).expect("no state folder");
+    let mut app =
+        App::with_upstream(config, addresses, &settings, FileWatcher::default(), None).expect("no state folder");
     let (own, metrics) = (app.upstream().map(Upstream::own_requests), app.metrics.authentication.clone());
     let is_open = !app.access.authorizer.checks_again();
     let authenticator = Authenticator::load(&app.config.authentication, own, metrics, is_open, &app.files).await;
