@@ -65,8 +65,9 @@ pub struct SavedStates {
 struct StateFolder {
     path: PathBuf,
     saves_secrets: bool,
-    /// `None` while another process has it.
-    lock: watch::Sender<Option<FolderLock>>,
+    /// `None` while another process has it. Not in the channel, whose receivers would keep it.
+    lock: Mutex<Option<FolderLock>>,
+    is_locked: watch::Sender<bool>,
 }
 
 /// Source of saved states. A state of another one is not used.
@@ -130,7 +131,7 @@ pub(super) struct SavedCache {
 
 impl StateFolder {
     fn new(path: &Path, saves_secrets: bool) -> Self {
-        Self { path: path.to_owned(), saves_secrets, lock: watch::Sender::new(None) }
+        Self { path: path.to_owned(), saves_secrets, lock: Mutex::default(), is_locked: watch::Sender::new(false) }
     }
 
     /// Locks the folder, which is created with mode 0700 if it is missing. An existing folder keeps its mode. Removes
@@ -142,12 +143,13 @@ impl StateFolder {
         {
             files.remove().map_err(FolderError::of(&self.path))?;
         }
-        self.lock.send_replace(Some(lock));
+        *self.lock.lock() = Some(lock);
+        self.is_locked.send_replace(true);
         Ok(())
     }
 
     fn is_locked(&self) -> bool {
-        self.lock.borrow().is_some()
+        *self.is_locked.borrow()
     }
 
     fn saves(&self, ty: &ResourceType) -> bool {
@@ -292,7 +294,7 @@ impl SavedStates {
     }
 
     fn start_saver(&self, ty: &ResourceType, turn: SaveTurn, started: Instant, reader: Reader) -> Option<Saver> {
-        let (folder, (log, turn)) = (self.folder.as_ref()?.lock.subscribe(), turn);
+        let (folder, (log, turn)) = (self.folder.as_ref()?.is_locked.subscribe(), turn);
         Some(SaveTask { log, reader, resource: ty.id().to_owned(), started, _turn: turn }.start(folder))
     }
 

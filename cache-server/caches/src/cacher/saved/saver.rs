@@ -19,10 +19,7 @@ use tokio::{
 use watch_cache::{Change, Reader};
 
 use super::log::{StateLog, WholeState};
-use crate::{
-    limits::{SAVED_EVERY, SAVED_QUEUE_BYTES_MAX, SAVED_QUEUE_MAX, SAVED_RETRY, SAVED_RETRY_MAX},
-    storage::folder::FolderLock,
-};
+use crate::limits::{SAVED_EVERY, SAVED_QUEUE_BYTES_MAX, SAVED_QUEUE_MAX, SAVED_RETRY, SAVED_RETRY_MAX};
 
 /// The cacher's end of the queue. Dropped with its cache: what was pushed is still saved.
 #[derive(Debug)]
@@ -167,21 +164,21 @@ pub(super) struct SaveTask {
 impl SaveTask {
     /// Starts the task, which saves nothing before the folder is locked. If the cache has a state, and the log can be
     /// continued, it is that of the log.
-    pub(super) fn start(self, folder: watch::Receiver<Option<FolderLock>>) -> Saver {
+    pub(super) fn start(self, is_locked: watch::Receiver<bool>) -> Saver {
         let is_idle = self.reader.applied() == 0;
         let waiting =
             QueuedChanges { is_idle, is_gapped: !is_idle && !self.log.can_append(), ..QueuedChanges::default() };
         let queue = Arc::new(SaveQueue { waiting: Mutex::new(waiting), changed: Notify::new() });
-        tokio::spawn(self.run(Arc::clone(&queue), folder));
+        tokio::spawn(self.run(Arc::clone(&queue), is_locked));
         Saver { queue }
     }
 
-    async fn run(mut self, queue: Arc<SaveQueue>, mut folder: watch::Receiver<Option<FolderLock>>) {
+    async fn run(mut self, queue: Arc<SaveQueue>, mut is_locked: watch::Receiver<bool>) {
         // An error means that the server ends.
-        if folder.wait_for(Option::is_some).await.is_err() {
+        if is_locked.wait_for(|&is_locked| is_locked).await.is_err() {
             return;
         }
-        drop(folder);
+        drop(is_locked);
         let mut failures = 0_u32;
         while let Some(work) = queue.next().await {
             let now = Time(self.started.elapsed());
