@@ -217,13 +217,11 @@ mod tests {
     /// decide when the kernel ends it.
     #[tokio::test]
     async fn silent_clients_are_probed() {
-        let listener = bind_tcp((std::net::Ipv4Addr::LOCALHOST, 0).into(), limits::SOCKET_UNSENT_BYTES)
-            .unwrap()
-            .listen(1)
-            .unwrap();
+        let listener =
+            bind_tcp((net::Ipv4Addr::LOCALHOST, 0).into(), limits::SOCKET_UNSENT_BYTES).unwrap().listen(1).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
-        let options = socket2::SockRef::from(&accepted);
+        let options = SockRef::from(&accepted);
         assert!(options.keepalive().unwrap());
         assert_eq!(options.tcp_keepalive_time().unwrap(), limits::KEEPALIVE);
         assert_eq!(options.tcp_keepalive_interval().unwrap(), limits::KEEPALIVE_EVERY);
