@@ -223,15 +223,15 @@ impl Run {
         let mut tasks = JoinSet::new();
         for index in 0..plan.watchers {
             let (servers, segments) = (Arc::new(AtomicUsize::new(0)), sender.clone());
-            let proxy = addresses[index % addresses.len()];
-            tasks.spawn(Watcher { proxy, rng: rng.fork(), servers, segments }.run());
+            let client = storage.client(addresses[index % addresses.len()]);
+            tasks.spawn(Watcher { client, rng: rng.fork(), servers, segments }.run());
         }
         let checkpoints = tempfile::tempdir().unwrap();
         let copies = (0..plan.copies).map(|index| {
             // Each prefers another server. Half of them know the others, too.
             addresses.rotate_left(1);
             let known = if index.is_multiple_of(2) { SERVERS } else { 1 };
-            Copy::start(index, &addresses[..known], checkpoints.path(), &mut rng)
+            Copy::start(index, &addresses[..known], storage.token().as_deref(), checkpoints.path(), &mut rng)
         });
         let copies: Vec<_> = copies.collect();
         tasks.spawn(async move {

@@ -129,11 +129,12 @@ impl Run {
         let mut tasks = JoinSet::new();
         for index in 0..cast.watchers {
             let (servers, segments) = (Arc::clone(&servers), sender.clone());
-            let watcher = Watcher { proxy: addresses[index % PROXIES], rng: rng.fork(), servers, segments };
+            let client = Client::new(addresses[index % PROXIES]);
+            let watcher = Watcher { client, rng: rng.fork(), servers, segments };
             tasks.spawn(watcher.run());
         }
         let copies = (0..cast.copies)
-            .map(|index| Copy::start(index, &[addresses[index % PROXIES]], checkpoints, &mut rng))
+            .map(|index| Copy::start(index, &[addresses[index % PROXIES]], None, checkpoints, &mut rng))
             .collect();
         Self { rng, lines, servers, segments, copies, tasks, epochs: Vec::new(), checked: Checked::default() }
     }

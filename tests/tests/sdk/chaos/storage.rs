@@ -97,12 +97,15 @@ impl Storage {
         }
     }
 
-    /// A client of a cache-server whose requests the storage accepts, too.
+    /// Token of all clients: servers pass requests that no cache answers on to the storage, such as later pages of a list.
+    pub(crate) fn token(&self) -> Option<String> {
+        matches!(self, Self::Apiserver { .. }).then(|| token_of(ADMIN))
+    }
+
+    /// A client of a cache-server.
     pub(crate) fn client(&self, address: SocketAddr) -> Client {
-        match self {
-            Self::Etcd { .. } => Client::new(address),
-            Self::Apiserver { .. } => Client::new(address).with_token(&token_of(ADMIN)),
-        }
+        let client = Client::new(address);
+        self.token().map_or(client, |token| client.with_token(&token))
     }
 
     pub(crate) fn keys(&self) -> EtcdKeys {

@@ -31,10 +31,18 @@ pub(crate) struct Copy {
 type Replica = Arc<Mutex<State>>;
 
 impl Copy {
-    /// Starts an informer that prefers the first of several addresses.
-    pub(crate) fn start(number: usize, proxies: &[SocketAddr], checkpoints: &std::path::Path, rng: &mut Rng) -> Self {
+    /// Starts an informer that prefers the first of several addresses, and sends a token to all.
+    pub(crate) fn start(
+        number: usize,
+        proxies: &[SocketAddr],
+        token: Option<&str>,
+        checkpoints: &std::path::Path,
+        rng: &mut Rng,
+    ) -> Self {
         let client = |proxy: &SocketAddr| {
-            informer::client_from(kube::Config::new(format!("http://{proxy}").parse().unwrap())).unwrap()
+            let mut config = kube::Config::new(format!("http://{proxy}").parse().unwrap());
+            config.auth_info.token = token.map(|token| token.to_owned().into());
+            informer::client_from(config).unwrap()
         };
         let preferred = Cluster::builder(client(&proxies[0])).identity(proxies[0].to_string());
         let cluster = proxies[1..].iter().fold(preferred, |builder, proxy| builder.fallback(client(proxy))).build();

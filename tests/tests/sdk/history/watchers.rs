@@ -1,7 +1,6 @@
 //! Raw clients that list, watch, disconnect and resume, and record what each connection showed.
 
 use std::{
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -152,7 +151,7 @@ enum End {
 
 /// A client that never stops.
 pub(crate) struct Watcher {
-    pub(crate) proxy: SocketAddr,
+    pub(crate) client: Client,
     pub(crate) rng: Rng,
     /// Number of servers started so far.
     pub(crate) servers: Arc<AtomicUsize>,
@@ -162,8 +161,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     pub(crate) async fn run(mut self) {
         let selector = selector(&mut self.rng);
-        let client = Client::new(self.proxy);
-        let client = if self.rng.u8(0..4) == 0 { client.over_http2() } else { client };
+        let client = if self.rng.u8(0..4) == 0 { self.client.over_http2() } else { self.client };
         let mut position = None;
         loop {
             let from = match position.take().filter(|_| self.rng.u8(0..10) > 0) {
