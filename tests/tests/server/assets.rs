@@ -23,11 +23,13 @@ use tokio::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
+/// Starts with new ports, each of which another process may take before the program does.
+const PORT_ATTEMPTS: usize = 5;
+
 /// A control plane of the programs in a folder.
 struct Plane {
     etcd: Child,
     apiserver: Child,
-    health: Client,
     /// Trusts the serving certificate, and has none itself.
     anonymous: Client,
     admin: Client,
@@ -36,11 +38,21 @@ struct Plane {
 
 impl Plane {
     async fn start(assets: &Path) -> Self {
+        for _ in 0..PORT_ATTEMPTS {
+            if let Some(plane) = Self::try_start(assets).await {
+                return plane;
+            }
+        }
+        panic!("a program ended at each of {PORT_ATTEMPTS} starts");
+    }
+
+    /// Returns `None` if a program ended, as it does if its port was taken meanwhile.
+    async fn try_start(assets: &Path) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let [etcd_at, apiserver_at] = free_addresses();
         let dir = folder.path().display().to_string();
         let url = format!("http://{etcd_at}");
-        let etcd = start(
+        let mut etcd = start(
             &assets.join("etcd"),
             &[
                 format!("--advertise-client-urls={url}"),
@@ -57,7 +69,7 @@ impl Plane {
         }
         let authorities = folder.path().join("client-cert-auth-ca.crt");
         std::fs::write(&authorities, clients.pem()).expect("a file");
-        let apiserver = start(
+        let mut apiserver = start(
             &assets.join("kube-apiserver"),
             &[
                 "--allow-privileged=true".to_owned(),
@@ -79,10 +91,17 @@ impl Plane {
         let anonymous = Client::new(apiserver_at).over_tls(serving.trust());
         let with_cert = Client::new(apiserver_at).over_tls(serving.trust_as(&admin));
         let health = Client::new(etcd_at);
-        let plane = Self { etcd, apiserver, health, anonymous, admin: with_cert, _folder: folder };
-        plane.health.answers_well("/health").await;
-        plane.anonymous.answers_well("/readyz").await;
-        plane
+        let ready = async {
+            health.answers_well("/health").await;
+            anonymous.answers_well("/readyz").await;
+        };
+        tokio::select! {
+            biased;
+            _ = etcd.wait() => return None,
+            _ = apiserver.wait() => return None,
+            () = ready => {}
+        }
+        Some(Self { etcd, apiserver, anonymous, admin: with_cert, _folder: folder })
     }
 
     /// Ends both programs by SIGTERM, as envtest does.
@@ -124,6 +143,36 @@ fn free_addresses() -> [SocketAddr; 2] {
     open.map(|listener| listener.local_addr().expect("an address"))
 }
 
+/// Starts the program `kube-apiserver` with flags that it does not know. Returns `None` if it ended.
+async fn begin_with_own_certificate(assets: &Path, certificates: &Path) -> Option<(Child, Client)> {
+    let [address, _] = free_addresses();
+    let flags = [
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={}", address.port()),
+        format!("--cert-dir={}", certificates.display()),
+        "--feature-gates=A=true".to_owned(),
+        "--v".to_owned(),
+        "4".to_owned(),
+    ];
+    let mut command = Command::new(assets.join("kube-apiserver"));
+    command.args(&flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().expect("starts");
+    let made = certificates.join("apiserver.crt");
+    let begun = async {
+        while !std::fs::read_to_string(&made).is_ok_and(|text| text.contains("END CERTIFICATE")) {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let client = Client::new(address).over_tls(tests::tls::Trust::of_issuer(&made));
+        client.answers_well("/readyz").await;
+        client
+    };
+    tokio::select! {
+        biased;
+        _ = child.wait() => None,
+        client = timeout(START_WAIT, begun) => Some((child, client.expect("makes a certificate"))),
+    }
+}
+
 async fn write_assets(folder: &Path) -> PathBuf {
     let written = Server::run(BINARY, &["assets", "--dir", &folder.join("assets").display().to_string()]).await;
     assert_eq!((written.code, written.stderr.as_str()), (Some(0), ""), "{written:?}");
@@ -163,28 +212,13 @@ async fn programs_name_their_flags_and_accept_others() {
         assert_eq!(help.code, Some(0));
         assert!(help.stdout.contains(has) && !help.stdout.contains("--insecure-port"), "{}", help.stdout);
     }
-    let [address, _] = free_addresses();
-    let certificates = folder.path().join("certificates").display().to_string();
-    let flags = [
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={}", address.port()),
-        format!("--cert-dir={certificates}"),
-        "--feature-gates=A=true".to_owned(),
-        "--v".to_owned(),
-        "4".to_owned(),
-    ];
-    let mut command = Command::new(assets.join("kube-apiserver"));
-    command.args(&flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-    let child = command.spawn().expect("starts");
-    let made = Path::new(&certificates).join("apiserver.crt");
-    let begun = async {
-        while !std::fs::read_to_string(&made).is_ok_and(|text| text.contains("END CERTIFICATE")) {
-            sleep(Duration::from_millis(20)).await;
+    let mut started = None;
+    for _ in 0..PORT_ATTEMPTS {
+        if started.is_none() {
+            started = begin_with_own_certificate(&assets, &folder.path().join("certificates")).await;
         }
-    };
-    timeout(START_WAIT, begun).await.expect("makes a certificate");
-    let client = Client::new(address).over_tls(tests::tls::Trust::of_issuer(&made));
-    client.answers_well("/readyz").await;
+    }
+    let (child, client) = started.expect("starts");
     client.post("/api/v1/namespaces", &json!({"metadata": {"name": "made"}})).await.with_code(201);
     let id = child.id().expect("it runs").to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
