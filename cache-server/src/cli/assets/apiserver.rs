@@ -64,18 +64,19 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         Some(text) => text.parse().map_err(|_| format!("--secure-port={text} is no port"))?,
         None => 6443,
     };
+    let modes: Vec<_> = flags.all("authorization-mode").map(mode).collect::<Result<_, _>>()?;
+    // kube-apiserver too admits no unknown callers to whom everything would be allowed.
+    let decides = !modes.is_empty() && !modes.contains(&AuthorizationMode::AlwaysAllow);
     Ok(Config {
         listen: SocketAddr::new(address, port),
         tls: Some(certificate::files(flags, address)?),
         authentication: AuthenticationConfig {
             client_ca_file: flags.last("client-ca-file").map(Into::into),
             token_auth_file: flags.last("token-auth-file").map(Into::into),
-            insecure_anonymous: flags.last("anonymous-auth") != Some("false"),
+            insecure_anonymous: flags.boolean("anonymous-auth", true)? && decides,
             ..AuthenticationConfig::default()
         },
-        authorization: AuthorizationConfig {
-            modes: flags.all("authorization-mode").map(mode).collect::<Result<_, _>>()?,
-        },
+        authorization: AuthorizationConfig { modes },
         acts_as_cluster: true,
         grace: GRACE,
         ..Config::default()
@@ -116,7 +117,23 @@ mod tests {
         let named = parse(&["--tls-cert-file=a", "--tls-private-key-file=b", "--anonymous-auth=false"]).unwrap();
         assert_eq!(named.tls.unwrap().cert, std::path::PathBuf::from("a"));
         assert!(!named.authentication.insecure_anonymous);
-        for refused in ["--bind-address=here", "--secure-port=high", "--authorization-mode=ABAC"] {
+        for (flags, is_anonymous) in [
+            (&[][..], false),
+            (&["--anonymous-auth=true"], false),
+            (&["--authorization-mode=AlwaysAllow"], false),
+            (&["--authorization-mode=RBAC,AlwaysAllow"], false),
+            (&["--authorization-mode=RBAC"], true),
+            (&["--authorization-mode=RBAC", "--anonymous-auth"], true),
+            (&["--authorization-mode=RBAC", "--anonymous-auth=T"], true),
+            (&["--authorization-mode=RBAC", "--anonymous-auth=False"], false),
+            (&["--authorization-mode=RBAC", "--anonymous-auth=0"], false),
+        ] {
+            let made = parse(&[&[dir.as_str()], flags].concat()).unwrap();
+            assert_eq!(made.authentication.insecure_anonymous, is_anonymous, "{flags:?}");
+        }
+        for refused in
+            ["--bind-address=here", "--secure-port=high", "--authorization-mode=ABAC", "--anonymous-auth=maybe"]
+        {
             assert!(parse(&[&dir, refused]).is_err(), "{refused}");
         }
     }

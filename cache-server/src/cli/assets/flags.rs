@@ -48,6 +48,19 @@ impl ProgramFlags {
             .filter(|value| !value.is_empty())
     }
 
+    /// The last value of a flag, as Go reads booleans; `default` if there is none, or an empty one.
+    ///
+    /// # Errors
+    /// One line for another word.
+    pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, String> {
+        match self.last(name) {
+            None => Ok(default),
+            Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
+            Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+            Some(other) => Err(format!("--{name}={other} is neither true nor false")),
+        }
+    }
+
     /// All values of a flag, each split at commas.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let values = self.0.iter().filter(move |(given, _)| given == name).flat_map(|(_, value)| value.split(','));
