@@ -110,12 +110,16 @@ pub(super) async fn attempt(
         let complaints = RefCell::new(Vec::new());
         let admit = |sent: &mut Object| {
             nodes::check_update(app, place, &current.object, sent)?;
-            schemas::enforce(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
+            schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
         };
         let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
         warnings.append(&mut complaints.into_inner());
         plan
     };
+    // After the plan restored what the write does not change. A deletion must not fail, whatever the object is.
+    if let UpdatePlan::Put(next) = &plan {
+        schemas::check_successor(app, place, &current.object, next)?;
+    }
     if let Some(audit) = seen_by {
         audit.note_whole(match &plan {
             UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,

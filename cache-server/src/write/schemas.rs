@@ -2,7 +2,7 @@
 //! they were sent.
 
 use api_rules::{
-    object::{Object, body, options::FieldValidation, structural, validation},
+    object::{Object, WriteTarget, body, metadata::Part, options::FieldValidation, structural, validation},
     registry::ResourceType,
 };
 use informer_serving::status::Status;
@@ -17,8 +17,8 @@ pub(super) fn concern(app: &App, ty: &ResourceType) -> bool {
 /// Drops unknown fields and fills in defaults. Adds complaints about the fields to `warnings`.
 ///
 /// # Errors
-/// 422 for values that the schema does not allow; 400 for unknown fields, if they are to be refused.
-pub(super) fn enforce(
+/// 400 for unknown fields, if they are to be refused; 413 for too large defaults.
+pub(super) fn complete(
     app: &App,
     ty: &ResourceType,
     object: &mut Object,
@@ -28,8 +28,36 @@ pub(super) fn enforce(
     if !concern(app, ty) {
         return Ok(());
     }
-    let unknown = structural::enforce(ty, object)?;
+    let unknown = structural::complete(ty, object)?;
     let complaints = unknown.iter().map(|path| validation::unknown_field(path)).collect();
     validation::report(validation, complaints, warnings)
         .map_err(|error| body::cannot_be_handled(ty, &ty.kind, &ty.version, &error))
+}
+
+/// Completes an object to create, and checks its values.
+///
+/// # Errors
+/// As [`complete`]; 422 for values that the schema does not allow.
+pub(super) fn enforce(
+    app: &App,
+    ty: &ResourceType,
+    object: &mut Object,
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    complete(app, ty, object, validation, warnings)?;
+    if concern(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
+}
+
+/// Checks the values of the successor of `stored`.
+///
+/// # Errors
+/// 422 for new values that the schema does not allow.
+pub(super) fn check_successor(
+    app: &App,
+    place: &WriteTarget<'_>,
+    stored: &Object,
+    next: &Object,
+) -> Result<(), Status> {
+    if concern(app, place.ty) { structural::check(place.ty, place.part, next, Some(stored)) } else { Ok(()) }
 }

@@ -267,3 +267,51 @@ async fn a_control_plane_enforces_the_schemas_of_definitions() {
     let found = admin.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Da").await.with_code(200);
     assert_eq!(found.keys(), ["default/a.1"]);
 }
+
+/// Goal: controllers write the status, and end, of objects that a stricter definition would refuse. Method: a required spec,
+/// writes of each part with a bad other part, then an enum that the object breaks, and the removal of its finalizer.
+#[tokio::test]
+async fn objects_stay_usable_under_a_stricter_definition() {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+    let folder = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(&write_assets(folder.path()).await).await;
+    let admin = &plane.admin;
+    let definition = |mode: serde_json::Value| {
+        let schema = json!({"type": "object", "required": ["spec"], "properties": {
+            "spec": {"type": "object", "properties": {"mode": mode}},
+            "status": {"type": "object", "properties": {"phase": {"type": "string"}}}}});
+        json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema}}]}})
+    };
+    admin.post(DEFINITIONS, &definition(json!({"type": "string"}))).await.with_code(201);
+    let widget = json!({"metadata": {"name": "a", "finalizers": ["example.com/x"]}, "spec": {"mode": "x"}});
+    let mut sent = admin.post(WIDGETS, &widget).await.with_code(201).json();
+
+    let (path, status) = (format!("{WIDGETS}/a"), format!("{WIDGETS}/a/status"));
+    sent["status"] = json!({"phase": 1});
+    admin.put(&status, &sent).await.with_code(422);
+    let discarded = admin.put(&path, &sent).await.with_code(200).json();
+    assert_eq!(discarded.get("status"), None);
+    let version = &discarded["metadata"]["resourceVersion"];
+    let bare = json!({"metadata": {"name": "a", "resourceVersion": version}, "status": {"phase": "Up"}});
+    let written = admin.put(&status, &bare).await.with_code(200).json();
+    assert_eq!((&written["spec"], &written["status"]), (&widget["spec"], &bare["status"]));
+
+    let stricter = definition(json!({"type": "string", "enum": ["on"]}));
+    admin.patch(&format!("{DEFINITIONS}/widgets.example.com"), MERGE_PATCH, &stricter).await.with_code(200);
+    let other = json!({"metadata": {"name": "b"}, "spec": {"mode": "x"}});
+    let enforced = async {
+        while admin.post(&format!("{WIDGETS}?dryRun=All"), &other).await.code != 422 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(START_WAIT, enforced).await.expect("the new definition is enforced");
+    admin.patch(&path, MERGE_PATCH, &json!({"metadata": {"labels": {"a": "b"}}})).await.with_code(200);
+    admin.patch(&path, MERGE_PATCH, &json!({"spec": {"mode": "y"}})).await.with_code(422);
+    admin.delete(&path).await.with_code(200);
+    admin.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
+    assert_eq!(admin.get(&path).await.code, 404);
+}

@@ -139,7 +139,7 @@ pub fn headers(warnings: &[String]) -> Vec<String> {
 
 /// The type that has a field. Its name is looked up for violations only.
 #[derive(Clone, Copy)]
-enum FieldOwner<'a> {
+pub(super) enum FieldOwner<'a> {
     Shape(&'a ValueShape),
     Kind(&'a str),
 }
@@ -155,7 +155,7 @@ impl<'a> FieldOwner<'a> {
 }
 
 /// Path from the object to a value, on the stack.
-enum ValuePath<'a> {
+pub(super) enum ValuePath<'a> {
     Root,
     /// Field name, and the type that has the field.
     Field(&'a Self, &'a str, FieldOwner<'a>),
@@ -166,7 +166,7 @@ enum ValuePath<'a> {
 
 impl ValuePath<'_> {
     /// Formats the path: `spec.containers[0].name`.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match self {
             Self::Root => String::new(),
             Self::Field(parent, name, _) | Self::Key(parent, name) => {
