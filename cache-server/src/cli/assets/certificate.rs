@@ -39,7 +39,7 @@ fn make(folder: &Path, files: &TlsFiles, address: IpAddr) -> io::Result<()> {
     let names: Vec<String> =
         NAMES.iter().map(ToString::to_string).chain([address.to_string(), "127.0.0.1".to_owned()]).collect();
     let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
-    // First the key: whoever waits for the certificate finds both.
+    // The key comes first, so that a program that waits for the certificate finds both.
     let mut key = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&files.key)?;
     key.write_all(made.signing_key.serialize_pem().as_bytes())?;
     fs::write(&files.cert, made.cert.pem())

@@ -1,3 +1,5 @@
+//! Pruning, defaults and causes of structural schemas, row by row.
+
 use std::sync::Arc;
 
 use informer_serving::status::{CauseReason, Status};
