@@ -8,7 +8,9 @@ mod upgrade;
 
 use std::{
     convert::Infallible,
-    fmt, future, io,
+    fmt,
+    fs::OpenOptions,
+    future, io,
     net::{self, SocketAddr},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
@@ -43,7 +45,10 @@ use crate::storage::etcd::EtcdOpenError;
 #[cfg(feature = "workload")]
 use crate::workload::populate::{self, PopulateError};
 use crate::{
-    access::authenticate::{Authenticator, assemble::AuthenticationError},
+    access::{
+        authenticate::{Authenticator, assemble::AuthenticationError, certificates::ClientAuthorities},
+        metrics::AuthenticationMetrics,
+    },
     allocator,
     app::{App, StartPart},
     cacher::HandedStates,
@@ -52,6 +57,7 @@ use crate::{
     storage::folder::FolderError,
     stored::ExistingObjects,
     upstream::{error::UpstreamError, gateway::Upstream},
+    watched::FileWatcher,
     workload::{
         cluster_objects, flow_objects,
         manifests::{self, LoadError},
@@ -205,23 +211,60 @@ struct UnixPlaces {
 }
 
 impl UnixPlaces {
-    /// Binds the sockets, with `bind` for each.
-    fn open(config: &Config, bind: impl Fn(&Path) -> io::Result<UnixSocketFile>) -> Result<Self, StartError> {
+    /// Opens the sockets beside their places, where `before` may still listen.
+    fn open(config: &Config, before: Option<&Predecessor>) -> Result<Self, StartError> {
+        let before = before.and_then(Predecessor::process);
         let open = |path: &Option<PathBuf>| {
-            let bound = path
-                .as_deref()
-                .map(|path| bind(path).map_err(|source| StartError::ListenUnix { path: path.to_owned(), source }));
-            bound.transpose()
+            let path = path.as_deref()?;
+            Some(UnixSocketFile::beside(path, before).map_err(Self::failed(path)))
         };
-        Ok(Self { requests: open(&config.authentication.unix_socket)?, upgrades: open(&config.upgrade_socket)? })
+        let (requests, upgrades) = (open(&config.authentication.unix_socket), open(&config.upgrade_socket));
+        Ok(Self { requests: requests.transpose()?, upgrades: upgrades.transpose()? })
     }
+
+    /// Puts the sockets in their places.
+    fn place(&mut self, config: &Config) -> StartOutcome {
+        let requests = self.requests.as_mut().zip(config.authentication.unix_socket.as_deref());
+        for (socket, path) in requests.into_iter().chain(self.upgrades.as_mut().zip(config.upgrade_socket.as_deref())) {
+            socket.place(path).map_err(Self::failed(path))?;
+        }
+        Ok(())
+    }
+
+    fn failed(path: &Path) -> impl FnOnce(io::Error) -> StartError {
+        move |source| StartError::ListenUnix { path: path.to_owned(), source }
+    }
+}
+
+/// Reads the files of the settings, whose mistakes must not end the process before.
+async fn rehearse(config: &Config) -> StartOutcome {
+    let files = FileWatcher::default();
+    let authenticator =
+        Authenticator::load(&config.authentication, None, AuthenticationMetrics::default(), true, &files).await?;
+    load_tls(config, authenticator.authorities(), &files).await?;
+    if let Some(path) = config.audit.as_ref().and_then(|audit| audit.file.as_ref()) {
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened.map_err(|source| StartError::Audit { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Loads the certificate of the settings; `None` without one.
+async fn load_tls(
+    config: &Config,
+    authorities: Option<&Arc<ClientAuthorities>>,
+    files: &FileWatcher,
+) -> Result<Option<Arc<Acceptor>>, TlsError> {
+    let Some(tls) = config.tls.clone() else { return Ok(None) };
+    let verifiers = authorities.cloned().map(|all| -> ClientVerifiers { Box::new(move || all.verifier()) });
+    Ok(Some(Arc::new(Acceptor::load(tls, verifiers, files).await?)))
 }
 
 /// Builds the app over the storage that the settings name, with the states of the process before if this one takes over.
 async fn assemble(config: Config, handed: Option<HandedStates>) -> Result<App, StartError> {
     #[cfg(feature = "upstream")]
     if let Some(upstream) = config.upstream.clone() {
-        let files = crate::watched::FileWatcher::default();
+        let files = FileWatcher::default();
         let addresses = crate::upstream::connect::UpstreamAddresses::load(&upstream, &files).await?;
         return Ok(App::with_upstream(config, addresses, &upstream, files, handed)?);
     }
@@ -231,7 +274,8 @@ async fn assemble(config: Config, handed: Option<HandedStates>) -> Result<App, S
     }
     #[cfg(feature = "durable")]
     if let Some(folder) = config.data_dir.clone() {
-        let wait = if handed.is_some() { limits::UPGRADE_WARM_WAIT } else { Duration::ZERO };
+        // The process before lets its requests finish.
+        let wait = handed.map_or(Duration::ZERO, |_| limits::UPGRADE_WARM_WAIT + config.grace);
         return Ok(App::durable(config, folder, wait).await?);
     }
     // Objects in memory are not handed over.
@@ -396,13 +440,15 @@ impl Server {
         let given = predecessor.as_mut().and_then(Predecessor::take_listener).or(given);
         let socket = TcpPlace::open(given, address, config.unsent_bytes).map_err(failed(address))?;
         let handed = predecessor.as_mut().map(Predecessor::take_states);
-        let handed_types = handed.as_ref().map(HandedStates::types).unwrap_or_default();
-        let unix = if let Some(predecessor) = &predecessor {
-            predecessor.free_folder().await?;
-            None
-        } else {
-            Some(UnixPlaces::open(&config, UnixSocketFile::bind)?)
-        };
+        let mut unix = UnixPlaces::open(&config, predecessor.as_ref())?;
+        match &predecessor {
+            Some(predecessor) if predecessor.holds_folder() => {
+                rehearse(&config).await?;
+                predecessor.go().await?;
+            }
+            Some(_) => {}
+            None => unix.place(&config)?,
+        }
         let mut app = assemble(config, handed).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
@@ -416,14 +462,7 @@ impl Server {
             tracing::warn!("requests over TCP get 401: only the Unix socket names callers");
         }
         app.access.authenticate_by(authenticator);
-        let tls = match &app.config.tls {
-            Some(files) => {
-                let authorities = app.access.client_authorities().cloned();
-                let verifiers = authorities.map(|all| -> ClientVerifiers { Box::new(move || all.verifier()) });
-                Some(Arc::new(Acceptor::load(files.clone(), verifiers, &app.files).await?))
-            }
-            None => None,
-        };
+        let tls = load_tls(&app.config, app.access.client_authorities(), &app.files).await?;
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
         let app = Arc::new(app);
         app.keep_checking_rights();
@@ -432,16 +471,12 @@ impl Server {
         allocator::trim();
         let tcp = socket.listen().map_err(failed(address))?;
         let address = tcp.local_addr().map_err(failed(address))?;
-        let UnixPlaces { requests, upgrades } = match unix {
-            Some(places) => places,
-            None => {
-                if let Some(predecessor) = &predecessor {
-                    predecessor.agree(&app, &handed_types).await?;
-                }
-                // The process before still serves its own, whose files these replace.
-                UnixPlaces::open(&app.config, UnixSocketFile::replace)?
-            }
-        };
+        if let Some(predecessor) = &predecessor {
+            predecessor.agree(&app).await?;
+            // The process before still serves its own, whose files these replace.
+            unix.place(&app.config)?;
+        }
+        let UnixPlaces { requests, upgrades } = unix;
         Ok(Self { listeners: Listeners { tcp, unix: requests }, upgrades, predecessor, address, app, tls, starting })
     }
 

@@ -141,21 +141,19 @@ impl Caches {
         self
     }
 
-    /// Writes the states of all caches into files in memory, for the process that takes over. With `whole_revisions`, the
-    /// source sends the changes of one revision together.
+    /// Writes the state of each cache into a file in memory, for the process that takes over. With `whole_revisions`, the
+    /// source sends the changes of one revision together. Fails if the system has no memory for it.
     ///
-    /// Blocks. Cost: copies the JSON of all objects, and of the events in the windows.
-    ///
-    /// # Errors
-    /// The system has no memory for it.
-    pub fn hand_over(&self, registry: &Registry, whole_revisions: bool) -> io::Result<Vec<(String, File)>> {
-        let Some(saved) = &self.saved else { return Ok(Vec::new()) };
-        let mut states = Vec::new();
-        for (ty, reader) in self.filled(registry) {
-            let state = saved.hand_over(&ty, &reader, self.now(), whole_revisions)?;
-            states.extend(state.map(|state| (ty.id().to_owned(), state)));
-        }
-        Ok(states)
+    /// Each step blocks. Cost: copies the JSON of all objects, and of the events in the window.
+    pub fn hand_over(
+        &self,
+        registry: &Registry,
+        whole_revisions: bool,
+    ) -> impl Iterator<Item = io::Result<(Arc<ResourceType>, File)>> {
+        self.filled(registry).into_iter().filter_map(move |(ty, reader)| {
+            let state = self.saved.as_ref()?.hand_over(&ty, &reader, self.now(), whole_revisions).transpose()?;
+            Some(state.map(|state| (ty, state)))
+        })
     }
 
     /// Frees the states that were handed over and that no cache has taken.

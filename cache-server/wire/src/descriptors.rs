@@ -9,9 +9,12 @@ use std::{
     },
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+use rustix::{
+    io::retry_on_intr,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
 };
 
 /// Bytes of one message.
@@ -30,7 +33,7 @@ pub fn send(mut stream: &UnixStream, message: &[u8], file: Option<BorrowedFd<'_>
     if !files.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&files));
     }
-    let sent = sendmsg(stream, &[IoSlice::new(&length)], &mut control, SendFlags::empty())?;
+    let sent = retry_on_intr(|| sendmsg(stream, &[IoSlice::new(&length)], &mut control, SendFlags::empty()))?;
     stream.write_all(&length[sent..])?;
     stream.write_all(message)
 }
@@ -44,7 +47,8 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     // The file comes with the first byte.
-    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut length)], &mut control, RECEIVE)?.bytes;
+    let receive = || recvmsg(stream, &mut [IoSliceMut::new(&mut length)], &mut control, RECEIVE);
+    let received = retry_on_intr(receive)?.bytes;
     if received == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -57,7 +57,7 @@ impl RemoteEnd {
 pub struct UnixSocketFile {
     listener: UnixListener,
     path: PathBuf,
-    /// Number of the file, which another server may have replaced.
+    /// Number of the file, in whose place another server may have put its own.
     inode: u64,
 }
 
@@ -130,41 +130,60 @@ impl UnixSocketFile {
     /// Listens at `path`. Replaces the file of a process that has ended.
     ///
     /// # Errors
-    /// A process listens there, the file is no socket, or the folder cannot be written.
+    /// As for [`Self::beside`].
     pub fn bind(path: &Path) -> io::Result<Self> {
-        match fs::symlink_metadata(path) {
-            Ok(file) if !file.file_type().is_socket() => {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is no socket"));
-            }
-            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
-            }
-            Ok(_) | Err(_) => {}
-        }
-        Self::replace(path)
+        let mut socket = Self::beside(path, None)?;
+        socket.place(path)?;
+        Ok(socket)
     }
 
-    /// Listens at `path`, in place of the process that listens there, if there is one.
+    /// Listens beside `path`, until [`Self::place`]. `before` is the process that may listen there until then.
     ///
     /// # Errors
-    /// The folder cannot be written.
-    pub fn replace(path: &Path) -> io::Result<Self> {
+    /// Another process listens there, the file is no socket, or the folder cannot be written.
+    pub fn beside(path: &Path, before: Option<i32>) -> io::Result<Self> {
+        check_place(path, before)?;
         // Bound under another name: no other user connects before the permissions are set.
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(format!(".{}", std::process::id()));
+        let fresh = PathBuf::from(fresh);
         let _ = fs::remove_file(&fresh);
         let listener = UnixListener::bind(&fresh)?;
-        let placed = fs::set_permissions(&fresh, fs::Permissions::from_mode(SOCKET_MODE))
-            .and_then(|()| fs::rename(&fresh, path))
-            .and_then(|()| fs::symlink_metadata(path));
-        match placed {
-            Ok(file) => Ok(Self { listener, path: path.to_owned(), inode: file.ino() }),
+        let owned = fs::set_permissions(&fresh, fs::Permissions::from_mode(SOCKET_MODE))
+            .and_then(|()| fs::symlink_metadata(&fresh));
+        match owned {
+            Ok(file) => Ok(Self { listener, path: fresh, inode: file.ino() }),
             Err(error) => {
                 let _ = fs::remove_file(&fresh);
                 Err(error)
             }
         }
     }
+
+    /// Moves the socket to `path`, in place of one that is there.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn place(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+}
+
+/// Refuses a path with a file that is no socket, or at which another process than `before` listens.
+fn check_place(path: &Path, before: Option<i32>) -> io::Result<()> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is no socket"));
+    }
+    let Ok(stream) = std::os::unix::net::UnixStream::connect(path) else { return Ok(()) };
+    stream.set_nonblocking(true)?;
+    let found = UnixStream::from_std(stream)?.peer_cred()?.pid();
+    if before.is_some() && found == before {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"))
 }
 
 impl UnixSocketFile {
@@ -211,6 +230,26 @@ mod tests {
         fs::write(&path, "text").unwrap();
         assert_eq!(UnixSocketFile::bind(&path).map(|_| ()).unwrap_err().to_string(), "the file is no socket");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    #[tokio::test]
+    async fn only_the_socket_of_the_process_before_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = UnixSocketFile::bind(&path).unwrap();
+        let this = i32::try_from(std::process::id()).unwrap();
+        let error = UnixSocketFile::beside(&path, Some(this + 1)).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "another process listens there");
+        let mut next = UnixSocketFile::beside(&path, Some(this)).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), first.inode, "the first one is still there");
+        next.place(&path).unwrap();
+        drop(first);
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), next.inode, "the file of the next one stays");
+        drop(next);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+        fs::write(&path, "text").unwrap();
+        let error = UnixSocketFile::beside(&path, Some(this)).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "the file is no socket");
     }
 
     /// Goal: a client whose host vanished does not keep its connection. Method: the options of an accepted connection, which

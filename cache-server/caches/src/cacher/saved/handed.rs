@@ -9,11 +9,6 @@ use parking_lot::Mutex;
 pub struct HandedStates(Mutex<HashMap<String, File>>);
 
 impl HandedStates {
-    /// The ids of the types whose state no cache has taken yet.
-    pub fn types(&self) -> Vec<String> {
-        self.0.lock().keys().cloned().collect()
-    }
-
     pub(super) fn take(&self, id: &str) -> Option<File> {
         self.0.lock().remove(id)
     }
