@@ -268,7 +268,7 @@ fn finished(
         }
         Err(error) => {
             let mut response = encode::error(&error, errors);
-            answering.answered(context, &mut response, Some(&error.message));
+            answering.answered(context, &mut response, Some(&status::logged(&error)));
             admission::audited(context, &mut response, Some(&error));
             response
         }

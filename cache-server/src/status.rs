@@ -1,8 +1,10 @@
 //! Errors of requests as a Status. With `status` of `cache-server-caches`, which has those of caches and storages, the
 //! only file that maps errors to HTTP.
 
+use std::borrow::Cow;
+
 use cache_server_caches::status::forbidden;
-use http::Method;
+use http::{Method, StatusCode};
 use informer_serving::status::{Details, Status, StatusCause, StatusExt as _};
 
 use crate::{limits::MESSAGE_BYTES_MAX, registry::ResourceType};
@@ -28,6 +30,17 @@ pub(crate) fn bounded(status: &Status) -> Option<Status> {
         });
     }
     Some(short)
+}
+
+/// Returns the text of an error for logs: the message, or for an invalid object the fields and reasons, because messages
+/// quote values.
+pub(crate) fn logged(status: &Status) -> Cow<'_, str> {
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes[..]);
+    if status.code != StatusCode::UNPROCESSABLE_ENTITY.as_u16() || causes.is_empty() {
+        return Cow::Borrowed(&status.message);
+    }
+    let causes: Vec<_> = causes.iter().map(|cause| format!("{} ({})", cause.field, cause.reason)).collect();
+    Cow::Owned(format!("invalid: {}", causes.join(", ")))
 }
 
 fn cut(text: &mut String) {

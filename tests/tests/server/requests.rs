@@ -159,6 +159,8 @@ async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
         let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "tiger"}, "tigger": 1});
         client.post("/api/v1/namespaces/default/secrets?fieldValidation=Strict", &secret).await.with_code(400);
         client.get_with("/api/v1/pods", &[("host", "evil.example")]).await.with_code(403);
+        let invalid = json!({"metadata": {"name": "the tiger"}});
+        client.post("/api/v1/namespaces/default/secrets", &invalid).await.with_code(422);
         server.terminate();
         let log = server.ended().await.stderr;
         for line in [
@@ -166,6 +168,7 @@ async fn the_debug_log_tells_what_a_client_asked_and_why_it_failed() {
             "uri=/api/v1/pods?limit=3&continue=eyJ2Ijoi… user_agent=probe/1.0 code=400",
             r#"verb="POST" resource="secrets" method=POST uri=/api/v1/namespaces/default/secrets?fieldValidation=Strict"#,
             "code=403 error=the Host header names another server",
+            "code=422 error=invalid: metadata.name (FieldValueInvalid)",
         ] {
             assert!(log.contains(line), "{line} is not in {log}");
         }
