@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use tokio::{
     net::{TcpListener, TcpSocket},
     task::{JoinError, JoinSet},
-    time::{Duration, Instant, timeout, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 pub use cache_server_wire::tls::TlsError;
@@ -275,7 +275,7 @@ async fn assemble(config: Config, handed: Option<HandedStates>) -> Result<App, S
     #[cfg(feature = "durable")]
     if let Some(folder) = config.data_dir.clone() {
         // The process before lets its requests finish.
-        let wait = handed.map_or(Duration::ZERO, |_| limits::UPGRADE_WARM_WAIT + config.grace);
+        let wait = handed.map(|_| limits::UPGRADE_WARM_WAIT + config.grace).unwrap_or_default();
         return Ok(App::durable(config, folder, wait).await?);
     }
     // Objects in memory are not handed over.

@@ -284,6 +284,7 @@ pub mod source {
 
     use std::{convert::Infallible, time::Duration};
 
+    use cache_server_caches::registry::ResourceType;
     use watch_cache::Reader;
 
     #[derive(Clone, Debug)]
@@ -295,6 +296,10 @@ pub mod source {
     pub struct UpstreamSource(Infallible);
 
     impl UpstreamSource {
+        pub fn is_suspect(&self, _ty: &ResourceType) -> bool {
+            match self.0 {}
+        }
+
         pub fn lose_histories(&self) {
             match self.0 {}
         }
