@@ -10,6 +10,9 @@ const FILES: [&str; 3] =
 /// Limits that no client or operator of the server meets: of costs within a request, of the commands, and of internal
 /// queues.
 const INTERNAL: &[&str] = &[
+    // Lengths of error texts.
+    "ALLOWED_BYTES_MAX",
+    "ALLOWED_VALUES_MAX",
     // Costs of one step of work, and choices between two ways with equal results.
     "APART_BYTES",
     "BATCH_BYTES",

@@ -64,6 +64,12 @@ pub const ROW_BYTES_MAX: usize = 128 << 10;
 /// Reported problems with the fields of one object. Memory: some 100 bytes each.
 pub const STRICT_ERRORS_MAX: usize = 100;
 
+/// Values of an enum listed in the cause for another value; further ones are counted.
+pub const ALLOWED_VALUES_MAX: usize = 100;
+
+/// Bytes of these values. Memory: for each of at most a hundred causes of one answer.
+pub const ALLOWED_BYTES_MAX: usize = 4 << 10;
+
 /// Warnings of one response, each a header. Common HTTP clients refuse a response with more than 100 headers.
 pub const WARNINGS_MAX: usize = 50;
 

@@ -20,7 +20,7 @@ pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, Defi
 pub use derived::DerivedValues;
 pub use names::NameRule;
 pub use names::refuse_namespace;
-use names::refuse_service_label;
+pub(crate) use names::refuse_service_label;
 pub use table::{CreatedStatus, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
 
 /// One resource type.

@@ -32,6 +32,20 @@ pub fn parse_int(text: &str) -> Result<i64, String> {
     parsed.ok_or_else(|| format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
 }
 
+/// Go's `%v` of a `float64`: the fewest digits, and an exponent of two digits from 1e+06 on and below 1e-04.
+#[must_use]
+pub fn float(number: f64) -> String {
+    let text = format!("{number:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) && number != 0.0 => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+        }
+        _ => number.to_string(),
+    }
+}
+
 /// Go's `time.ParseDuration`, such as `1h15m30.5s`, in nanoseconds.
 ///
 /// # Errors
@@ -281,6 +295,23 @@ pub const fn json_type(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_gos() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (-1.5, "-1.5"),
+            (65_535.0, "65535"),
+            (1e6, "1e+06"),
+            (2_147_483_647.0, "2.147483647e+09"),
+            (1e21, "1e+21"),
+            (1e300, "1e+300"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+        ] {
+            assert_eq!(float(number), expected);
+        }
+    }
 
     #[test]
     fn durations_are_gos() {

@@ -2,8 +2,8 @@
 //! values of a wrong JSON type are refused. The result equals what kube-apiserver would return from its store, which
 //! keeps neither nulls nor empty maps and lists, and has the strings of a Secret in base64.
 //!
-//! Not implemented, on purpose: rules about values (ranges, names in specs), and validation of custom resources beyond
-//! their metadata; their other fields are kept as sent.
+//! Not implemented, on purpose: rules about values (ranges, names in specs). Of custom resources only the metadata is
+//! validated here; [`structural`](super::structural) enforces their schemas, where the server acts as a cluster.
 //!
 //! INVARIANT: one walk over an object, with one look-up per member; texts are built only for violations.
 //!
@@ -65,6 +65,13 @@ pub(crate) fn check_as(ty: &ResourceType, object: &mut Object, is_sparse: bool) 
         walk(metadata, &shape, &ValuePath::Field(&ValuePath::Root, "metadata", owner), &mut found);
     }
     found
+}
+
+/// Validates the metadata of an object in a custom one, like its own.
+pub(super) fn check_embedded(metadata: &mut Value, path: &ValuePath<'_>, found: &mut Findings) {
+    if let Some(shape) = schemas::object_meta() {
+        walk(metadata, &shape, path, found);
+    }
 }
 
 /// Moves write-only strings to their base64 values: `stringData` of Secrets to `data`, overriding it.

@@ -2,7 +2,10 @@
 
 use informer_core::wire::status::{CauseReason, StatusCause};
 
-use crate::{go::quote, limits::CAUSES_MAX};
+use crate::{
+    go::quote,
+    limits::{CAUSES_BYTES_MAX, CAUSES_MAX},
+};
 
 /// Causes with the texts of kube-apiserver's field validation.
 ///
@@ -38,10 +41,10 @@ pub trait CauseExt: From<StatusCause> {
         Self::new(CauseReason::FieldValueDuplicate, field, &format!("Duplicate value: {value}"))
     }
 
-    /// `Too many: count: must have at most max items`.
+    /// `Too many: count: must have at most max items`, or `… 1 item`.
     #[must_use]
     fn too_many(field: &str, count: usize, max: usize) -> Self {
-        let text = format!("Too many: {count}: must have at most {max} items");
+        let text = format!("Too many: {count}: must have at most {max} item{}", if max == 1 { "" } else { "s" });
         Self::new(CauseReason::FieldValueTooMany, field, &text)
     }
 
@@ -57,10 +60,12 @@ pub trait CauseExt: From<StatusCause> {
 
 impl CauseExt for StatusCause {}
 
-/// Collects causes: the first [`CAUSES_MAX`], and a count of the others.
+/// Collects causes: the first [`CAUSES_MAX`], fewer if they are long, and a count of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
     first: Vec<StatusCause>,
+    /// Bytes of the first ones.
+    bytes: usize,
     more: usize,
 }
 
@@ -73,8 +78,10 @@ impl Causes {
     /// Adds the cause returned by `make`, or counts it without calling `make`. For loops over a client's values: causes
     /// beyond the limit cost no text.
     pub fn push_with(&mut self, make: impl FnOnce() -> StatusCause) {
-        if self.first.len() < CAUSES_MAX {
-            self.first.push(make());
+        if self.first.len() < CAUSES_MAX && self.bytes < CAUSES_BYTES_MAX {
+            let cause = make();
+            self.bytes += cause.field.len() + cause.message.len();
+            self.first.push(cause);
         } else {
             self.more += 1;
         }
@@ -100,10 +107,10 @@ impl Extend<StatusCause> for Causes {
 }
 
 impl From<Vec<StatusCause>> for Causes {
-    fn from(mut first: Vec<StatusCause>) -> Self {
-        let more = first.len().saturating_sub(CAUSES_MAX);
-        first.truncate(CAUSES_MAX);
-        Self { first, more }
+    fn from(causes: Vec<StatusCause>) -> Self {
+        let mut collected = Self::default();
+        collected.extend(causes);
+        collected
     }
 }
 

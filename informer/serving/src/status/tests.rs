@@ -158,6 +158,9 @@ fn invalid_lists_a_hundred_causes_and_counts_the_others() {
     assert_eq!(equal.message, "Pod \"x\" is invalid: [a: Forbidden: no, and 200 more]");
     let all = Status::invalid("", "Pod", "x", vec![StatusCause::forbidden("a", "no"); 100]);
     assert_eq!((&*all.message, all.causes().len()), ("Pod \"x\" is invalid: a: Forbidden: no", 100));
+    let long = Status::invalid("", "Pod", "x", vec![StatusCause::forbidden("a", &"x".repeat(600_000)); 100]);
+    assert_eq!(long.causes().len(), 2, "their texts are bounded together");
+    assert!(long.message.ends_with("x, and 98 more]"));
 }
 
 #[test]

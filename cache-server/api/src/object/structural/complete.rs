@@ -5,122 +5,146 @@ use serde_json::Value;
 
 use super::{
     super::{
-        Object,
-        validation::ValuePath,
+        Object, body,
+        validation::{self, Findings, ValuePath},
         weight::{TooHeavy, Weight},
     },
-    DEPTH_MAX, EMBEDDED, OF_EVERY_OBJECT, PRESERVE, SchemaObject, flag, items, member, parsed, properties,
+    DEFAULTED, DEPTH_MAX, EMBEDDED, PRESERVE, SchemaNode, SchemaObject, default, flag, member, parsed, properties,
+    strings,
 };
 use crate::{limits::STRICT_ERRORS_MAX, registry::ResourceType};
+
+/// Members of every object, which are checked by a schema of their own.
+const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Drops unknown members of a custom resource, and nulls that its schema neither allows nor replaces, then fills in
 /// defaults. Returns the paths of the unknown members, at most [`STRICT_ERRORS_MAX`]. Leaves built-in types unchanged.
 ///
+/// Cost: a few look-ups for each member that the object has before or after.
+///
 /// # Errors
-/// 413 if the defaults take more memory than one object may.
+/// 400 for embedded metadata of another form; 413 if the defaults take more memory than one object may.
 pub fn complete(ty: &ResourceType, object: &mut Object) -> Result<Vec<String>, Status> {
     let (Some(custom), Some(schema)) = (&ty.custom, parsed(ty)) else { return Ok(Vec::new()) };
     let Some(schema) = schema.0.as_object() else { return Ok(Vec::new()) };
-    let mut walk =
-        Completion { keeps_unknown: custom.preserve_unknown_fields, unknown: Vec::new(), defaults: Weight::default() };
-    walk.members(object, schema, &ValuePath::Root, 0, flag(schema, PRESERVE))?;
-    Ok(walk.unknown)
+    let mut walk = Completion {
+        keeps_unknown: custom.preserve_unknown_fields,
+        found: Findings::default(),
+        defaults: Weight::default(),
+    };
+    walk.members(object, &SchemaNode::root(schema), flag(schema, PRESERVE))?;
+    match walk.found.mistyped {
+        None => Ok(walk.found.unknown),
+        Some(error) => Err(body::cannot_be_handled(ty, &ty.kind, &ty.version, &error)),
+    }
 }
 
 struct Completion {
     /// True for types of old definitions, which drop neither unknown members nor nulls.
     keeps_unknown: bool,
-    unknown: Vec<String>,
+    found: Findings,
     /// The defaults filled in.
     defaults: Weight,
 }
 
 impl Completion {
     /// Completes an object. `preserves` is true if it keeps its unknown members whatever its own schema says.
-    fn members(
-        &mut self,
-        object: &mut Object,
-        schema: &SchemaObject,
-        path: &ValuePath<'_>,
-        depth: usize,
-        preserves: bool,
-    ) -> Result<(), TooHeavy> {
+    fn members(&mut self, object: &mut Object, node: &SchemaNode<'_>, preserves: bool) -> Result<(), TooHeavy> {
+        let SchemaNode { schema, path, .. } = node;
         let is_whole = matches!(path, ValuePath::Root) || flag(schema, EMBEDDED);
         let is_of_every = |name: &str| is_whole && OF_EVERY_OBJECT.contains(&name);
-        if !preserves && !self.keeps_unknown {
-            self.prune(object, schema, path, is_of_every);
+        let takes_any = takes_any(schema);
+        if let Some(metadata) = object.get_mut("metadata").filter(|_| flag(schema, EMBEDDED)) {
+            self.metadata(metadata, &ValuePath::Key(path, "metadata"));
         }
         if !self.keeps_unknown {
+            if !preserves && !takes_any {
+                self.prune(object, node, is_of_every);
+            }
             object.retain(|name, value| {
                 !value.is_null() || is_of_every(name) || member(schema, name).is_none_or(takes_null)
             });
         }
-        for (name, inner) in properties(schema).into_iter().flatten() {
-            self.fill_in(object, name, inner)?;
+        for name in strings(schema, DEFAULTED) {
+            self.fill_in(object, name, schema)?;
         }
         for (name, value) in object.iter_mut().filter(|(name, _)| !is_of_every(name)) {
-            if let Some(inner) = member(schema, name) {
-                self.replace_null(value, inner)?;
-                self.value(value, inner, &ValuePath::Key(path, name), depth + 1, false)?;
+            match node.member(name) {
+                Some(inner) => {
+                    self.replace_null(value, inner.schema)?;
+                    self.value(value, &inner, false)?;
+                }
+                None if takes_any && !self.keeps_unknown => self.empty(value, &ValuePath::Key(path, name)),
+                None => {}
             }
         }
         Ok(())
     }
 
-    /// Removes the members that the schema does not know.
-    fn prune(
-        &mut self,
-        object: &mut Object,
-        schema: &SchemaObject,
-        path: &ValuePath<'_>,
-        is_of_every: impl Fn(&str) -> bool,
-    ) {
-        let takes_any = match schema.get("additionalProperties") {
-            None | Some(Value::Bool(false)) => false,
-            Some(_) => true,
-        };
-        if takes_any {
-            return;
+    /// Completes the metadata of an embedded object, which has the schema of all metadata.
+    fn metadata(&mut self, metadata: &mut Value, path: &ValuePath<'_>) {
+        if metadata.is_null() {
+            *metadata = Value::Object(Object::new());
         }
-        let (properties, unknown) = (properties(schema), &mut self.unknown);
+        let was_valid = self.found.mistyped.is_none();
+        validation::check_embedded(metadata, path, &mut self.found);
+        if let Some(error) = self.found.mistyped.as_mut().filter(|_| was_valid) {
+            *error = format!("{}: Invalid value: {metadata}: {error}", path.text());
+        }
+    }
+
+    /// Removes the members that the schema does not know.
+    fn prune(&mut self, object: &mut Object, node: &SchemaNode<'_>, is_of_every: impl Fn(&str) -> bool) {
+        let properties = properties(node.schema);
         object.retain(|name, _| {
             let is_known = properties.is_some_and(|properties| properties.contains_key(name)) || is_of_every(name);
-            if !is_known && unknown.len() < STRICT_ERRORS_MAX {
-                unknown.push(ValuePath::Key(path, name).text());
+            if !is_known {
+                self.report(&ValuePath::Key(&node.path, name));
             }
             is_known
         });
     }
 
+    /// Empties the objects in a value for which there is no schema: `additionalProperties: true` allows the value itself.
+    fn empty(&mut self, value: &mut Value, path: &ValuePath<'_>) {
+        match value {
+            Value::Object(object) => {
+                object.keys().for_each(|name| self.report(&ValuePath::Key(path, name)));
+                object.clear();
+            }
+            Value::Array(list) => {
+                list.iter_mut().enumerate().for_each(|(at, item)| self.empty(item, &ValuePath::Item(path, at)));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn report(&mut self, unknown: &ValuePath<'_>) {
+        if self.found.unknown.len() < STRICT_ERRORS_MAX {
+            self.found.unknown.push(unknown.text());
+        }
+    }
+
     /// Completes a value. A list passes `preserves` on to its items, an object does not to its members.
-    fn value(
-        &mut self,
-        value: &mut Value,
-        schema: &SchemaObject,
-        path: &ValuePath<'_>,
-        depth: usize,
-        preserves: bool,
-    ) -> Result<(), TooHeavy> {
-        if depth == DEPTH_MAX {
+    fn value(&mut self, value: &mut Value, node: &SchemaNode<'_>, preserves: bool) -> Result<(), TooHeavy> {
+        if node.depth == DEPTH_MAX {
             return Ok(());
         }
-        let preserves = preserves || flag(schema, PRESERVE);
+        let preserves = preserves || flag(node.schema, PRESERVE);
         match value {
-            Value::Object(object) => self.members(object, schema, path, depth, preserves),
-            Value::Array(list) => {
-                let Some(inner) = items(schema) else { return Ok(()) };
-                list.iter_mut().enumerate().try_for_each(|(at, item)| {
-                    self.replace_null(item, inner)?;
-                    self.value(item, inner, &ValuePath::Item(path, at), depth + 1, preserves)
-                })
-            }
+            Value::Object(object) => self.members(object, node, preserves),
+            Value::Array(list) => list.iter_mut().enumerate().try_for_each(|(at, item)| {
+                let Some(inner) = node.item(at) else { return Ok(()) };
+                self.replace_null(item, inner.schema)?;
+                self.value(item, &inner, preserves)
+            }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         }
     }
 
-    /// Gives an absent member its default.
-    fn fill_in(&mut self, object: &mut Object, name: &str, schema: &Value) -> Result<(), TooHeavy> {
-        let Some(default) = schema.as_object().and_then(default).filter(|_| !object.contains_key(name)) else {
+    /// Gives a member its default if it is absent.
+    fn fill_in(&mut self, object: &mut Object, name: &str, schema: &SchemaObject) -> Result<(), TooHeavy> {
+        let Some(default) = member(schema, name).and_then(default).filter(|_| !object.contains_key(name)) else {
             return Ok(());
         };
         self.defaults.member(object.len())?;
@@ -141,11 +165,12 @@ impl Completion {
     }
 }
 
+/// Returns true if an object may have members beside its properties.
+fn takes_any(schema: &SchemaObject) -> bool {
+    schema.get("additionalProperties").is_some_and(|rest| *rest != Value::Bool(false))
+}
+
 /// Returns true if a null member is kept, or replaced by a default.
 fn takes_null(schema: &SchemaObject) -> bool {
     flag(schema, "nullable") || default(schema).is_some()
-}
-
-fn default(schema: &SchemaObject) -> Option<&Value> {
-    schema.get("default").filter(|default| !default.is_null())
 }

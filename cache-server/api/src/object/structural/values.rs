@@ -1,9 +1,10 @@
-//! Checks types, required members, enums and bounds.
+//! Checks types, required members, enums and bounds, and what embedded objects need.
 
 use std::collections::HashMap;
 
 use informer_serving::{
-    go::quote,
+    go::{self, quote},
+    limits::CAUSES_MAX,
     status::{CauseExt as _, CauseReason, Causes, Status, StatusCause, StatusExt as _},
 };
 use serde_json::Value;
@@ -14,9 +15,13 @@ use super::{
         metadata::{self, Part},
         validation::ValuePath,
     },
-    DEPTH_MAX, EMBEDDED, INT_OR_STRING, OF_EVERY_OBJECT, SchemaObject, flag, items, member, parsed, strings,
+    DEPTH_MAX, EMBEDDED, INT_OR_STRING, LIST_KEYS, SchemaNode, SchemaObject, flag, is_keyed, lists, numbers, parsed,
+    strings,
 };
-use crate::registry::ResourceType;
+use crate::{
+    limits::{ALLOWED_BYTES_MAX, ALLOWED_VALUES_MAX},
+    registry::{ResourceType, refuse_service_label},
+};
 
 /// Checks the part of a custom resource that a write may change. Violations by values that `stored` has too are no cause: a
 /// definition may have become stricter since.
@@ -26,16 +31,16 @@ use crate::registry::ResourceType;
 pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Object>) -> Result<(), Status> {
     let Some(parsed) = parsed(ty) else { return Ok(()) };
     let Some(schema) = parsed.0.as_object() else { return Ok(()) };
-    let mut found = Violations::default();
+    let (mut found, root) = (Violations::default(), SchemaNode::root(schema));
     match part {
-        Part::Main => found.members(object, stored, schema, &ValuePath::Root, 0),
+        Part::Main => found.members(object, stored, &root),
         Part::Status => {
-            if let (Some(status), Some(schema)) = (object.get("status"), member(schema, "status")) {
-                let stored = stored.and_then(|stored| stored.get("status"));
-                found.value(status, stored, schema, &ValuePath::Key(&ValuePath::Root, "status"), 1);
+            if let (Some(status), Some(node)) = (object.get("status"), root.member("status")) {
+                found.value(status, stored.and_then(|stored| stored.get("status")), &node);
             }
         }
     }
+    lists::check(object, stored, &root, &mut found.causes);
     if found.causes.is_empty() {
         return Ok(());
     }
@@ -48,58 +53,71 @@ struct Violations {
 }
 
 impl Violations {
-    fn members(
-        &mut self,
-        object: &Object,
-        stored: Option<&Object>,
-        schema: &SchemaObject,
-        path: &ValuePath<'_>,
-        depth: usize,
-    ) {
-        let is_whole = matches!(path, ValuePath::Root) || flag(schema, EMBEDDED);
-        for (name, value) in object {
-            if is_whole && OF_EVERY_OBJECT.contains(&name.as_str()) {
-                continue;
+    fn members(&mut self, object: &Object, stored: Option<&Object>, node: &SchemaNode<'_>) {
+        let SchemaNode { schema, path, .. } = node;
+        if flag(schema, EMBEDDED) {
+            self.embedded(object, path);
+        }
+        // kube-apiserver checks nothing else of an object with too few or too many members.
+        if let Some(crossed) = CrossedBound::of(object.len(), schema, ["minProperties", "maxProperties"]) {
+            if stored != Some(object) {
+                self.causes.push_with(|| crossed.cause(path, &object.len().to_string(), "properties"));
             }
-            if let Some(inner) = member(schema, name) {
-                let stored = stored.and_then(|stored| stored.get(name));
-                self.value(value, stored, inner, &ValuePath::Key(path, name), depth + 1);
+            return;
+        }
+        for (name, value) in object {
+            if let Some(inner) = node.member(name) {
+                self.value(value, stored.and_then(|stored| stored.get(name)), &inner);
             }
         }
-        for name in strings(schema, "required") {
-            if !object.contains_key(name) && stored.is_none_or(|stored| stored.contains_key(name)) {
+        // More are not counted: each of many small objects may lack all of many members.
+        let missing = strings(schema, "required").filter(|name| !object.contains_key(*name)).take(CAUSES_MAX + 1);
+        let mut missing = missing.peekable();
+        if missing.peek().is_some() && stored != Some(object) {
+            for name in missing {
                 self.causes.push_with(|| StatusCause::required(&ValuePath::Key(path, name).text(), ""));
             }
         }
-        if let Some(crossed) = CrossedBound::of(object.len(), schema, ["minProperties", "maxProperties"])
-            && stored != Some(object)
-        {
-            self.causes.push_with(|| crossed.cause(path, &object.len().to_string(), "properties"));
+    }
+
+    /// Checks what kube-apiserver needs to know of an object in another one.
+    fn embedded(&mut self, object: &Object, path: &ValuePath<'_>) {
+        for name in ["apiVersion", "kind"] {
+            let at = ValuePath::Key(path, name);
+            let refuse = |shown: &str, why: &str| StatusCause::invalid(&at.text(), shown, why);
+            match object.get(name) {
+                None => self.causes.push_with(|| StatusCause::required(&at.text(), "")),
+                Some(Value::String(text)) if text.is_empty() => {
+                    self.causes.push_with(|| refuse("\"\"", "must not be empty"));
+                }
+                Some(Value::String(text)) if name == "kind" => {
+                    let why = refuse_service_label(&text.to_ascii_lowercase());
+                    if !why.is_empty() {
+                        let why = format!("may have mixed case, but should otherwise match: {why}");
+                        self.causes.push_with(|| refuse(&quote(text), &why));
+                    }
+                }
+                Some(Value::String(text)) if text.matches('/').count() > 1 => {
+                    let why = format!("unexpected GroupVersion string: {text}");
+                    self.causes.push_with(|| refuse(&quote(text), &why));
+                }
+                Some(Value::String(_)) => {}
+                Some(other) => self.causes.push_with(|| refuse(&other.to_string(), "must be a string")),
+            }
         }
     }
 
-    fn value(
-        &mut self,
-        value: &Value,
-        stored: Option<&Value>,
-        schema: &SchemaObject,
-        path: &ValuePath<'_>,
-        depth: usize,
-    ) {
-        if depth == DEPTH_MAX || value.is_null() && flag(schema, "nullable") {
+    fn value(&mut self, value: &Value, stored: Option<&Value>, node: &SchemaNode<'_>) {
+        let SchemaNode { schema, path, depth } = node;
+        if *depth == DEPTH_MAX {
             return;
         }
-        if !has_type(value, schema) {
-            if stored != Some(value) {
-                self.causes.push_with(|| mistyped(value, schema, path));
-            }
-            return;
+        if !has_type(value, schema) && stored != Some(value) {
+            self.causes.push_with(|| mistyped(value, schema, path));
         }
         match value {
-            Value::Object(object) => {
-                self.members(object, stored.and_then(Value::as_object), schema, path, depth);
-            }
-            Value::Array(list) => self.list(list, stored.and_then(Value::as_array), schema, path, depth),
+            Value::Object(object) => self.members(object, stored.and_then(Value::as_object), node),
+            Value::Array(list) => self.list(list, stored.and_then(Value::as_array), node),
             Value::String(text) => {
                 if let Some(crossed) = CrossedBound::of(text.chars().count(), schema, ["minLength", "maxLength"])
                     && stored != Some(value)
@@ -109,82 +127,53 @@ impl Violations {
             }
             Value::Number(_) => {
                 if stored != Some(value) {
-                    self.range(value, schema, path);
+                    numbers::check(value, schema, path, &mut self.causes);
                 }
             }
             Value::Null | Value::Bool(_) => {}
         }
+        // kube-apiserver finds null in no enum.
         let allowed = schema.get("enum").and_then(Value::as_array);
-        if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(value))
-            && stored != Some(value)
+        if let Some(allowed) = allowed.filter(|allowed| {
+            !allowed.is_empty() && (value.is_null() || !allowed.iter().any(|allowed| is_same(allowed, value)))
+        }) && stored != Some(value)
         {
             self.causes.push_with(|| unsupported(value, allowed, path));
         }
     }
 
     /// Checks a list and its items. Those of a changed list are compared with stored ones only if keys tell which is which.
-    fn list(
-        &mut self,
-        list: &[Value],
-        stored: Option<&Vec<Value>>,
-        schema: &SchemaObject,
-        path: &ValuePath<'_>,
-        depth: usize,
-    ) {
+    fn list(&mut self, list: &[Value], stored: Option<&Vec<Value>>, node: &SchemaNode<'_>) {
+        let SchemaNode { schema, path, .. } = node;
         if stored.is_some_and(|stored| stored == list) {
             return;
         }
-        if let Some(inner) = items(schema) {
-            let before: HashMap<String, &Value> =
-                stored.into_iter().flatten().filter_map(|item| Some((key(item, schema)?, item))).collect();
-            for (at, item) in list.iter().enumerate() {
-                let stored = if before.is_empty() { None } else { key(item, schema) };
-                let stored = stored.and_then(|key| before.get(&key).copied());
-                self.value(item, stored, inner, &ValuePath::Item(path, at), depth + 1);
-            }
+        let before: HashMap<String, &Value> =
+            stored.into_iter().flatten().filter_map(|item| Some((key(item, schema)?, item))).collect();
+        for (at, item) in list.iter().enumerate() {
+            let Some(inner) = node.item(at) else { break };
+            let stored = if before.is_empty() { None } else { key(item, schema) };
+            let stored = stored.and_then(|key| before.get(&key).copied());
+            self.value(item, stored, &inner);
         }
         if let Some(crossed) = CrossedBound::of(list.len(), schema, ["minItems", "maxItems"]) {
             self.causes.push_with(|| crossed.cause(path, &list.len().to_string(), "items"));
-        }
-    }
-
-    /// Checks a number against its bounds.
-    fn range(&mut self, value: &Value, schema: &SchemaObject, path: &ValuePath<'_>) {
-        let number = value.as_f64().unwrap_or_default();
-        let bound = |name: &str| schema.get(name).and_then(Value::as_f64);
-        let mut refuse = |bound: f64, is_open: bool, than: &str| {
-            self.causes.push_with(|| {
-                let (path, or_equal) = (path.text(), if is_open { "" } else { " or equal to" });
-                let why = format!("{path} in body should be {than} than{or_equal} {bound}");
-                StatusCause::invalid(&path, &value.to_string(), &why)
-            });
-        };
-        if let Some(least) = bound("minimum") {
-            let is_open = flag(schema, "exclusiveMinimum");
-            if number < least || is_open && number <= least {
-                refuse(least, is_open, "greater");
-            }
-        }
-        if let Some(most) = bound("maximum") {
-            let is_open = flag(schema, "exclusiveMaximum");
-            if number > most || is_open && number >= most {
-                refuse(most, is_open, "less");
-            }
         }
     }
 }
 
 /// A bound on a length that is not kept.
 enum CrossedBound {
-    Least(u64),
+    Least(usize),
     /// The length, and its bound.
-    Most(u64, u64),
+    Most(usize, usize),
 }
 
 impl CrossedBound {
     /// Compares a length with the lower and the upper bound of these names.
     fn of(length: usize, schema: &SchemaObject, names: [&str; 2]) -> Option<Self> {
-        let (length, [least, most]) = (length as u64, names.map(|name| schema.get(name).and_then(Value::as_u64)));
+        let bound = |name| schema.get(name).and_then(Value::as_u64).map(|bound| bound.try_into().unwrap_or(usize::MAX));
+        let [least, most] = names.map(bound);
         let least = least.filter(|least| length < *least).map(Self::Least);
         least.or_else(|| most.filter(|most| *most < length).map(|most| Self::Most(length, most)))
     }
@@ -199,41 +188,64 @@ impl CrossedBound {
                 StatusCause::invalid(&path, shown, &why)
             }
             Self::Most(_, most) if is_text => {
-                let text = format!("Too long: may not be more than {most} bytes");
+                let text = format!("Too long: may not be more than {most} byte{}", if *most == 1 { "" } else { "s" });
                 StatusCause::new(CauseReason::FieldValueTooLong, &path, &text)
             }
-            Self::Most(length, most) => {
-                let text = format!("Too many: {length}: must have at most {most} items");
-                StatusCause::new(CauseReason::FieldValueTooMany, &path, &text)
-            }
+            Self::Most(length, most) => StatusCause::too_many(&path, *length, *most),
         }
     }
 }
 
 /// Returns a text of the members that identify an item of a list; `None` for lists without such members.
 fn key(item: &Value, list: &SchemaObject) -> Option<String> {
-    if list.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
-        return None;
+    let keys = if is_keyed(list) { lists::keys(item, list) } else { return None };
+    (keys.len() == strings(list, LIST_KEYS).count()).then(|| Value::Object(keys).to_string())
+}
+
+/// Returns true if a value is that of an enum: a whole number is the same with a fraction.
+fn is_same(allowed: &Value, value: &Value) -> bool {
+    allowed == value || allowed.as_f64().is_some_and(|number| value.is_f64() && value.as_f64() == Some(number))
+}
+
+/// Shows a value in a cause as kube-apiserver does.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(go::float).unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
-    let values: Option<Vec<&Value>> =
-        strings(list, "x-kubernetes-list-map-keys").map(|name| item.as_object()?.get(name)).collect();
-    serde_json::to_string(&values?).ok()
 }
 
 fn mistyped(value: &Value, schema: &SchemaObject, path: &ValuePath<'_>) -> StatusCause {
-    let (path, expected, found) = (path.text(), expected_type(schema), quote(type_of(value)));
+    let (expected, found) = match (numbers::format(schema), value) {
+        (Some(format), Value::Number(_)) => (format, "float64"),
+        (Some(format), Value::Bool(_) | Value::Object(_)) => (format, ""),
+        (_, value) => (expected_type(schema), type_of(value)),
+    };
+    let (path, found) = (path.text(), quote(found));
     let text = format!("Invalid value: {found}: {path} in body must be of type {expected}: {found}");
     StatusCause::new(CauseReason::FieldValueTypeInvalid, &path, &text)
 }
 
 fn unsupported(value: &Value, allowed: &[Value], path: &ValuePath<'_>) -> StatusCause {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let texts: Vec<String> = allowed.iter().map(plain).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    StatusCause::not_supported(&path.text(), &plain(value), &texts)
+    let (mut texts, mut bytes) = (Vec::new(), 0);
+    for text in allowed.iter().map(plain).take(ALLOWED_VALUES_MAX) {
+        bytes += text.len();
+        if bytes > ALLOWED_BYTES_MAX {
+            break;
+        }
+        texts.push(quote(&text));
+    }
+    let more = allowed.len() - texts.len();
+    if more > 0 {
+        texts.push(format!("and {more} more"));
+    }
+    let text = format!("Unsupported value: {}: supported values: {}", shown(value), texts.join(", "));
+    StatusCause::new(CauseReason::FieldValueNotSupported, &path.text(), &text)
 }
 
-fn expected_type(schema: &SchemaObject) -> &str {
+pub(super) fn expected_type(schema: &SchemaObject) -> &str {
     if flag(schema, INT_OR_STRING) {
         return "integer,string";
     }
@@ -248,9 +260,8 @@ fn has_type(value: &Value, schema: &SchemaObject) -> bool {
         | ("boolean", Value::Bool(_))
         | ("number", Value::Number(_))
         | ("", _) => true,
-        ("integer" | "integer,string", Value::Number(number)) => {
-            number.is_i64() || number.as_f64().is_some_and(|it| it.fract() == 0.0)
-        }
+        (_, Value::Null) => flag(schema, "nullable"),
+        ("integer" | "integer,string", Value::Number(number)) => numbers::is_integer(number),
         (_, _) => false,
     }
 }
