@@ -204,6 +204,21 @@ fn fail(code: u8, line: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Runs `serve` on a runtime of its own, with the signals that end it: timers of the workers' runtime stop when all workers
+/// are busy.
+fn supervised(serve: impl AsyncFnOnce(StopSignals) -> ExitCode) -> ExitCode {
+    let supervisor = match Builder::new_current_thread().enable_all().build() {
+        Ok(supervisor) => supervisor,
+        Err(error) => return fail_input(&format!("cannot start: {error}")),
+    };
+    supervisor.block_on(async {
+        match StopSignals::take() {
+            Ok(signals) => serve(signals).await,
+            Err(error) => fail_input(&format!("cannot listen for signals: {error}")),
+        }
+    })
+}
+
 /// SIGTERM and SIGINT. Once taken, neither ends the process by default.
 struct StopSignals {
     terminate: Signal,

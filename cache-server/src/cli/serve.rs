@@ -12,15 +12,15 @@ use clap::Args;
 use futures::FutureExt as _;
 use listenfd::ListenFd;
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::Runtime,
     sync::oneshot,
     task::{JoinError, JoinHandle},
     time::sleep,
 };
 
 use super::{
-    CONNECTIONS, FAILED, StopSignals, absent, audit::AuditFlags, authentication::AuthenticationFlags,
-    authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, units,
+    CONNECTIONS, FAILED, absent, audit::AuditFlags, authentication::AuthenticationFlags,
+    authorization::AuthorizationFlags, fail, fail_input, files, flow::FlowFlags, log, supervised, units,
 };
 use crate::{
     Server, StartError,
@@ -218,16 +218,7 @@ pub(super) fn run(serve: Serve, runtime: &Runtime) -> ExitCode {
 
 /// Like [`run`], with settings that come from other flags.
 pub(super) fn run_config(config: Config, runtime: &Runtime) -> ExitCode {
-    // Signals and timers have a runtime of their own: timers of `runtime` stop when all its workers are busy.
-    let supervisor = match Builder::new_current_thread().enable_all().build() {
-        Ok(supervisor) => supervisor,
-        Err(error) => return fail_input(&format!("cannot start: {error}")),
-    };
-    supervisor.block_on(async {
-        let mut signals = match StopSignals::take() {
-            Ok(signals) => signals,
-            Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
-        };
+    supervised(async |mut signals| {
         let (stop, stopping) = oneshot::channel();
         let grace = config.grace;
         let mut serving = runtime.spawn(serve_until(config, stopping));
@@ -298,6 +289,7 @@ async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCod
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use tokio::runtime::Builder;
 
     use super::*;
     use crate::config::{FlowSettings, FlowSource, PopulateSpec};

@@ -1,18 +1,20 @@
 //! The program `etcd` of a folder for envtest: answers the question for its health until SIGTERM, and stores nothing.
 
-use std::{convert::Infallible, io, process::ExitCode};
+use std::{
+    convert::Infallible,
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use tokio::{
-    net::TcpListener,
-    runtime::{Builder, Runtime},
-};
+use tokio::{net::TcpListener, runtime::Runtime, time::sleep};
 
-use super::{super::StopSignals, fail_input, flags::ProgramFlags};
+use super::{super::supervised, fail_input, flags::ProgramFlags};
 
 /// Flags with an effect.
 pub(super) const USED: &[&str] = &["listen-client-urls"];
@@ -22,16 +24,7 @@ pub(super) const IGNORED: &[&str] = &["advertise-client-urls", "data-dir", "list
 
 pub(super) fn run(flags: &ProgramFlags, runtime: &Runtime) -> ExitCode {
     let urls: Vec<String> = flags.all("listen-client-urls").map(ToOwned::to_owned).collect();
-    // As in the server: a signal finds a runtime of its own.
-    let supervisor = match Builder::new_current_thread().enable_all().build() {
-        Ok(supervisor) => supervisor,
-        Err(error) => return fail_input(&format!("cannot start: {error}")),
-    };
-    supervisor.block_on(async {
-        let mut signals = match StopSignals::take() {
-            Ok(signals) => signals,
-            Err(error) => return fail_input(&format!("cannot listen for signals: {error}")),
-        };
+    supervised(async |mut signals| {
         for url in urls {
             match listen(&url).await {
                 Ok(listener) => drop(runtime.spawn(serve(listener))),
@@ -50,11 +43,21 @@ async fn listen(url: &str) -> Result<TcpListener, String> {
     TcpListener::bind((host, parsed.port_u16().unwrap_or(2379))).await.map_err(|error| error.to_string())
 }
 
+/// Pause after a failed accept, so that a process without file descriptors does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// Serves until the runtime ends.
-async fn serve(listener: TcpListener) -> io::Result<()> {
+async fn serve(listener: TcpListener) {
     loop {
-        let (socket, _) = listener.accept().await?;
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service_fn(answer)));
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service_fn(answer)));
+            }
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "etcd: connection accept failed: {error}");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
 }
 
