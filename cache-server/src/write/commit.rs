@@ -26,9 +26,11 @@ use crate::{
     },
 };
 
-/// Reads the object of a write as it is now, decoded.
+/// Reads the object of a write as it is now, decoded and completed.
 pub(super) async fn read(app: &LocalApp<'_>, target: &WriteTarget<'_>) -> Result<Current, Status> {
-    Current::read(&app.caches, target).await.map_err(|error| unread(target, error))
+    let mut current = Current::read(&app.caches, target).await.map_err(|error| unread(target, error))?;
+    schemas::complete_stored(app, target.ty, &mut current);
+    Ok(current)
 }
 
 /// Reads the object of a write as it is now, decoded as far as the change and its checks need it.
@@ -99,27 +101,10 @@ pub(super) async fn attempt(
 ) -> Result<Option<WriteAnswer>, Status> {
     let answer = |document| WriteAnswer { code: StatusCode::OK, document, warnings: Vec::new() };
     let unchanged = || WriteAnswer::stored(Arc::clone(&current.entry));
-    // Only an apply records when it was made.
-    let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
     // Only the whole object shows if a part of it belongs to a Secret inside.
     let seen_by = app.audit.filter(|_| current.extent.is_whole());
     seen_by.inspect(|audit| audit.note_before(&current.object));
-    let sealed = if let DecodedExtent::Touched(sealed) = &current.extent { Some(sealed) } else { None };
-    let stored = ChangedObject { object: &current.object, sealed };
-    let plan = {
-        let complaints = RefCell::new(Vec::new());
-        let admit = |sent: &mut Object| {
-            nodes::check_update(app, place, &current.object, sent)?;
-            schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
-        };
-        let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
-        warnings.append(&mut complaints.into_inner());
-        plan
-    };
-    // After the plan restored what the write does not change. A deletion must not fail, whatever the object is.
-    if let UpdatePlan::Put(next) = &plan {
-        schemas::check_successor(app, place, &current.object, next)?;
-    }
+    let plan = plan_checked(app, place, current, change, options, warnings)?;
     if let Some(audit) = seen_by {
         audit.note_whole(match &plan {
             UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
@@ -128,7 +113,7 @@ pub(super) async fn attempt(
     }
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
-        UpdatePlan::Put(next) if sealed.is_some() => {
+        UpdatePlan::Put(next) if matches!(current.extent, DecodedExtent::Touched(_)) => {
             Some(sparse_draft(place.ty, next, &current.entry, app.config.object_bytes_max)?)
         }
         UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
@@ -153,4 +138,35 @@ pub(super) async fn attempt(
         ReplaceOutcome::Late => Ok(None),
         ReplaceOutcome::Gone => Err(place.not_found()),
     }
+}
+
+/// Plans the change, with the checks that kube-apiserver makes before it stores or deletes the object.
+fn plan_checked(
+    app: &LocalApp<'_>,
+    place: &WriteTarget<'_>,
+    current: &Current,
+    change: &RequestedChange<'_>,
+    options: Options,
+    warnings: &mut Vec<String>,
+) -> Result<UpdatePlan, Status> {
+    // Only an apply records when it was made.
+    let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
+    let sealed = if let DecodedExtent::Touched(sealed) = &current.extent { Some(sealed) } else { None };
+    let stored = ChangedObject { object: &current.object, sealed };
+    let complaints = RefCell::new(Vec::new());
+    let admit = |sent: &mut Object| {
+        nodes::check_update(app, place, &current.object, sent)?;
+        schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
+    };
+    let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
+    warnings.append(&mut complaints.into_inner());
+    // After the plan restored what the write does not change.
+    if let UpdatePlan::Put(next) | UpdatePlan::Delete(next) = &plan {
+        schemas::check_successor(app, place, &current.object, next)?;
+    }
+    Ok(match (plan, &current.extent) {
+        // The storage has another object than the one compared.
+        (UpdatePlan::Keep, DecodedExtent::Completed) => UpdatePlan::Put(current.object.clone()),
+        (plan, _) => plan,
+    })
 }

@@ -1,5 +1,5 @@
 //! Schemas of custom resources, which are enforced where this server acts as a cluster. Elsewhere their fields are kept as
-//! they were sent.
+//! they were sent. Reads return objects as they are stored; writes begin from the object as its present schema completes it.
 
 use api_rules::{
     object::{Object, WriteTarget, body, metadata::Part, options::FieldValidation, structural, validation},
@@ -7,7 +7,10 @@ use api_rules::{
 };
 use informer_serving::status::Status;
 
-use crate::app::App;
+use crate::{
+    app::App,
+    stored::current::{Current, DecodedExtent},
+};
 
 /// True if objects of the type must fit its schema. They are decoded whole then.
 pub(super) fn concern(app: &App, ty: &ResourceType) -> bool {
@@ -32,6 +35,18 @@ pub(super) fn complete(
     let complaints = unknown.iter().map(|path| validation::unknown_field(path)).collect();
     validation::report(validation, complaints, warnings)
         .map_err(|error| body::cannot_be_handled(ty, &ty.kind, &ty.version, &error))
+}
+
+/// Completes a stored object, as kube-apiserver does after each read: its definition may have changed since. Changes
+/// nothing if its defaults are too large, which is an error of [`complete`] only for writes of it.
+pub(super) fn complete_stored(app: &App, ty: &ResourceType, current: &mut Current) {
+    if !concern(app, ty) {
+        return;
+    }
+    let mut object = current.object.clone();
+    if structural::complete(ty, &mut object).is_ok() && object != current.object {
+        (current.object, current.extent) = (object, DecodedExtent::Completed);
+    }
 }
 
 /// Completes an object to create, and checks its values.

@@ -269,7 +269,7 @@ async fn a_control_plane_enforces_the_schemas_of_definitions() {
 }
 
 /// Goal: controllers write the status, and end, of objects that a stricter definition would refuse. Method: a required spec,
-/// writes of each part with a bad other part, then an enum that the object breaks, and the removal of its finalizer.
+/// writes of each part with a bad other part, then a definition that the object breaks in each way, and the removal of its finalizer alone and with a bad change.
 #[tokio::test]
 async fn objects_stay_usable_under_a_stricter_definition() {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -277,17 +277,18 @@ async fn objects_stay_usable_under_a_stricter_definition() {
     let folder = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(&write_assets(folder.path()).await).await;
     let admin = &plane.admin;
-    let definition = |mode: serde_json::Value| {
+    let definition = |spec: serde_json::Value| {
         let schema = json!({"type": "object", "required": ["spec"], "properties": {
-            "spec": {"type": "object", "properties": {"mode": mode}},
+            "spec": spec,
             "status": {"type": "object", "properties": {"phase": {"type": "string"}}}}});
         json!({"metadata": {"name": "widgets.example.com"}, "spec": {
             "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
             "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": schema}}]}})
     };
-    admin.post(DEFINITIONS, &definition(json!({"type": "string"}))).await.with_code(201);
-    let widget = json!({"metadata": {"name": "a", "finalizers": ["example.com/x"]}, "spec": {"mode": "x"}});
+    let first = json!({"type": "object", "properties": {"mode": {"type": "string"}, "old": {"type": "string"}}});
+    admin.post(DEFINITIONS, &definition(first)).await.with_code(201);
+    let widget = json!({"metadata": {"name": "a", "finalizers": ["example.com/x"]}, "spec": {"mode": "x", "old": "y"}});
     let mut sent = admin.post(WIDGETS, &widget).await.with_code(201).json();
 
     let (path, status) = (format!("{WIDGETS}/a"), format!("{WIDGETS}/a/status"));
@@ -300,7 +301,9 @@ async fn objects_stay_usable_under_a_stricter_definition() {
     let written = admin.put(&status, &bare).await.with_code(200).json();
     assert_eq!((&written["spec"], &written["status"]), (&widget["spec"], &bare["status"]));
 
-    let stricter = definition(json!({"type": "string", "enum": ["on"]}));
+    let stricter = json!({"type": "object", "required": ["needed"], "properties": {
+        "mode": {"type": "string", "enum": ["on"]}, "needed": {"type": "string"}, "size": {"type": "integer", "default": 3}}});
+    let stricter = definition(stricter);
     admin.patch(&format!("{DEFINITIONS}/widgets.example.com"), MERGE_PATCH, &stricter).await.with_code(200);
     let other = json!({"metadata": {"name": "b"}, "spec": {"mode": "x"}});
     let enforced = async {
@@ -309,9 +312,12 @@ async fn objects_stay_usable_under_a_stricter_definition() {
         }
     };
     timeout(START_WAIT, enforced).await.expect("the new definition is enforced");
-    admin.patch(&path, MERGE_PATCH, &json!({"metadata": {"labels": {"a": "b"}}})).await.with_code(200);
-    admin.patch(&path, MERGE_PATCH, &json!({"spec": {"mode": "y"}})).await.with_code(422);
+    let labelled = admin.patch(&path, MERGE_PATCH, &json!({"metadata": {"labels": {"a": "b"}}})).await.with_code(200);
+    assert_eq!(labelled.json()["spec"], json!({"mode": "x", "size": 3}), "completed before it is compared");
+    let bad = json!({"metadata": {"finalizers": null}, "spec": {"mode": "y"}});
+    admin.patch(&path, MERGE_PATCH, &bad).await.with_code(422);
     admin.delete(&path).await.with_code(200);
+    admin.patch(&path, MERGE_PATCH, &bad).await.with_code(422);
     admin.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
     assert_eq!(admin.get(&path).await.code, 404);
 }

@@ -27,7 +27,7 @@ impl DecodedExtent {
     /// Returns true if all is decoded.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        matches!(self, Self::Whole)
+        matches!(self, Self::Whole | Self::Completed)
     }
 }
 
@@ -36,6 +36,8 @@ impl DecodedExtent {
 pub enum DecodedExtent {
     /// All of it.
     Whole,
+    /// All of it, changed since to fit the present schema of its type.
+    Completed,
     /// The metadata that a replacement cannot change.
     Metadata,
     /// The parts that a change touches: see [`RequestedChange::sparse`].

@@ -65,7 +65,8 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         None => 6443,
     };
     let modes: Vec<_> = flags.all("authorization-mode").map(mode).collect::<Result<_, _>>()?;
-    // kube-apiserver too admits no unknown callers to whom everything would be allowed.
+    // kube-apiserver too admits no unknown callers to whom everything would be allowed. This server does on a loopback
+    // address, if no flag names a way to prove who they are.
     let decides = !modes.is_empty() && !modes.contains(&AuthorizationMode::AlwaysAllow);
     Ok(Config {
         listen: SocketAddr::new(address, port),
