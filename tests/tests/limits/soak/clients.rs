@@ -17,7 +17,7 @@ use tests::{
 };
 use tokio::time::{interval, sleep};
 
-use super::users::Users;
+use super::{Plan, users::Users};
 
 /// Namespaces, and objects of a writer in each.
 const NAMESPACES: usize = 100;
@@ -30,6 +30,10 @@ const DATA_BYTES: usize = 300;
 const STEP_WAIT: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 const MAPS: &str = "/api/v1/configmaps";
+/// Codes with which a server may refuse a follower: for an old token, an old position, or too many requests.
+const REFUSALS: [u16; 3] = [401, 410, 429];
+/// The counts of a long run are at least the expected ones divided by this, and one request of as many may be refused.
+const MARGIN: u64 = 2;
 
 /// Number of times that something happened.
 #[derive(Default)]
@@ -40,7 +44,8 @@ pub(crate) struct Counts {
     lists: AtomicU64,
     /// Watches that the server ended before their time, as after a replacement of tokens.
     ended: AtomicU64,
-    /// Answers other than 200: 401 for an old token, 410 for an old position.
+    /// Requests of followers, and those of them that ended with one of [`REFUSALS`].
+    asked: AtomicU64,
     refused: AtomicU64,
 }
 
@@ -49,28 +54,52 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Counts {
-    fn now(&self) -> [u64; 6] {
-        [&self.writes, &self.events, &self.watches, &self.lists, &self.ended, &self.refused]
+    fn now(&self) -> [u64; 7] {
+        [&self.writes, &self.events, &self.watches, &self.lists, &self.ended, &self.asked, &self.refused]
             .map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Counts a refusal. Panics if its code is not one of [`REFUSALS`].
+    fn refuse(&self, asked: &str, code: u16) {
+        assert!(REFUSALS.contains(&code), "{asked}: {code}");
+        count(&self.refused);
     }
 
     /// A line about all of it.
     pub(crate) fn line(&self, elapsed: Duration) -> String {
-        let [writes, events, watches, lists, ended, refused] = self.now();
+        let [writes, events, watches, lists, ended, asked, refused] = self.now();
         let rate = |count: u64| count as f64 / elapsed.as_secs_f64();
         format!(
             "{writes} writes ({:.0}/s), {events} events ({:.0}/s), {watches} watches, {lists} lists, {ended} watches ended, \
-             {refused} refused",
+             {refused} of {asked} refused",
             rate(writes),
             rate(events)
         )
     }
 
-    /// Asserts that the run had all of it; the server ends watches only in a long one.
-    pub(crate) fn assert_everything_happened(&self, is_long: bool) {
-        let [writes, events, watches, lists, ended, _] = self.now();
-        let ended = if is_long { ended } else { 1 };
-        assert!([writes, events, watches, lists, ended].iter().all(|&count| count > 0), "{:?}", self.now());
+    /// Asserts that a run of any length had all of it, and that few requests were refused.
+    pub(crate) fn assert_everything_happened(&self) {
+        let [writes, events, watches, lists, _, asked, refused] = self.now();
+        assert!([writes, events, watches, lists].iter().all(|&count| count > 0), "{:?}", self.now());
+        assert!(refused * MARGIN <= asked, "{refused} of {asked} requests were refused");
+    }
+
+    /// Asserts that a long run had as much of it as planned, by a margin, and that the servers ended watches.
+    pub(crate) fn assert_rates(&self, plan: &Plan, elapsed: Duration) {
+        let [writes, events, watches, lists, ended, ..] = self.now();
+        let followers = plan.followers as u64;
+        let expected = [
+            ("writes", writes, plan.rate as u64 * elapsed.as_secs()),
+            // Those that see one namespace are not counted.
+            ("events", events, writes * followers / FOLLOWERS_OF_ALL as u64),
+            ("watches", watches, followers * elapsed.as_secs() / plan.watches_last.as_secs()),
+            // Before one of four watches the position is dropped, and half of them begin with a list instead.
+            ("lists", lists, watches / 8),
+            ("ended watches", ended, 1),
+        ];
+        for (name, count, expected) in expected {
+            assert!(count * MARGIN >= expected, "{count} {name}, and {expected} were planned");
+        }
     }
 }
 
@@ -136,7 +165,7 @@ impl Follower {
         };
         let mut position = None;
         while !stop.load(Ordering::Relaxed) {
-            let client = self.server.with_token(&self.users.token_of(self.number));
+            let client = self.server.patient().with_token(&self.users.token_of(self.number));
             let client = if self.number.is_multiple_of(4) { client.over_http2() } else { client };
             let from = position.filter(|_| self.rng.u8(0..4) > 0);
             let from = if from.is_none() && self.rng.bool() { self.list(&client, &path).await } else { from };
@@ -153,9 +182,10 @@ impl Follower {
         let limit = self.rng.choice(["0", "7", "500"]).unwrap();
         let mut asked = with_query(path, &[("limit", limit)]);
         loop {
-            let answer = client.try_get(&asked).await.ok()?;
+            count(&self.counts.asked);
+            let answer = client.get(&asked).await;
             if answer.code != 200 {
-                count(&self.counts.refused);
+                self.counts.refuse(&asked, answer.code.as_u16());
                 return None;
             }
             let Some(token) = answer.token() else {
@@ -180,9 +210,10 @@ impl Follower {
             Some(at) => with_query(path, &[("watch", "1"), ("allowWatchBookmarks", "true"), ("resourceVersion", &*at)]),
         };
         let (begun, mut position) = (Instant::now(), from);
-        let mut watch = client.try_watch(&asked).await.ok()?;
+        count(&self.counts.asked);
+        let mut watch = client.watch(&asked).await;
         if watch.code() != 200 {
-            count(&self.counts.refused);
+            self.counts.refuse(&asked, watch.code().as_u16());
             return None;
         }
         count(&self.counts.watches);
@@ -190,7 +221,8 @@ impl Follower {
             match watch.step(STEP_WAIT.min(time)).await {
                 Step::Silence => {}
                 Step::Event(event) if event.kind == EventKind::Error => {
-                    count(&self.counts.refused);
+                    let code = event.object["code"].as_u64().and_then(|code| code.try_into().ok());
+                    self.counts.refuse(&asked, code.unwrap_or_default());
                     return None;
                 }
                 Step::Event(event) => {

@@ -63,7 +63,7 @@ impl Users {
         // The tokens after these are in the file as well: a server that takes one has read it.
         for server in servers {
             let client = server.with_token(&token_of(1, next + 1));
-            while client.try_get(PROBE).await.is_ok_and(|answer| answer.code != 200) {
+            while !client.try_get(PROBE).await.is_ok_and(|answer| answer.code == 200) {
                 assert!(begun.elapsed() < PATIENCE, "a server does not know the new tokens");
                 sleep(Duration::from_millis(100)).await;
             }
