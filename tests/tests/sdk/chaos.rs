@@ -15,7 +15,7 @@ mod storage;
 mod writers;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     env,
     net::SocketAddr,
     sync::{
@@ -26,7 +26,11 @@ use std::{
 };
 
 use fastrand::Rng;
-use tests::{http::Client, process::Server, relay::Relay};
+use tests::{
+    http::{Client, with_query},
+    process::Server,
+    relay::Relay,
+};
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
 use super::history::{
@@ -51,6 +55,8 @@ const CONVERGES: Duration = Duration::from_secs(180);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Storms of a run that has not seen everything.
 const ROUNDS_MAX: usize = 10;
+/// Longest time, in seconds, between two readings of a clock; slower ones are repeated.
+const READING_MAX: u64 = 2;
 /// Faults that a failure prints.
 const PRINTED: usize = 30;
 
@@ -118,6 +124,7 @@ struct Checked {
     faults: usize,
     changes: usize,
     acknowledged: usize,
+    deleted: usize,
     unknown: usize,
     consistent_lists: usize,
     single_reads: usize,
@@ -146,6 +153,8 @@ struct Run {
     known: u64,
     /// Positions of all contents.
     contents: HashMap<String, u64>,
+    /// Uids of all objects whose deletion was acknowledged.
+    deleted: HashSet<String>,
     faults: Vec<String>,
     checked: Checked,
     begun: Instant,
@@ -170,7 +179,7 @@ async fn every_copy_equals_an_api_server_after_every_storm() {
 }
 
 impl Replica {
-    async fn start(storage: &Storage, clocks: &Clocks, number: usize) -> Self {
+    async fn start(storage: &Storage, environment: [(&'static str, String); 2], number: usize) -> Self {
         let mut to_storage = Vec::new();
         for address in storage.addresses() {
             to_storage.push(Relay::start(address).await);
@@ -180,7 +189,7 @@ impl Replica {
         let door = line();
         door.calm.store(true, Ordering::Relaxed);
         let client = storage.client(door.listen(0).await);
-        let (flags, environment) = (storage.flags(number, &to_storage), clocks.environment(number));
+        let flags = storage.flags(number, &to_storage);
         let lines = (0..LINES).map(|_| line()).collect();
         let mut replica = Self { flags, environment, lines, server: None, to_storage, door, client };
         replica.begin().await;
@@ -201,6 +210,12 @@ impl Replica {
         server.ended().await;
     }
 
+    /// The time of its clock, in the head of a watch; `None` while it serves none.
+    async fn time(&self) -> Option<i64> {
+        let watch = self.client.try_watch(&with_query(MAPS, &[("watch", "1"), ("resourceVersion", "0")])).await.ok()?;
+        (watch.code() == 200).then(|| clock::seconds(httpdate::parse_http_date(watch.header("date")).unwrap()))
+    }
+
     fn signal(&self, name: &str) {
         self.server.as_ref().expect("runs").signal(name);
     }
@@ -211,7 +226,8 @@ impl Run {
         let mut rng = Rng::with_seed(plan.seed);
         let (clocks, mut replicas) = (Clocks::build(), Vec::new());
         for number in 0..SERVERS {
-            replicas.push(Replica::start(&storage, &clocks, number).await);
+            let environment = clocks.environment(number, &mut rng);
+            replicas.push(Replica::start(&storage, environment, number).await);
         }
         let known = storage.keys().revision().await;
         let epoch = Epoch::new(known, storage.state().await);
@@ -239,7 +255,7 @@ impl Run {
             std::future::pending::<()>().await
         });
         let sampled = vec![0; copies.len()];
-        let (contents, faults, checked) = Default::default();
+        let (contents, deleted, faults, checked) = Default::default();
         let begun = Instant::now();
         Self {
             plan,
@@ -254,6 +270,7 @@ impl Run {
             epoch,
             known,
             contents,
+            deleted,
             faults,
             checked,
             begun,
@@ -391,7 +408,9 @@ impl Run {
         let (before, count) = (self.known, self.epoch.len());
         self.known = self.storage.tell(&mut self.epoch, before).await;
         self.checked.changes += self.epoch.len() - count;
-        if let Err(violation) = self.compare(before, &log, &segments, &samples) {
+        let existing = self.storage.uids().await;
+        let compared = self.compare(before, &log, &segments, &samples);
+        if let Err(violation) = compared.and_then(|()| self.check_deletions(log.deleted, &existing)) {
             panic!("{violation}\nCHAOS_SEED={}, {:#?}", self.plan.seed, self.last_faults());
         }
     }
@@ -444,6 +463,14 @@ impl Run {
         Ok(())
     }
 
+    /// Objects whose deletion was acknowledged do not exist. Copies have none either, as they equal the storage.
+    fn check_deletions(&mut self, deleted: Vec<String>, existing: &HashSet<String>) -> Result<(), String> {
+        self.checked.deleted += deleted.len();
+        self.deleted.extend(deleted);
+        let exists = self.deleted.intersection(existing).next();
+        exists.map_or(Ok(()), |uid| Err(format!("the deletion of {uid} was acknowledged, and it exists")))
+    }
+
     fn check_segment(&mut self, segment: &Segment) -> Result<(), String> {
         let last = segment.bookmarks.last().map_or_else(|| segment.after(), |(_, mark)| *mark);
         if last > self.known {
@@ -474,7 +501,8 @@ impl Run {
         Ok(())
     }
 
-    /// Waits without faults and writers until every server and every copy equals the storage.
+    /// Waits without faults and writers until every server and every copy equals the storage. Each server then has the
+    /// clock that its jumps lead to.
     async fn calm(&mut self) {
         for line in self.replicas.iter().flat_map(|replica| &replica.lines) {
             line.calm.store(true, Ordering::Relaxed);
@@ -486,6 +514,11 @@ impl Run {
             history::until(PATIENCE, &what, async || {
                 let Ok(answer) = replica.client.try_get(MAPS).await else { return false };
                 answer.code == 200 && watchers::state(&answer.json()) == state
+            })
+            .await;
+            history::until(PATIENCE, &format!("server {number} has its own clock"), async || {
+                let time = replica.time().await;
+                time.is_some_and(|time| time.abs_diff(self.clocks.now(number)) <= READING_MAX)
             })
             .await;
         }

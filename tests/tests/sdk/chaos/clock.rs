@@ -5,6 +5,7 @@ use std::{
     io::Write as _,
     path::PathBuf,
     process::Command,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use fastrand::Rng;
@@ -32,22 +33,37 @@ impl Clocks {
         self.folder.path().join("clock.so")
     }
 
-    fn offset(&self, server: usize) -> PathBuf {
+    fn file(&self, server: usize) -> PathBuf {
         self.folder.path().join(server.to_string())
     }
 
-    /// Variables of the environment of a server, whose clock is right at first.
-    pub(crate) fn environment(&self, server: usize) -> [(&'static str, String); 2] {
-        fs::write(self.offset(server), 0_i64.to_ne_bytes()).unwrap();
+    /// Variables of the environment of a server, whose clock is wrong from the start.
+    pub(crate) fn environment(&self, server: usize, rng: &mut Rng) -> [(&'static str, String); 2] {
+        fs::write(self.file(server), draw(rng).to_ne_bytes()).unwrap();
         let text = |path: PathBuf| path.display().to_string();
-        [("LD_PRELOAD", text(self.library())), ("CLOCK_OFFSET_FILE", text(self.offset(server)))]
+        [("LD_PRELOAD", text(self.library())), ("CLOCK_OFFSET_FILE", text(self.file(server)))]
     }
 
     /// Sets the clock of a server to another time.
     pub(crate) fn jump(&self, server: usize, rng: &mut Rng) {
-        let longest = rng.choice(JUMPS).unwrap();
         // In place: the server has mapped the file.
-        let mut file = File::options().write(true).open(self.offset(server)).unwrap();
-        file.write_all(&rng.i64(-longest..=longest).to_ne_bytes()).unwrap();
+        let mut file = File::options().write(true).open(self.file(server)).unwrap();
+        file.write_all(&draw(rng).to_ne_bytes()).unwrap();
     }
+    /// The time of a server's clock, in seconds since 1970.
+    pub(crate) fn now(&self, server: usize) -> i64 {
+        let offset = i64::from_ne_bytes(fs::read(self.file(server)).unwrap().try_into().unwrap());
+        offset + seconds(SystemTime::now())
+    }
+}
+
+/// Draws an offset.
+fn draw(rng: &mut Rng) -> i64 {
+    let longest = rng.choice(JUMPS).unwrap();
+    rng.i64(-longest..=longest)
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
 }

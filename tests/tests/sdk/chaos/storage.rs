@@ -1,11 +1,11 @@
 //! The storage of the cache-servers of a run: an etcd, or a stock kube-apiserver with its own; and the faults of it.
 
-use std::net::SocketAddr;
+use std::{collections::HashSet, net::SocketAddr};
 
 use fastrand::Rng;
 use tempfile::TempDir;
 use tests::{
-    etcd::{EtcdCluster, EtcdEvent, EtcdKeys, EtcdSettings},
+    etcd::{EtcdCluster, EtcdEvent, EtcdKeyValue, EtcdKeys, EtcdSettings},
     genuine::{ADMIN, CACHE, Genuine, GenuineSettings, token_of},
     http::Client,
     relay::Relay,
@@ -119,6 +119,13 @@ impl Storage {
     pub(crate) async fn state(&self) -> State {
         let pairs = self.keys().range(KEYS).await;
         pairs.iter().map(|pair| (key_of(&pair.key).into(), (pair.mod_revision, content(&pair.json())))).collect()
+    }
+
+    /// The uids of its ConfigMaps.
+    pub(crate) async fn uids(&self) -> HashSet<String> {
+        let pairs = self.keys().range(KEYS).await;
+        let uid = |pair: &EtcdKeyValue| pair.json()["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        pairs.iter().map(uid).collect()
     }
 
     /// Adds its changes after a position to a history of ConfigMaps. Returns the position that it has read up to.

@@ -38,6 +38,8 @@ pub(crate) struct SingleRead {
 #[derive(Default)]
 pub(crate) struct WriterLog {
     pub(crate) acknowledged: Vec<Acknowledged>,
+    /// Uids of objects whose deletion was acknowledged.
+    pub(crate) deleted: Vec<String>,
     pub(crate) reads: Vec<SingleRead>,
     /// Consistent lists, whose positions were checked at once.
     pub(crate) lists: usize,
@@ -103,7 +105,11 @@ impl Writer {
                 let key = format!("ns{namespace}/n{object}");
                 self.shared.log.lock().unwrap().acknowledged.push(Acknowledged { at, key, content });
             }
-            Ok(answer) if answer.code.is_success() || matches!(answer.code.as_u16(), 404 | 409) => {}
+            Ok(answer) if answer.code.is_success() => {
+                let uid = answer.json()["details"]["uid"].as_str().expect("the uid of a deleted object").to_owned();
+                self.shared.log.lock().unwrap().deleted.push(uid);
+            }
+            Ok(answer) if matches!(answer.code.as_u16(), 404 | 409) => {}
             Ok(answer) => {
                 assert_failure(&answer);
                 self.failed().await;
