@@ -9,7 +9,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Seek as _, Write},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -212,9 +212,18 @@ impl OpenFile {
         };
         let whole = whole(&lines[..written]);
         self.size += whole as u64;
-        // A pipe or a device cannot be cut.
-        let _ = self.file.set_len(self.size);
+        self.cut((written - whole) as u64);
         Err((whole, error))
+    }
+
+    /// Cuts the last bytes that were written, unless another process has written behind them, or the file is a pipe.
+    fn cut(&mut self, bytes: u64) {
+        if let (Ok(end), Ok(data)) = (self.file.stream_position(), self.file.metadata())
+            && 0 < bytes
+            && data.len() == end
+        {
+            let _ = self.file.set_len(end - bytes);
+        }
     }
 }
 
@@ -299,6 +308,23 @@ mod tests {
         file.write(format!("{}\nlast\n", "y".repeat(5_000)).as_bytes()).unwrap();
         let (files, lines) = all_lines(folder.path());
         assert_eq!((files, lines.last().map(String::as_str)), (3, Some("last")));
+    }
+
+    /// Goal: cutting off a line that the disk does not take costs no other process a line. Method: a cut before, and after,
+    /// another one has written.
+    #[test]
+    fn only_the_end_of_a_file_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let open = || OpenFile::open(&path, u64::MAX).unwrap();
+        let (mut one, mut other) = (open(), open());
+        one.file.write_all(b"a\nb").unwrap();
+        one.cut(1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a\n");
+        one.file.write_all(b"b").unwrap();
+        other.append(b"c\n").unwrap();
+        one.cut(1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a\nbc\n");
     }
 
     #[test]
