@@ -231,15 +231,20 @@ impl SavedStates {
         self.folder.as_ref().is_some_and(|folder| !folder.is_locked())
     }
 
-    /// Locks the folder once the other process has left it.
+    /// Locks the folder once the other process has left it, and the file system lets it.
     pub(super) async fn follow_folder(this: Weak<Self>) {
+        let mut is_reported = false;
         loop {
             let Some(states) = this.upgrade() else { return };
             let Some(folder) = states.folder.as_ref().filter(|folder| !folder.is_locked()) else { return };
             match folder.lock() {
                 Ok(()) => return states.drop_foreign(),
                 Err(FolderError::InUse(_)) => {}
-                Err(error) => return tracing::warn!(%error, "state folder not used"),
+                Err(error) if !is_reported => {
+                    is_reported = true;
+                    tracing::warn!(%error, "state folder not used");
+                }
+                Err(_) => {}
             }
             drop(states);
             sleep(SAVED_FOLDER_CHECK_EVERY).await;
@@ -265,7 +270,7 @@ impl SavedStates {
         if file.is_none() && turn.is_none() {
             return None;
         }
-        let (schema, now) = (Arc::clone(&ty.schema), Time(started.elapsed()));
+        let (schema, now, is_handed) = (Arc::clone(&ty.schema), Time(started.elapsed()), file.is_some());
         let loaded = spawn_blocking(move || {
             let loaded = match (file, &mut turn) {
                 (Some(file), _) => log::load_handed(file, &owner, &schema, &mut writer, now).map(Some),
@@ -278,6 +283,10 @@ impl SavedStates {
         let loaded = match loaded {
             Ok(Some(loaded)) => Some(report(ty, &writer, loaded)),
             Ok(None) => None,
+            Err(reason) if is_handed => {
+                tracing::warn!(resource = ty.id(), %reason, "handed state ignored");
+                None
+            }
             Err(reason) => {
                 ignored(ty, &reason);
                 None
@@ -312,7 +321,10 @@ impl SavedStates {
         now: Time,
         whole_revisions: bool,
     ) -> io::Result<Option<File>> {
-        let Some(state) = WholeState::of(reader, now) else { return Ok(None) };
+        let Some(state) = WholeState::of(reader, now) else {
+            tracing::warn!(resource = ty.id(), reason = "another history began", "state not handed over");
+            return Ok(None);
+        };
         let state = if whole_revisions { state.with_whole_revisions() } else { state };
         let file = handed::memory_file()?;
         state.write_to(&file, &StateOwner::new(&self.origin, ty), SystemTime::now())?;
@@ -324,8 +336,11 @@ impl SavedStates {
         self.handed.clear();
     }
 
-    /// Waits until everything is saved that caches, which have ended, have applied.
+    /// Waits until everything is saved that caches, which have ended, have applied. Without the folder nothing is.
     pub(super) async fn idle(&self) {
+        if self.waits_for_folder() {
+            return;
+        }
         let turns: Vec<_> = self.turns.lock().values().cloned().collect();
         for turn in turns {
             drop(turn.lock().await);
