@@ -8,19 +8,18 @@ mod upgrade;
 
 use std::{
     convert::Infallible,
-    fmt,
-    fs::OpenOptions,
-    future, io,
+    fmt, future, io,
     net::{self, SocketAddr},
-    os::fd::AsFd as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join};
 use tokio::{
     net::{TcpListener, TcpSocket},
-    task::{JoinError, JoinSet},
+    sync::oneshot,
+    task::{JoinError, JoinSet, spawn_blocking},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -28,15 +27,15 @@ pub use cache_server_wire::tls::TlsError;
 
 use access_rules::authentication::certificate::ServerNames;
 use cache_server_wire::{
-    accept,
+    accept::{self, OpenConnections},
     handler::{ConnectionSettings, ConnectionShared},
-    listeners::{Listeners, UnixSocketFile, adopt_tcp, bind_tcp},
+    listeners::{GivenUnixSocket, Listeners, UnixSocketFile, adopt_tcp, bind_tcp},
     tls::{Acceptor, ClientVerifiers},
 };
 
 use self::{
     handler::AppHandler,
-    upgrade::{Departure, Predecessor, UpgradeError},
+    upgrade::{Departure, Predecessor, SocketShares, UpgradeError},
 };
 #[cfg(feature = "durable")]
 use crate::storage::durable::DataFolderError;
@@ -46,6 +45,7 @@ use crate::storage::etcd::EtcdOpenError;
 use crate::workload::populate::{self, PopulateError};
 use crate::{
     access::{
+        audit::AuditLog,
         authenticate::{Authenticator, assemble::AuthenticationError, certificates::ClientAuthorities},
         metrics::AuthenticationMetrics,
     },
@@ -169,6 +169,8 @@ pub struct Server {
     address: SocketAddr,
     app: Arc<App>,
     tls: Option<Arc<Acceptor>>,
+    /// Told once another process replaces this one.
+    departed: Option<oneshot::Sender<()>>,
     /// The rest of the start, if the API server behind this server has not answered yet.
     starting: JoinSet<StartOutcome>,
 }
@@ -211,28 +213,17 @@ struct UnixPlaces {
 }
 
 impl UnixPlaces {
-    /// Opens the sockets beside their places, where `before` may still listen.
-    fn open(config: &Config, before: Option<&Predecessor>) -> Result<Self, StartError> {
-        let before = before.and_then(Predecessor::process);
-        let open = |path: &Option<PathBuf>| {
+    /// Opens the sockets: those of the process before where the settings still name them.
+    fn open(config: &Config, mut before: Option<&mut Predecessor>) -> Result<Self, StartError> {
+        let open = |path: &Option<PathBuf>, given: Option<GivenUnixSocket>| {
             let path = path.as_deref()?;
-            Some(UnixSocketFile::beside(path, before).map_err(Self::failed(path)))
+            let failed = |source| StartError::ListenUnix { path: path.to_owned(), source };
+            Some(UnixSocketFile::open(path, given).map_err(failed))
         };
-        let (requests, upgrades) = (open(&config.authentication.unix_socket), open(&config.upgrade_socket));
-        Ok(Self { requests: requests.transpose()?, upgrades: upgrades.transpose()? })
-    }
-
-    /// Puts the sockets in their places.
-    fn place(&mut self, config: &Config) -> StartOutcome {
-        let requests = self.requests.as_mut().zip(config.authentication.unix_socket.as_deref());
-        for (socket, path) in requests.into_iter().chain(self.upgrades.as_mut().zip(config.upgrade_socket.as_deref())) {
-            socket.place(path).map_err(Self::failed(path))?;
-        }
-        Ok(())
-    }
-
-    fn failed(path: &Path) -> impl FnOnce(io::Error) -> StartError {
-        move |source| StartError::ListenUnix { path: path.to_owned(), source }
+        let requests = before.as_mut().and_then(|before| before.take_requests());
+        let upgrades = before.and_then(Predecessor::take_upgrades);
+        let requests = open(&config.authentication.unix_socket, requests).transpose()?;
+        Ok(Self { requests, upgrades: open(&config.upgrade_socket, upgrades).transpose()? })
     }
 }
 
@@ -242,10 +233,13 @@ async fn rehearse(config: &Config) -> StartOutcome {
     let authenticator =
         Authenticator::load(&config.authentication, None, AuthenticationMetrics::default(), true, &files).await?;
     load_tls(config, authenticator.authorities(), &files).await?;
-    if let Some(path) = config.audit.as_ref().and_then(|audit| audit.file.as_ref()) {
-        let opened = OpenOptions::new().append(true).create(true).open(path);
-        opened.map_err(|source| StartError::Audit { path: path.clone(), source })?;
+    if let Some(settings) = &config.audit {
+        let failed = |source| StartError::Audit { path: settings.file.clone().unwrap_or_default(), source };
+        AuditLog::check(settings).map_err(failed)?;
     }
+    flow_objects::check(&config.flow.source)?;
+    let load = config.load.clone();
+    spawn_blocking(move || manifests::verify(&load)).await.expect("reading returns its errors")?;
     Ok(())
 }
 
@@ -261,7 +255,8 @@ async fn load_tls(
 }
 
 /// Builds the app over the storage that the settings name, with the states of the process before if this one takes over.
-async fn assemble(config: Config, handed: Option<HandedStates>) -> Result<App, StartError> {
+/// Waits for `folder_wait` until that one has left the folder.
+async fn assemble(config: Config, handed: Option<HandedStates>, folder_wait: Duration) -> Result<App, StartError> {
     #[cfg(feature = "upstream")]
     if let Some(upstream) = config.upstream.clone() {
         let files = FileWatcher::default();
@@ -274,12 +269,10 @@ async fn assemble(config: Config, handed: Option<HandedStates>) -> Result<App, S
     }
     #[cfg(feature = "durable")]
     if let Some(folder) = config.data_dir.clone() {
-        // The process before lets its requests finish.
-        let wait = handed.map(|_| limits::UPGRADE_WARM_WAIT + config.grace).unwrap_or_default();
-        return Ok(App::durable(config, folder, wait).await?);
+        return Ok(App::durable(config, folder, folder_wait).await?);
     }
     // Objects in memory are not handed over.
-    drop(handed);
+    drop((handed, folder_wait));
     #[cfg(feature = "embedded")]
     return Ok(App::new(config));
     #[cfg(not(feature = "embedded"))]
@@ -319,27 +312,41 @@ fn check_features(config: &Config) -> Result<(), StartError> {
 /// [`UPSTREAM_START_WAIT`](limits::UPSTREAM_START_WAIT), so that probes find a server that lives and is not ready.
 /// Returns what is left of it.
 ///
-/// With `whole`, waits until all has begun: another process serves meanwhile.
-async fn begin_in_time(app: &Arc<App>, whole: bool) -> Result<JoinSet<StartOutcome>, StartError> {
+/// Beside a process that serves, waits until all has begun. After one that has left its folder nothing else serves, so that
+/// a failure is noted only.
+async fn begin_in_time(app: &Arc<App>, before: Option<&Predecessor>) -> Result<JoinSet<StartOutcome>, StartError> {
     let mut starting = JoinSet::new();
-    if whole {
-        let begun = timeout(limits::UPGRADE_WARM_WAIT, begin(Arc::clone(app))).await;
-        begun.unwrap_or_else(|_| Err(UpgradeError::NotReady("the API server".to_owned()).into()))?;
-        return Ok(starting);
-    }
-    if app.config.upstream.as_ref().is_none_or(|upstream| upstream.listens_when_ready) {
-        begin(Arc::clone(app)).await?;
-        return Ok(starting);
-    }
     starting.spawn(begin(Arc::clone(app)));
-    match timeout(limits::UPSTREAM_START_WAIT, starting.join_next()).await {
-        Ok(Some(Ok(started))) => started?,
-        // As without a task of its own.
-        Ok(Some(Err(error))) => std::panic::resume_unwind(error.into_panic()),
-        Ok(None) => {}
-        Err(_) => tracing::warn!(timeout = ?limits::UPSTREAM_START_WAIT, "upstream start wait timed out"),
+    if let Some(before) = before {
+        if before.holds_folder() {
+            let started = starting.join_next().await.expect("it has begun");
+            note_start(app, started, &mut starting);
+            return Ok(starting);
+        }
+        tokio::select! {
+            started = timeout(limits::UPGRADE_WARM_WAIT, starting.join_next()) => {
+                let late = |_| UpgradeError::NotReady("the API server".to_owned());
+                return outcome(started.map_err(late)?).map(|()| starting);
+            }
+            () = before.ended() => {}
+        }
+    }
+    let waits = app.config.upstream.as_ref().is_none_or(|upstream| upstream.listens_when_ready);
+    let wait = if waits { Duration::MAX } else { limits::UPSTREAM_START_WAIT };
+    match timeout(wait, starting.join_next()).await {
+        Ok(started) => outcome(started)?,
+        Err(_) => tracing::warn!(timeout = ?wait, "upstream start wait timed out"),
     }
     Ok(starting)
+}
+
+/// Outcome of a start that has ended. A panic goes on, as without a task of its own.
+fn outcome(started: Option<Result<StartOutcome, JoinError>>) -> StartOutcome {
+    match started {
+        Some(Ok(started)) => started,
+        Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        None => Ok(()),
+    }
 }
 
 async fn begin(app: Arc<App>) -> Result<(), StartError> {
@@ -439,17 +446,14 @@ impl Server {
         let mut predecessor = Predecessor::begin(&config).await?;
         let given = predecessor.as_mut().and_then(Predecessor::take_listener).or(given);
         let socket = TcpPlace::open(given, address, config.unsent_bytes).map_err(failed(address))?;
+        let UnixPlaces { requests, upgrades } = UnixPlaces::open(&config, predecessor.as_mut())?;
         let handed = predecessor.as_mut().map(Predecessor::take_states);
-        let mut unix = UnixPlaces::open(&config, predecessor.as_ref())?;
-        match &predecessor {
-            Some(predecessor) if predecessor.holds_folder() => {
-                rehearse(&config).await?;
-                predecessor.go().await?;
-            }
-            Some(_) => {}
-            None => unix.place(&config)?,
+        let mut folder_wait = Duration::ZERO;
+        if let Some(predecessor) = predecessor.as_ref().filter(|predecessor| predecessor.holds_folder()) {
+            rehearse(&config).await?;
+            folder_wait = limits::UPGRADE_WARM_WAIT + predecessor.go().await?;
         }
-        let mut app = assemble(config, handed).await?;
+        let mut app = assemble(config, handed, folder_wait).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
         let is_open = !app.access.authorizer.checks_again();
@@ -466,18 +470,21 @@ impl Server {
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
         let app = Arc::new(app);
         app.keep_checking_rights();
-        let starting = begin_in_time(&app, predecessor.is_some()).await?;
+        let starting = begin_in_time(&app, predecessor.as_ref()).await?;
         // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
         let tcp = socket.listen().map_err(failed(address))?;
         let address = tcp.local_addr().map_err(failed(address))?;
         if let Some(predecessor) = &predecessor {
             predecessor.agree(&app).await?;
-            // The process before still serves its own, whose files these replace.
-            unix.place(&app.config)?;
         }
-        let UnixPlaces { requests, upgrades } = unix;
-        Ok(Self { listeners: Listeners { tcp, unix: requests }, upgrades, predecessor, address, app, tls, starting })
+        let (listeners, departed) = (Listeners { tcp, unix: requests }, None);
+        Ok(Self { listeners, upgrades, predecessor, address, app, tls, departed, starting })
+    }
+
+    /// Tells `departed` once another process replaces this one.
+    pub(crate) fn noting_departure(self, departed: oneshot::Sender<()>) -> Self {
+        Self { departed: Some(departed), ..self }
     }
 
     /// Returns the bound address, with the real port.
@@ -510,7 +517,7 @@ impl Server {
     }
 
     async fn serve_here(self, mut shutdown: BoxFuture<'static, ()>) {
-        let Self { listeners, upgrades, predecessor, app, tls, mut starting, .. } = self;
+        let Self { listeners, upgrades, predecessor, app, tls, departed, mut starting, .. } = self;
         let trimmed = Arc::clone(&app);
         let trimming = app.tasks.spawn("memory", move || {
             let app = Arc::clone(&trimmed);
@@ -518,13 +525,14 @@ impl Server {
         });
         let forgetting = tokio::spawn(drop_idle_forms());
         // An error means that no descriptor is free: no process can take over.
-        let listener = upgrades.as_ref().and_then(|_| listeners.tcp.as_fd().try_clone_to_owned().ok());
+        let shares = upgrades.as_ref().and_then(|upgrades| SocketShares::of(&listeners, upgrades).ok());
+        listeners.unix.iter().chain(&upgrades).for_each(UnixSocketFile::own);
         let mut departure = Departure::Stopped;
         let stop = async {
             tokio::select! {
                 biased;
                 () = &mut shutdown => {}
-                replaced = upgrade::replaced(upgrades, listener, &app) => departure = replaced,
+                replaced = upgrade::replaced(upgrades, shares, &app) => departure = replaced,
                 never = follow_start(&app, &mut starting) => match never {},
             }
         };
@@ -534,15 +542,12 @@ impl Server {
         }
         let mut connections = accept::serve(listeners, shared, stop).await;
         tracing::info!(connections = connections.count(), ?departure, "drain started");
-        if departure != Departure::Stopped {
-            connections.used(limits::UPGRADE_UNUSED_WAIT).await;
+        if let Some(departed) = departed.filter(|_| departure != Departure::Stopped) {
+            let _ = departed.send(());
         }
-        if departure == Departure::Replaced {
-            connections.close();
-            tokio::select! {
-                () = upgrade::end_watches(&app) => {}
-                () = shutdown => {}
-            }
+        tokio::select! {
+            () = leave(&mut connections, departure, &app) => {}
+            () = shutdown, if departure != Departure::Stopped => {}
         }
         // Before the connections close: each of them ends after its open requests, and so after its watch.
         app.metrics.open_watches().shut_down();
@@ -560,6 +565,23 @@ impl Server {
         }
         trimming.abort();
         forgetting.abort();
+    }
+}
+
+/// Time that a server whose folder the next process waits for answers requests of open connections.
+const LEAVE_WAIT: Duration = Duration::from_millis(500);
+
+/// Lets clients leave for the next process, if there is one.
+async fn leave(connections: &mut OpenConnections, departure: Departure, app: &App) {
+    if departure == Departure::Stopped {
+        return;
+    }
+    connections.used(limits::UPGRADE_UNUSED_WAIT).await;
+    connections.leave();
+    if departure == Departure::Awaited {
+        connections.ended(Instant::now() + LEAVE_WAIT).await;
+    } else {
+        join(upgrade::end_watches(app), connections.ended(Instant::now() + limits::ENDS_SPREAD)).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! `cache-server serve`: turns its flags into a `Config` and runs a server until a signal stops it.
 
 use std::{
+    future,
     io::{self, Write as _},
     net::SocketAddr,
     path::PathBuf,
@@ -25,6 +26,7 @@ use super::{
 use crate::{
     Server, StartError,
     config::{Config, ListEncoding, TlsFiles},
+    limits,
 };
 
 /// Heading of the flags about the watch caches and their answers.
@@ -221,7 +223,8 @@ pub(super) fn run_config(config: Config, runtime: &Runtime) -> ExitCode {
     supervised(async |mut signals| {
         let (stop, stopping) = oneshot::channel();
         let grace = config.grace;
-        let mut serving = runtime.spawn(serve_until(config, stopping));
+        let (depart, departed) = oneshot::channel();
+        let mut serving = runtime.spawn(serve_until(config, stopping, depart));
         tokio::select! {
             ended = &mut serving => exit_code(ended),
             () = signals.next() => {
@@ -229,6 +232,7 @@ pub(super) fn run_config(config: Config, runtime: &Runtime) -> ExitCode {
                 let _ = stop.send(());
                 end_within(grace + EXIT_MARGIN, serving, signals.next()).await
             }
+            () = overdue(departed, grace) => fail(FAILED, STUCK),
         }
     })
 }
@@ -242,16 +246,28 @@ async fn end_within(time: Duration, serving: JoinHandle<ExitCode>, again: impl F
         biased;
         ended = serving => exit_code(ended),
         () = again => fail(FAILED, "told to end twice: open requests are dropped"),
-        () = sleep(time) => fail(FAILED, "the server does not end: a request keeps it busy and is dropped"),
+        () = sleep(time) => fail(FAILED, STUCK),
     }
 }
+
+/// Resolves if a server that another process replaces has not ended in time.
+async fn overdue(departed: oneshot::Receiver<()>, grace: Duration) {
+    if departed.await.is_err() {
+        // It ends for another reason.
+        return future::pending().await;
+    }
+    sleep(limits::UPGRADE_UNUSED_WAIT + limits::ENDS_SPREAD + grace + EXIT_MARGIN).await;
+}
+
+/// The line of a server that does not end.
+const STUCK: &str = "the server does not end: a request keeps it busy and is dropped";
 
 fn exit_code(ended: Result<ExitCode, JoinError>) -> ExitCode {
     ended.unwrap_or_else(|error| fail(FAILED, &format!("the server failed: {error}")))
 }
 
 /// Binds and serves until `stopping` resolves; a stop also interrupts the loading of objects.
-async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCode {
+async fn serve_until(config: Config, stopping: oneshot::Receiver<()>, depart: oneshot::Sender<()>) -> ExitCode {
     // An error means that the sender was dropped, which is a stop as well.
     let mut stop = stopping.map(drop);
     // systemd's, if it started this process with one.
@@ -282,7 +298,7 @@ async fn serve_until(config: Config, stopping: oneshot::Receiver<()>) -> ExitCod
     let mut stdout = io::stdout();
     let _ =
         writeln!(stdout, "listening on {}://{}", server.scheme(), server.local_addr()).and_then(|()| stdout.flush());
-    server.serve(stop).await;
+    server.noting_departure(depart).serve(stop).await;
     ExitCode::SUCCESS
 }
 
@@ -323,6 +339,21 @@ mod tests {
         drop(release);
         assert_eq!(end(never(), Duration::from_secs(60)), ExitCode::SUCCESS);
         runtime.shutdown_background();
+    }
+
+    /// Goal: a server that another one replaces ends like one that is told to, and no other server ends by that. Method: a
+    /// paused clock.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_replaced_ends_in_time() {
+        let (depart, departed) = oneshot::channel();
+        depart.send(()).unwrap();
+        let (begun, grace) = (tokio::time::Instant::now(), Duration::from_secs(20));
+        overdue(departed, grace).await;
+        assert!(begun.elapsed() > limits::ENDS_SPREAD + grace);
+        let (depart, departed) = oneshot::channel();
+        drop(depart);
+        let ended = overdue(departed, Duration::ZERO);
+        assert!(tokio::time::timeout(Duration::from_secs(3_600), ended).await.is_err());
     }
 
     #[derive(Parser)]

@@ -124,9 +124,11 @@ fn checks(app: &App, endpoint: Health) -> Vec<Check> {
     // server, a cache that was filled goes on serving what it has.
     if endpoint == Health::Readyz {
         checks.push(check_or("shutdown", !app.caches.is_stopped(), "the server shuts down"));
-        if let Some(upstream) = app.upstream() {
-            let missing = app.progress.missing();
+        let missing = app.progress.missing();
+        if app.upstream().is_some() || missing.is_some() {
             checks.push(check_or("start", missing.is_none(), &missing.unwrap_or_default()));
+        }
+        if let Some(upstream) = app.upstream() {
             checks.push(upstream_check(upstream));
             checks.extend(rights_check(app));
         }

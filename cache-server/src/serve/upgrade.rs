@@ -1,20 +1,21 @@
 //! The hand-over from a running server to the process that replaces it, by a Unix socket that both name.
 //!
-//! The new process gets the listening socket, and the states of all caches where others may fill them at the same time.
+//! The new process gets the listening sockets, and the states of all caches where others may fill them at the same time.
 //! It proves these, serves, and only then the old one lets its watches end.
 //!
-//! INVARIANT: the old process serves until the new one does, whatever fails. With `--data-dir` it ends before the new
-//! one opens the folder, as at a restart: their clients wait in the listen queue meanwhile. INVARIANT: only a process
-//! of the same user, with the same objects, takes over.
+//! INVARIANT: the old process serves until the new one does, whatever fails, and one that ends without a word leaves the
+//! new one to go on alone. With `--data-dir` it ends before the new one opens the folder, as at a restart: their clients
+//! wait in the listen queues meanwhile. INVARIANT: only a process of the same user, with the same objects, takes over.
 
 use std::{
-    fs, io, mem,
+    fs::{self, File},
+    io, mem,
     net::TcpListener,
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::{fs::MetadataExt as _, net::UnixStream},
     },
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -26,7 +27,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use cache_server_wire::{descriptors, listeners::UnixSocketFile};
+use cache_server_wire::{
+    descriptors,
+    listeners::{GivenUnixSocket, Listeners, UnixSocketFile, UnixSocketShare},
+};
 
 use crate::{
     app::App,
@@ -45,6 +49,9 @@ pub(super) enum UpgradeError {
     /// The other process refuses.
     #[error("it answers: {0}")]
     Refused(String),
+    /// This process refuses.
+    #[error("{0}")]
+    Unfit(&'static str),
     /// The other process is not ours.
     #[error("it belongs to the user {0}")]
     User(u32),
@@ -64,8 +71,25 @@ pub(super) enum UpgradeError {
     NotReady(String),
 }
 
+impl UpgradeError {
+    /// True if the other process has ended: one that goes on says why.
+    fn is_end(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        matches!(self, Self::Link(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
+    }
+}
+
+/// Time that a server waits for the first message of a new process. Others wait meanwhile.
+const HELLO_WAIT: Duration = Duration::from_secs(3);
+
 /// Version of the messages.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// The part of the first message that every version has.
+#[derive(Deserialize)]
+struct MessageFormat {
+    format: u32,
+}
 
 /// The messages, each from the new process or from the old one.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,16 +99,20 @@ enum UpgradeMessage {
     Hello { format: u32, storage: StoragePlace },
     /// Old: goes on alone.
     Refused { reason: String },
-    /// Old: the listening socket.
+    /// Old: the listening socket of the address.
     Listener,
+    /// Old: the Unix socket for requests, by the number of its file.
+    Requests { inode: u64 },
+    /// Old: the Unix socket for upgrades.
+    Upgrades { inode: u64 },
     /// Old: the state of a type's cache, as a file. True if that one is up to date.
     State { id: String, is_current: bool },
     /// Old: nothing else follows.
     Complete,
     /// New: can serve, or needs the folder for that.
     Ready,
-    /// Old: stops once the new one serves, or at once if that one needs the folder.
-    Go,
+    /// Old: stops once the new one serves, or at once if that one needs the folder. Then requests may last for `grace`.
+    Go { grace: Duration },
     /// New: serves.
     Serves,
 }
@@ -174,99 +202,157 @@ impl UpgradeLink {
         descriptors::send(&self.0, &serde_json::to_vec(message)?, file)
     }
 
-    fn receive(&self) -> Result<(UpgradeMessage, Option<OwnedFd>), UpgradeError> {
+    fn receive_text(&self) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
         let is_late = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         let late = |error| if is_late(&error) { io::ErrorKind::TimedOut.into() } else { error };
-        let (message, file) = descriptors::receive(&self.0).map_err(late)?;
-        let message = serde_json::from_slice(&message).map_err(|_| UpgradeError::Version)?;
-        Ok((message, file))
+        descriptors::receive(&self.0).map_err(late)
+    }
+
+    fn receive(&self) -> Result<(UpgradeMessage, Option<OwnedFd>), UpgradeError> {
+        let (message, file) = self.receive_text()?;
+        match serde_json::from_slice(&message) {
+            Ok(UpgradeMessage::Refused { reason }) => Err(UpgradeError::Refused(reason)),
+            Ok(message) => Ok((message, file)),
+            Err(_) => Err(UpgradeError::Version),
+        }
+    }
+
+    /// Receives the first message of a new process: the place of its objects.
+    fn receive_hello(&self) -> Result<StoragePlace, UpgradeError> {
+        self.0.set_read_timeout(Some(HELLO_WAIT))?;
+        let message = self.receive_text()?.0;
+        self.0.set_read_timeout(Some(UPGRADE_WARM_WAIT + UPGRADE_WAIT))?;
+        let of_version = serde_json::from_slice::<MessageFormat>(&message).is_ok_and(|found| found.format == FORMAT);
+        match serde_json::from_slice(&message) {
+            Ok(UpgradeMessage::Hello { storage, .. }) if of_version => Ok(storage),
+            _ => Err(UpgradeError::Unfit("the running server is of another version: restart it")),
+        }
     }
 
     fn expect(&self, expected: &UpgradeMessage) -> Result<(), UpgradeError> {
         let found = self.receive()?.0;
         if found == *expected { Ok(()) } else { Err(UpgradeError::Version) }
     }
+
+    /// Tells the new process why this one goes on.
+    fn refuse(&self, reason: String) {
+        // It may have ended.
+        let _ = self.send(&UpgradeMessage::Refused { reason }, None);
+    }
+
+    /// True if the other process has ended.
+    fn is_closed(&self) -> bool {
+        descriptors::is_closed(&self.0)
+    }
 }
 
-/// The parts that a new process got from the one before.
+/// The parts that a new process got from the one before: all of them, unless that one has ended meanwhile.
+#[derive(Debug, Default)]
+struct ReceivedParts {
+    /// `None` once it is used.
+    listener: Option<TcpListener>,
+    requests: Option<GivenUnixSocket>,
+    upgrades: Option<GivenUnixSocket>,
+    /// By type id.
+    states: Vec<(String, File)>,
+    /// Ids of the types with a state, each with true if the process before has it up to date.
+    types: Vec<(String, bool)>,
+}
+
+impl ReceivedParts {
+    /// Receives all parts. Blocks.
+    fn fill(&mut self, link: &UpgradeLink) -> Result<(), UpgradeError> {
+        loop {
+            match link.receive()? {
+                (UpgradeMessage::Listener, Some(file)) => self.listener = Some(file.into()),
+                (UpgradeMessage::Requests { inode }, Some(listener)) => {
+                    self.requests = Some(GivenUnixSocket { listener, inode });
+                }
+                (UpgradeMessage::Upgrades { inode }, Some(listener)) => {
+                    self.upgrades = Some(GivenUnixSocket { listener, inode });
+                }
+                (UpgradeMessage::State { id, is_current }, Some(file)) => {
+                    self.types.push((id.clone(), is_current));
+                    self.states.push((id, file.into()));
+                }
+                (UpgradeMessage::Complete, None) if self.listener.is_some() => return Ok(()),
+                _ => return Err(UpgradeError::Version),
+            }
+        }
+    }
+
+    /// Checks that the listening socket has the address of the settings.
+    fn check_address(&self, config: &Config) -> Result<(), UpgradeError> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        let (found, listen) = (listener.local_addr()?, config.listen);
+        // A port that was chosen by the system may have been chosen for the process before.
+        if found.ip() == listen.ip() && (found.port() == listen.port() || listen.port() == 0) {
+            return Ok(());
+        }
+        Err(UpgradeError::Address { found: found.to_string(), expected: listen.to_string() })
+    }
+}
+
+/// The process before this one, and the parts that it gave.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     link: Arc<UpgradeLink>,
-    /// Path of the socket at which it listens for upgrades.
-    path: PathBuf,
-    process: Option<i32>,
     storage: StorageKind,
-    /// `None` once it is used.
-    listener: Option<TcpListener>,
-    states: HandedStates,
-    /// Ids of the types with a state, each with true if the process before has it up to date.
-    types: Vec<(String, bool)>,
+    parts: ReceivedParts,
 }
 
 impl Predecessor {
     /// Asks the server that listens at the path of the settings for its sockets and caches; `None` if there is none.
     pub(super) async fn begin(config: &Config) -> Result<Option<Self>, UpgradeError> {
-        let Some(path) = config.upgrade_socket.clone() else { return Ok(None) };
-        let stream = match net::UnixStream::connect(&path).await {
+        let Some(path) = &config.upgrade_socket else { return Ok(None) };
+        let stream = match net::UnixStream::connect(path).await {
             Ok(stream) => stream,
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let owner = stream.peer_cred()?;
-        if owner.uid() != rustix::process::getuid().as_raw() {
-            return Err(UpgradeError::User(owner.uid()));
+        let owner = stream.peer_cred()?.uid();
+        if owner != rustix::process::getuid().as_raw() {
+            return Err(UpgradeError::User(owner));
         }
-        let (stream, storage, listen) = (stream.into_std()?, StoragePlace::of(config), config.listen);
-        let begun = spawn_blocking(move || Self::begin_blocking(stream, path, owner.pid(), storage));
-        let begun = begun.await.expect("it does not panic")?;
-        let Some(listener) = &begun.listener else { return Ok(Some(begun)) };
-        let found = listener.local_addr()?;
-        // A port that was chosen by the system may have been chosen for the process before.
-        if found.ip() == listen.ip() && (found.port() == listen.port() || listen.port() == 0) {
-            return Ok(Some(begun));
-        }
-        Err(UpgradeError::Address { found: found.to_string(), expected: listen.to_string() })
-    }
-
-    fn begin_blocking(
-        stream: UnixStream,
-        path: PathBuf,
-        process: Option<i32>,
-        storage: StoragePlace,
-    ) -> Result<Self, UpgradeError> {
-        let link = UpgradeLink::new(stream, UPGRADE_WAIT)?;
+        let (stream, storage) = (stream.into_std()?, StoragePlace::of(config));
         let kind = storage.kind;
-        link.send(&UpgradeMessage::Hello { format: FORMAT, storage }, None)?;
-        let (mut listener, mut states, mut types) = (None, Vec::new(), Vec::new());
-        loop {
-            match link.receive()? {
-                (UpgradeMessage::Listener, Some(file)) => listener = Some(TcpListener::from(file)),
-                (UpgradeMessage::State { id, is_current }, Some(file)) => {
-                    types.push((id.clone(), is_current));
-                    states.push((id, file.into()));
-                }
-                (UpgradeMessage::Complete, None) if listener.is_some() => break,
-                (UpgradeMessage::Refused { reason }, _) => return Err(UpgradeError::Refused(reason)),
-                _ => return Err(UpgradeError::Version),
+        let asking = spawn_blocking(move || {
+            let (link, mut parts) = (UpgradeLink::new(stream, UPGRADE_WAIT)?, ReceivedParts::default());
+            let sent = link.send(&UpgradeMessage::Hello { format: FORMAT, storage }, None).map_err(UpgradeError::from);
+            let received = sent.and_then(|()| parts.fill(&link));
+            Ok::<_, UpgradeError>((link, parts, received))
+        });
+        let (link, parts, received) = asking.await.expect("it does not panic")?;
+        match received {
+            Err(error) if error.is_end() => {
+                tracing::warn!(types = parts.types.len(), "upgrade continued alone");
+                // The system closes the files of a process that was killed one after the other.
+                sleep(START_RETRY_PAUSE).await;
             }
+            received => received?,
         }
-        let (link, states) = (Arc::new(link), states.into_iter().collect());
-        Ok(Self { link, path, process, storage: kind, listener, states, types })
-    }
-
-    /// The id of the process, if the system tells.
-    pub(super) const fn process(&self) -> Option<i32> {
-        self.process
+        parts.check_address(config)?;
+        Ok(Some(Self { link: Arc::new(link), storage: kind, parts }))
     }
 
     /// Takes the listening socket.
     pub(super) const fn take_listener(&mut self) -> Option<TcpListener> {
-        self.listener.take()
+        self.parts.listener.take()
+    }
+
+    /// Takes the Unix socket for requests.
+    pub(super) const fn take_requests(&mut self) -> Option<GivenUnixSocket> {
+        self.parts.requests.take()
+    }
+
+    /// Takes the Unix socket for upgrades.
+    pub(super) const fn take_upgrades(&mut self) -> Option<GivenUnixSocket> {
+        self.parts.upgrades.take()
     }
 
     /// Takes the states of the caches.
     pub(super) fn take_states(&mut self) -> HandedStates {
-        mem::take(&mut self.states)
+        mem::take(&mut self.parts.states).into_iter().collect()
     }
 
     /// True if that process must end before this one can open its folder.
@@ -274,40 +360,46 @@ impl Predecessor {
         !self.storage.is_shared()
     }
 
+    /// Resolves once that process has ended.
+    pub(super) async fn ended(&self) {
+        while !self.link.is_closed() {
+            sleep(UPGRADE_CHECK_EVERY).await;
+        }
+    }
+
     /// Waits until the caches serve what they got, and agrees with the process before on the change.
     pub(super) async fn agree(&self, app: &App) -> Result<(), UpgradeError> {
         if self.holds_folder() {
             return Ok(());
         }
-        warm(app, &self.types).await?;
-        self.go().await
+        tokio::select! {
+            biased;
+            warmed = warm(app, &self.parts.types) => {
+                warmed?;
+                app.caches.drop_handed();
+            }
+            () = self.ended() => {}
+        }
+        self.go().await.map(drop)
     }
 
-    /// Agrees with the process before on the change. If it has ended, this one goes on alone.
-    pub(super) async fn go(&self) -> Result<(), UpgradeError> {
+    /// Agrees with the process before on the change. Returns the time for which its requests may last. If it has ended, this
+    /// one goes on alone.
+    pub(super) async fn go(&self) -> Result<Duration, UpgradeError> {
         let link = Arc::clone(&self.link);
         let going = spawn_blocking(move || {
-            link.send(&UpgradeMessage::Ready, None)?;
-            link.expect(&UpgradeMessage::Go)
+            // A failure shows in the answer, which may be there already.
+            let _ = link.send(&UpgradeMessage::Ready, None);
+            let UpgradeMessage::Go { grace } = link.receive()?.0 else { return Err(UpgradeError::Version) };
+            Ok(grace)
         });
         match going.await.expect("it does not panic") {
-            Err(UpgradeError::Link(error)) if is_end(&error) && self.has_ended().await => {
+            Err(error) if error.is_end() => {
                 tracing::warn!(%error, "upgrade completed alone");
-                Ok(())
+                Ok(Duration::ZERO)
             }
             agreed => agreed,
         }
-    }
-
-    /// True if the process does not listen any more. One that goes on may have broken off the upgrade.
-    async fn has_ended(&self) -> bool {
-        let is_gone = async || net::UnixStream::connect(&self.path).await.is_err_and(|error| is_absent(&error));
-        if is_gone().await {
-            return true;
-        }
-        // The system closes the files of a process that was killed one after the other.
-        sleep(START_RETRY_PAUSE).await;
-        is_gone().await
     }
 
     /// Lets the process before stop: this one serves.
@@ -326,11 +418,6 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// True if the other end of a link is closed.
-fn is_end(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
-}
-
 /// Waits until the caches of these types are up to date, if they were before. Types that do not exist any more have none.
 async fn warm(app: &App, types: &[(String, bool)]) -> Result<(), UpgradeError> {
     let deadline = Instant::now() + UPGRADE_WARM_WAIT;
@@ -346,7 +433,6 @@ async fn warm(app: &App, types: &[(String, bool)]) -> Result<(), UpgradeError> {
             sleep(UPGRADE_CHECK_EVERY).await;
         }
     }
-    app.caches.drop_handed();
     Ok(())
 }
 
@@ -356,9 +442,48 @@ fn is_current(app: &App, ty: &ResourceType) -> bool {
     app.caches.is_filled(ty) && app.caches.down_for(ty).is_none() && !is_suspect()
 }
 
+/// Copies of the sockets of a server, for the next process.
+#[derive(Debug)]
+pub(super) struct SocketShares {
+    listener: OwnedFd,
+    requests: Option<UnixSocketShare>,
+    upgrades: UnixSocketShare,
+}
+
+impl SocketShares {
+    /// # Errors
+    /// No descriptor is free.
+    pub(super) fn of(listeners: &Listeners, upgrades: &UnixSocketFile) -> io::Result<Self> {
+        Ok(Self {
+            listener: listeners.tcp.as_fd().try_clone_to_owned()?,
+            requests: listeners.unix.as_ref().map(UnixSocketFile::share).transpose()?,
+            upgrades: upgrades.share()?,
+        })
+    }
+
+    /// Notes whether another process has the sockets: their files stay then.
+    fn note_shared(&self, is_shared: bool) {
+        self.requests.iter().chain([&self.upgrades]).for_each(|socket| socket.note_shared(is_shared));
+    }
+
+    fn send(&self, link: &UpgradeLink) -> io::Result<()> {
+        self.note_shared(true);
+        link.send(&UpgradeMessage::Listener, Some(self.listener.as_fd()))?;
+        if let Some(UnixSocketShare { socket, .. }) = &self.requests {
+            link.send(&UpgradeMessage::Requests { inode: socket.inode }, Some(socket.listener.as_fd()))?;
+        }
+        let GivenUnixSocket { listener, inode } = &self.upgrades.socket;
+        link.send(&UpgradeMessage::Upgrades { inode: *inode }, Some(listener.as_fd()))
+    }
+}
+
 /// Hands the server over to the first process that asks for it and can serve.
-pub(super) async fn replaced(socket: Option<UnixSocketFile>, listener: Option<OwnedFd>, app: &Arc<App>) -> Departure {
-    let Some((socket, listener)) = socket.zip(listener.map(Arc::new)) else { return std::future::pending().await };
+pub(super) async fn replaced(
+    socket: Option<UnixSocketFile>,
+    shares: Option<SocketShares>,
+    app: &Arc<App>,
+) -> Departure {
+    let Some((socket, shares)) = socket.zip(shares.map(Arc::new)) else { return std::future::pending().await };
     loop {
         let stream = match socket.accept().await {
             Ok((stream, user)) if user == rustix::process::getuid().as_raw() => stream,
@@ -372,33 +497,45 @@ pub(super) async fn replaced(socket: Option<UnixSocketFile>, listener: Option<Ow
                 continue;
             }
         };
-        let (app, listener) = (Arc::clone(app), Arc::clone(&listener));
-        let session = spawn_blocking(move || {
-            let link = UpgradeLink::new(stream.into_std()?, UPGRADE_WARM_WAIT + UPGRADE_WAIT)?;
-            hand_over(&link, listener.as_fd(), &app)
-        });
-        match session.await {
-            Ok(Ok(departure)) => return departure,
-            Ok(Err(error)) => tracing::warn!(%error, "upgrade failed"),
-            // Reported when it happened.
-            Err(_) => {}
+        match stream.into_std().and_then(|stream| UpgradeLink::new(stream, HELLO_WAIT)) {
+            Ok(link) => {
+                if let Some(departure) = session(link, &shares, app).await {
+                    return departure;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "upgrade failed"),
         }
     }
 }
 
-/// Hands over to the process at the other end. Blocks until that one serves, or needs the folder.
-fn hand_over(link: &UpgradeLink, listener: BorrowedFd<'_>, app: &App) -> Result<Departure, UpgradeError> {
-    let place = StoragePlace::of(&app.config);
-    let (UpgradeMessage::Hello { format, storage: other }, _) = link.receive()? else {
-        return Err(UpgradeError::Version);
+/// Hands over to the process at the other end. `None` if this one goes on, which it says: an end without a word would mean
+/// that it has ended.
+async fn session(link: UpgradeLink, shares: &Arc<SocketShares>, app: &Arc<App>) -> Option<Departure> {
+    let link = Arc::new(link);
+    let (used, sent, state) = (Arc::clone(&link), Arc::clone(shares), Arc::clone(app));
+    let reason = match spawn_blocking(move || hand_over(&used, &sent, &state)).await {
+        Ok(Ok(departure)) => return Some(departure),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "upgrade failed");
+            error.to_string()
+        }
+        // Reported when it happened.
+        Err(_) => "it has failed".to_owned(),
     };
-    if let Some(reason) = refusal(format, &place, &other) {
-        link.send(&UpgradeMessage::Refused { reason: reason.to_owned() }, None)?;
-        return Err(UpgradeError::Refused(reason.to_owned()));
+    shares.note_shared(false);
+    link.refuse(reason);
+    None
+}
+
+/// Hands over to the process at the other end. Blocks until that one serves, or needs the folder.
+fn hand_over(link: &UpgradeLink, shares: &SocketShares, app: &App) -> Result<Departure, UpgradeError> {
+    let (place, other) = (StoragePlace::of(&app.config), link.receive_hello()?);
+    if let Some(reason) = refusal(&place, &other) {
+        return Err(UpgradeError::Unfit(reason));
     }
     let storage = place.kind;
     tracing::info!("upgrade began");
-    link.send(&UpgradeMessage::Listener, Some(listener))?;
+    shares.send(link)?;
     if storage.is_shared() {
         // etcd's changes of one revision come together.
         for state in app.caches.hand_over(&app.registry.now(), storage == StorageKind::Etcd) {
@@ -409,7 +546,7 @@ fn hand_over(link: &UpgradeLink, listener: BorrowedFd<'_>, app: &App) -> Result<
     }
     link.send(&UpgradeMessage::Complete, None)?;
     link.expect(&UpgradeMessage::Ready)?;
-    link.send(&UpgradeMessage::Go, None)?;
+    link.send(&UpgradeMessage::Go { grace: app.config.grace }, None)?;
     if !storage.is_shared() {
         return Ok(Departure::Awaited);
     }
@@ -418,10 +555,8 @@ fn hand_over(link: &UpgradeLink, listener: BorrowedFd<'_>, app: &App) -> Result<
 }
 
 /// Returns the reason why this process goes on, if there is one.
-fn refusal(format: u32, storage: &StoragePlace, other: &StoragePlace) -> Option<&'static str> {
-    if format != FORMAT {
-        Some("the running server is of another version: restart it")
-    } else if storage != other {
+fn refusal(storage: &StoragePlace, other: &StoragePlace) -> Option<&'static str> {
+    if storage != other {
         Some("the running server keeps its objects elsewhere: restart it")
     } else if storage.kind == StorageKind::Memory {
         Some("the objects of the running server are in its memory only, and end with it: use --data-dir")
@@ -444,28 +579,41 @@ pub(super) async fn end_watches(app: &App) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::{os::unix::net::UnixListener, thread};
 
     use super::*;
 
-    /// Begins to take over from a process that ends, or breaks off, once it has sent everything. Returns its socket too.
-    async fn begun(config: &Config, ends: bool) -> (Predecessor, Option<UnixListener>) {
-        let upgrades = UnixListener::bind(config.upgrade_socket.as_ref().unwrap()).unwrap();
-        let before = spawn_blocking(move || {
-            let link = UpgradeLink::new(upgrades.accept().unwrap().0, UPGRADE_WAIT).unwrap();
-            assert!(matches!(link.receive().unwrap().0, UpgradeMessage::Hello { .. }));
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            link.send(&UpgradeMessage::Listener, Some(listener.as_fd())).unwrap();
-            link.send(&UpgradeMessage::Complete, None).unwrap();
-            (!ends).then_some(upgrades)
-        });
-        let predecessor = Predecessor::begin(config).await.unwrap().unwrap();
-        (predecessor, before.await.unwrap())
+    /// End of the process before in a test.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Before {
+        EndsAtOnce,
+        EndsWhileItSends,
+        EndsThen,
+        GoesOn,
     }
 
-    #[tokio::test]
+    /// Plays the process before for one connection.
+    fn play(upgrades: &UnixListener, before: Before) {
+        let link = UpgradeLink::new(upgrades.accept().unwrap().0, UPGRADE_WAIT).unwrap();
+        link.receive_hello().unwrap();
+        if before == Before::EndsAtOnce {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        link.send(&UpgradeMessage::Listener, Some(listener.as_fd())).unwrap();
+        if before == Before::EndsWhileItSends {
+            return;
+        }
+        link.send(&UpgradeMessage::Complete, None).unwrap();
+        if before == Before::GoesOn {
+            link.expect(&UpgradeMessage::Ready).unwrap();
+            link.refuse("no".to_owned());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_process_goes_on_alone_if_the_one_before_has_ended() {
-        for ends in [true, false] {
+        for before in [Before::EndsAtOnce, Before::EndsWhileItSends, Before::EndsThen, Before::GoesOn] {
             let folder = tempfile::tempdir().unwrap();
             let config = Config {
                 listen: ([127, 0, 0, 1], 0).into(),
@@ -473,9 +621,26 @@ mod tests {
                 upgrade_socket: Some(folder.path().join("upgrade")),
                 ..Config::default()
             };
-            let (predecessor, _upgrades) = begun(&config, ends).await;
+            let upgrades = UnixListener::bind(config.upgrade_socket.as_ref().unwrap()).unwrap();
+            let played = thread::spawn(move || play(&upgrades, before));
+            let mut predecessor = Predecessor::begin(&config).await.unwrap().unwrap();
+            assert_eq!(predecessor.take_listener().is_some(), before != Before::EndsAtOnce);
             let outcome = predecessor.go().await;
-            assert_eq!(outcome.is_ok(), ends, "{outcome:?}");
+            assert_eq!(outcome.is_ok(), before != Before::GoesOn, "{before:?}: {outcome:?}");
+            played.join().unwrap();
+        }
+    }
+
+    /// Goal: processes of versions to come get an answer. Method: first messages that this one does not know.
+    #[test]
+    fn another_version_is_refused_by_name() {
+        for hello in
+            [&b"{\"message\":\"hello\",\"format\":99}"[..], b"{\"message\":\"hi\",\"format\":2}", b"GET / HTTP/1.1"]
+        {
+            let (here, there) = UnixStream::pair().unwrap();
+            descriptors::send(&there, hello, None).unwrap();
+            let error = UpgradeLink::new(here, UPGRADE_WAIT).unwrap().receive_hello().unwrap_err();
+            assert!(error.to_string().contains("another version"), "{error}");
         }
     }
 
@@ -484,8 +649,8 @@ mod tests {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let of = |folder: &Path| StoragePlace::of(&Config { data_dir: Some(folder.to_owned()), ..Config::default() });
         let place = of(one.path());
-        assert_eq!(refusal(FORMAT, &place, &of(&one.path().join("."))), None);
-        assert!(refusal(FORMAT, &place, &of(other.path())).is_some_and(|reason| reason.contains("elsewhere")));
-        assert!(refusal(FORMAT, &place, &of(&one.path().join("none"))).is_some());
+        assert_eq!(refusal(&place, &of(&one.path().join("."))), None);
+        assert!(refusal(&place, &of(other.path())).is_some_and(|reason| reason.contains("elsewhere")));
+        assert!(refusal(&place, &of(&one.path().join("none"))).is_some());
     }
 }

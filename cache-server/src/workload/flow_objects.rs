@@ -49,6 +49,17 @@ pub(crate) async fn begin(app: &App) -> Result<(), LoadError> {
     Ok(())
 }
 
+/// Reads the files.
+///
+/// # Errors
+/// [`LoadError`] at the first file or object that cannot be used.
+pub(crate) fn check(source: &FlowSource) -> Result<(), LoadError> {
+    if let FlowSource::Files(path) = source {
+        read(path)?;
+    }
+    Ok(())
+}
+
 /// Reads the objects of the files, after those that every cluster has.
 fn read(path: &Path) -> Result<Vec<FlowObject>, LoadError> {
     let read = |value: &Value| FlowObject::read(value, true).map_err(|error| error.to_string());

@@ -74,8 +74,8 @@ pub(crate) async fn into_storage(
     }
     for turn in [LoadTurn::First, LoadTurn::Second] {
         for file in &all {
-            // A pipe can be read once only: its objects are created in their own order.
-            let is_file = fs::metadata(file).is_ok_and(|data| data.is_file());
+            // The objects of a pipe are created in their own order.
+            let is_file = is_rereadable(file);
             if !is_file && turn == LoadTurn::First {
                 continue;
             }
@@ -114,13 +114,18 @@ impl LoadTurn {
     }
 }
 
-/// Reads every file under `paths` to its end, and checks that it has objects with a kind.
+/// True unless a file is a pipe, which can be read once only.
+fn is_rereadable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|data| data.is_file())
+}
+
+/// Reads every file under `paths` to its end, but for pipes, and checks that it has objects with a kind.
 ///
 /// # Errors
 /// [`LoadError`] at the first file or object that cannot be used.
 pub(crate) fn verify(paths: &[PathBuf]) -> Result<(), LoadError> {
     for path in paths {
-        for file in files(path, 0)? {
+        for file in files(path, 0)?.into_iter().filter(|file| is_rereadable(file)) {
             for document in ManifestDocuments::open(&file)? {
                 for (place, object) in document? {
                     kind(&object).map_err(|what| LoadError { path: file.clone(), place, what })?;

@@ -76,17 +76,24 @@ impl OpenConnections {
         }
     }
 
-    /// Lets each connection end after its open requests.
-    pub fn close(&mut self) {
-        // Connections take the end of the channel for the end of the server.
-        self.closing = None;
+    /// Lets each client end its connection: over HTTP/2 after the open requests, over HTTP/1.1 with the next answer, which
+    /// says so. A client that sends a request meanwhile gets its answer.
+    pub fn leave(&self) {
+        // An error means that no connection is open.
+        let _ = self.closing.as_ref().map(|closing| closing.send(()));
+    }
+
+    /// Waits until all connections have ended. Returns false if some are still open at `deadline`.
+    pub async fn ended(&mut self, deadline: Instant) -> bool {
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        timeout_at(deadline, ended).await.is_ok()
     }
 
     /// Ends each connection after its open requests. Returns false if some are still open at `deadline`.
     pub async fn drained(&mut self, deadline: Instant) -> bool {
-        self.close();
-        let drained = async { while self.tasks.join_next().await.is_some() {} };
-        timeout_at(deadline, drained).await.is_ok()
+        // Connections take the end of the channel for the end of the server.
+        self.closing = None;
+        self.ended(deadline).await
     }
 }
 

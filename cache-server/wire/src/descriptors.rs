@@ -10,10 +10,10 @@ use std::{
 };
 
 use rustix::{
-    io::retry_on_intr,
+    io::{Errno, retry_on_intr},
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-        recvmsg, sendmsg,
+        recv, recvmsg, sendmsg,
     },
 };
 
@@ -66,6 +66,12 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)
     Ok((message, file))
 }
 
+/// True if the other process has closed the stream, and everything that it sent was received.
+pub fn is_closed(stream: &UnixStream) -> bool {
+    let peeked = retry_on_intr(|| recv(stream, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT));
+    !matches!(peeked, Ok((1, _)) | Err(Errno::WOULDBLOCK))
+}
+
 /// Files of other processes do not get into the programs that this one starts.
 #[cfg(target_os = "linux")]
 const RECEIVE: RecvFlags = RecvFlags::CMSG_CLOEXEC;
@@ -87,6 +93,7 @@ mod tests {
         send(&here, b"", None).unwrap();
         send(&here, &[7; MESSAGE_BYTES_MAX], None).unwrap();
         send(&here, &[7; MESSAGE_BYTES_MAX + 1], None).unwrap_err();
+        assert!(!is_closed(&there));
         drop(here);
         let (message, found) = receive(&there).unwrap();
         assert_eq!(message, b"one");
@@ -96,7 +103,9 @@ mod tests {
         assert_eq!(text, "content");
         let (message, found) = receive(&there).unwrap();
         assert!(message.is_empty() && found.is_none());
+        assert!(!is_closed(&there), "there is more to receive");
         assert_eq!(receive(&there).unwrap().0.len(), MESSAGE_BYTES_MAX);
+        assert!(is_closed(&there));
         assert_eq!(receive(&there).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -21,7 +21,7 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use futures::FutureExt as _;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -49,17 +49,17 @@ use crate::{
 };
 
 /// Lets hyper serve `stream`, after the bytes `buffered` that were read before, until it ends or the first watch is
-/// accepted. Once `closed` changes it accepts no more requests, and ends with the open one.
+/// accepted. Once `closed` changes, the next answer is its last; once that ends, it accepts no more requests.
 pub fn requests<S: Socket, H: Handler>(
     stream: S,
     buffered: Bytes,
     context: ConnectionContext<H>,
-    mut closed: watch::Receiver<()>,
+    closed: watch::Receiver<()>,
 ) -> ConnectionPhase {
     let (slot, crowd) = (Arc::new(HandoverState::new()), Arc::clone(&context.crowd));
     // hyper reads as much as it finds, up to the longest head.
     let piece = context.shared.settings.forwards_bodies.then_some(limits::UPSTREAM_READ_BYTES);
-    let service = WatchHandover { context, slot: Arc::clone(&slot) };
+    let service = WatchHandover { context, slot: Arc::clone(&slot), closed: closed.clone() };
     let stream = TokioIo::new(TappedStream { stream, tap: HandoverTap { buffered, piece, slot: Arc::clone(&slot) } });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIMEOUT).max_buf_size(limits::HEAD_BYTES_MAX);
@@ -72,7 +72,7 @@ pub fn requests<S: Socket, H: Handler>(
         let ended = tokio::select! {
             biased;
             ended = poll_fn(|cx| own_wakes.poll(cx, |cx| poll_serve(&mut connection, &slot, cx))) => Some(ended),
-            _ = closed.changed() => None,
+            () = has_closed(closed.clone()) => None,
             () = crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
             () = slot.overdue() => return Ok(None),
         };
@@ -141,7 +141,12 @@ fn watching<S: Socket, H: Handler>(
     })
 }
 
-/// Returns true if the server is shutting down.
+/// Resolves once the server shuts down and no client is to be answered any more.
+async fn has_closed(mut closed: watch::Receiver<()>) {
+    while closed.changed().await.is_ok() {}
+}
+
+/// Returns true if the server is shutting down. `closed` must not have noted a change.
 fn is_closing(closed: &watch::Receiver<()>) -> bool {
     closed.has_changed().unwrap_or(true)
 }
@@ -273,6 +278,7 @@ struct AcceptedWatch<B> {
 struct WatchHandover<H: Handler> {
     context: ConnectionContext<H>,
     slot: Arc<HandoverState<H::Body>>,
+    closed: watch::Receiver<()>,
 }
 
 impl<H: Handler> Service<Request<Incoming>> for WatchHandover<H> {
@@ -282,10 +288,11 @@ impl<H: Handler> Service<Request<Incoming>> for WatchHandover<H> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (plain, last) = (is_plain(&request), asks_to_close(request.headers()));
+        let is_leaving = is_closing(&self.closed);
         let slot = Arc::clone(&self.slot);
         let working = BusyGuard::new(&slot);
         // An async block would have room for the answer twice: captured, and while it waits.
-        Box::pin(self.context.answer(request).then(move |response| {
+        Box::pin(self.context.answer(request).then(move |mut response| {
             let taken_over = match response.status() {
                 // An accepted WebSocket watch, or an upgrade by the upstream. hyper would wait for an upgrade handler.
                 StatusCode::SWITCHING_PROTOCOLS => true,
@@ -295,6 +302,9 @@ impl<H: Handler> Service<Request<Incoming>> for WatchHandover<H> {
                 *slot.watch.lock() = Some(AcceptedWatch { response, last });
                 // The connection is busy until it changes hands.
                 return pending().map(move |never: Infallible| match (never, working) {}).left_future();
+            }
+            if is_leaving {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             *slot.term.lock() = Some(H::term(response.body()));
             ready(Ok(response.map(|body| BusyBody { body, _working: working }))).right_future()

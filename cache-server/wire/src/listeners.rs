@@ -5,10 +5,19 @@
 
 use std::{
     fs, io,
-    net::{self, SocketAddr},
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+    net::{self as tcp, SocketAddr},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{
+            fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+            net,
+        },
+    },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -53,12 +62,30 @@ impl RemoteEnd {
     }
 }
 
-/// A Unix socket with its file, which is removed with it.
+/// A Unix socket with its file, which is removed with it unless another process has the socket too.
+#[derive(Debug)]
 pub struct UnixSocketFile {
     listener: UnixListener,
     path: PathBuf,
     /// Number of the file, in whose place another server may have put its own.
     inode: u64,
+    /// True if another process has it too.
+    is_shared: Arc<AtomicBool>,
+}
+
+/// A Unix socket that another process has opened.
+#[derive(Debug)]
+pub struct GivenUnixSocket {
+    pub listener: OwnedFd,
+    /// Number of its file.
+    pub inode: u64,
+}
+
+/// A copy of a Unix socket for another process.
+#[derive(Debug)]
+pub struct UnixSocketShare {
+    pub socket: GivenUnixSocket,
+    is_shared: Arc<AtomicBool>,
 }
 
 impl Listeners {
@@ -109,7 +136,7 @@ pub fn bind_tcp(address: SocketAddr, unsent_bytes: u32) -> io::Result<TcpSocket>
 ///
 /// # Errors
 /// The operating system refuses an option.
-pub fn adopt_tcp(listener: net::TcpListener, unsent_bytes: u32) -> io::Result<TcpListener> {
+pub fn adopt_tcp(listener: tcp::TcpListener, unsent_bytes: u32) -> io::Result<TcpListener> {
     set_options(SockRef::from(&listener), unsent_bytes)?;
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
@@ -127,32 +154,36 @@ fn set_options(options: SockRef<'_>, unsent_bytes: u32) -> io::Result<()> {
 }
 
 impl UnixSocketFile {
-    /// Listens at `path`. Replaces the file of a process that has ended.
-    ///
-    /// # Errors
-    /// As for [`Self::beside`].
-    pub fn bind(path: &Path) -> io::Result<Self> {
-        let mut socket = Self::beside(path, None)?;
-        socket.place(path)?;
-        Ok(socket)
-    }
-
-    /// Listens beside `path`, until [`Self::place`]. `before` is the process that may listen there until then.
+    /// Listens at `path`: by the socket that was given if its file is there, else by a new one. Replaces the file of a
+    /// process that has ended.
     ///
     /// # Errors
     /// Another process listens there, the file is no socket, or the folder cannot be written.
-    pub fn beside(path: &Path, before: Option<i32>) -> io::Result<Self> {
-        check_place(path, before)?;
+    pub fn open(path: &Path, given: Option<GivenUnixSocket>) -> io::Result<Self> {
+        match given {
+            Some(given) if fs::symlink_metadata(path).is_ok_and(|file| file.ino() == given.inode) => {
+                let (listener, inode) = (net::UnixListener::from(given.listener), given.inode);
+                listener.set_nonblocking(true)?;
+                let listener = UnixListener::from_std(listener)?;
+                Ok(Self { listener, path: path.to_owned(), inode, is_shared: Arc::new(AtomicBool::new(true)) })
+            }
+            _ => Self::bind(path),
+        }
+    }
+
+    fn bind(path: &Path) -> io::Result<Self> {
+        check_place(path)?;
         // Bound under another name: no other user connects before the permissions are set.
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(format!(".{}", std::process::id()));
         let fresh = PathBuf::from(fresh);
         let _ = fs::remove_file(&fresh);
         let listener = UnixListener::bind(&fresh)?;
-        let owned = fs::set_permissions(&fresh, fs::Permissions::from_mode(SOCKET_MODE))
-            .and_then(|()| fs::symlink_metadata(&fresh));
-        match owned {
-            Ok(file) => Ok(Self { listener, path: fresh, inode: file.ino() }),
+        let placed = fs::set_permissions(&fresh, fs::Permissions::from_mode(SOCKET_MODE))
+            .and_then(|()| fs::symlink_metadata(&fresh))
+            .and_then(|file| fs::rename(&fresh, path).map(|()| file.ino()));
+        match placed {
+            Ok(inode) => Ok(Self { listener, path: path.to_owned(), inode, is_shared: Arc::default() }),
             Err(error) => {
                 let _ = fs::remove_file(&fresh);
                 Err(error)
@@ -160,33 +191,20 @@ impl UnixSocketFile {
         }
     }
 
-    /// Moves the socket to `path`, in place of one that is there.
+    /// Notes that no other process has the socket.
+    pub fn own(&self) {
+        self.is_shared.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns a copy for another process.
     ///
     /// # Errors
-    /// The folder cannot be written.
-    pub fn place(&mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
-        path.clone_into(&mut self.path);
-        Ok(())
+    /// No descriptor is free.
+    pub fn share(&self) -> io::Result<UnixSocketShare> {
+        let socket = GivenUnixSocket { listener: self.listener.as_fd().try_clone_to_owned()?, inode: self.inode };
+        Ok(UnixSocketShare { socket, is_shared: Arc::clone(&self.is_shared) })
     }
-}
 
-/// Refuses a path with a file that is no socket, or at which another process than `before` listens.
-fn check_place(path: &Path, before: Option<i32>) -> io::Result<()> {
-    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !file.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is no socket"));
-    }
-    let Ok(stream) = std::os::unix::net::UnixStream::connect(path) else { return Ok(()) };
-    stream.set_nonblocking(true)?;
-    let found = UnixStream::from_std(stream)?.peer_cred()?.pid();
-    if before.is_some() && found == before {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"))
-}
-
-impl UnixSocketFile {
     /// Accepts the next connection; returns it with the user of its process. Cancel safe.
     ///
     /// # Errors
@@ -198,12 +216,32 @@ impl UnixSocketFile {
     }
 }
 
+impl UnixSocketShare {
+    /// Notes whether another process has the socket.
+    pub fn note_shared(&self, is_shared: bool) {
+        self.is_shared.store(is_shared, Ordering::Relaxed);
+    }
+}
+
+/// Refuses a path with a file that is no socket, or at which another process listens.
+fn check_place(path: &Path) -> io::Result<()> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is no socket"));
+    }
+    if net::UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
+    }
+    Ok(())
+}
+
 /// Permissions of the Unix socket: its owner reads and writes.
 const SOCKET_MODE: u32 = 0o600;
 
 impl Drop for UnixSocketFile {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+        let is_shared = self.is_shared.load(Ordering::Relaxed);
+        if !is_shared && fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -217,39 +255,49 @@ mod tests {
     async fn only_the_file_of_a_dead_process_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let first = UnixSocketFile::bind(&path).unwrap();
+        let first = UnixSocketFile::open(&path, None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let error = UnixSocketFile::bind(&path).map(|_| ()).unwrap_err();
+        let error = UnixSocketFile::open(&path, None).map(|_| ()).unwrap_err();
         assert_eq!(error.to_string(), "another process listens there");
         drop(first);
         assert!(!path.exists(), "the file goes with the server");
         // A process that was killed leaves its file behind.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        drop(net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(UnixSocketFile::bind(&path).unwrap());
+        drop(UnixSocketFile::open(&path, None).unwrap());
         fs::write(&path, "text").unwrap();
-        assert_eq!(UnixSocketFile::bind(&path).map(|_| ()).unwrap_err().to_string(), "the file is no socket");
+        assert_eq!(UnixSocketFile::open(&path, None).map(|_| ()).unwrap_err().to_string(), "the file is no socket");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
     }
 
+    /// Goal: a socket that two processes have keeps its file until the last one ends. Method: both in this process, with a
+    /// client that waits in the queue while they change.
     #[tokio::test]
-    async fn only_the_socket_of_the_process_before_is_replaced() {
+    async fn a_shared_socket_keeps_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let first = UnixSocketFile::bind(&path).unwrap();
-        let this = i32::try_from(std::process::id()).unwrap();
-        let error = UnixSocketFile::beside(&path, Some(this + 1)).map(|_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "another process listens there");
-        let mut next = UnixSocketFile::beside(&path, Some(this)).unwrap();
-        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), first.inode, "the first one is still there");
-        next.place(&path).unwrap();
+        let first = UnixSocketFile::open(&path, None).unwrap();
+        let share = |socket: &UnixSocketFile| {
+            let share = socket.share().unwrap();
+            share.note_shared(true);
+            share.socket
+        };
+        // The next process ends before it serves.
+        drop(UnixSocketFile::open(&path, Some(share(&first))).unwrap());
+        let _client = UnixStream::connect(&path).await.unwrap();
+        let next = UnixSocketFile::open(&path, Some(share(&first))).unwrap();
         drop(first);
-        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), next.inode, "the file of the next one stays");
+        next.accept().await.unwrap();
+        UnixStream::connect(&path).await.unwrap();
+        next.own();
+        let given = share(&next);
+        next.own();
+        fs::remove_file(&path).unwrap();
+        let fresh = UnixSocketFile::open(&path, Some(given)).unwrap();
         drop(next);
+        UnixStream::connect(&path).await.unwrap();
+        drop(fresh);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
-        fs::write(&path, "text").unwrap();
-        let error = UnixSocketFile::beside(&path, Some(this)).map(|_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "the file is no socket");
     }
 
     /// Goal: a client whose host vanished does not keep its connection. Method: the options of an accepted connection, which
@@ -257,7 +305,7 @@ mod tests {
     #[tokio::test]
     async fn silent_clients_are_probed() {
         let listener =
-            bind_tcp((net::Ipv4Addr::LOCALHOST, 0).into(), limits::SOCKET_UNSENT_BYTES).unwrap().listen(1).unwrap();
+            bind_tcp((tcp::Ipv4Addr::LOCALHOST, 0).into(), limits::SOCKET_UNSENT_BYTES).unwrap().listen(1).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         let options = SockRef::from(&accepted);

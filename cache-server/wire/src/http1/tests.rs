@@ -253,6 +253,25 @@ async fn a_server_that_ends_ends_watches_and_takes_no_request_behind_them() {
     assert_eq!((String::from_utf8(rest).unwrap().as_str(), ended.is_ok()), ("0\r\n\r\n", true));
 }
 
+/// Goal: no client of a server that leaves sends a request into the end of its connection. Method: an idle connection, whose
+/// next answer says that it is the last.
+#[tokio::test]
+async fn a_server_that_leaves_answers_once_more() {
+    let server = TestServer::start(scripted().0);
+    let mut client = RawClient { stream: server.connect().await };
+    client.send(&request("/livez", "")).await;
+    assert!(!client.head().await.contains("connection: close"));
+    client.until("ok").await;
+    server.stop.send(()).unwrap();
+    let mut open = server.serving.await.unwrap();
+    open.leave();
+    client.send(&request("/livez", "")).await;
+    assert!(client.head().await.contains("\r\nconnection: close\r\n"));
+    let (rest, ended) = client.rest().await;
+    assert_eq!((rest.as_slice(), ended.is_ok()), (&b"ok"[..], true));
+    assert!(open.ended(Instant::now() + WAIT).await);
+}
+
 /// Goal: a state that was cut never looks complete. Method: a watch and lists that fail after their first batch. A list of
 /// HTTP/1.0 ends only with its connection.
 #[tokio::test]
