@@ -23,6 +23,7 @@ mod populate;
 mod replicas;
 mod restores;
 mod rights;
+mod schemas;
 mod serves;
 mod shards;
 mod staleness;
