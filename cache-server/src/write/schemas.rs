@@ -44,7 +44,7 @@ pub(super) fn complete_stored(app: &App, ty: &ResourceType, current: &mut Curren
         return;
     }
     let mut object = current.object.clone();
-    if structural::complete(ty, &mut object).is_ok() && object != current.object {
+    if structural::complete_stored(ty, &mut object).is_ok() && object != current.object {
         (current.object, current.extent) = (object, DecodedExtent::Completed);
     }
 }

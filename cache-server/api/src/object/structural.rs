@@ -20,7 +20,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use self::{complete::complete, values::check};
+pub use self::{
+    complete::{complete, complete_stored},
+    values::check,
+};
 use super::validation::ValuePath;
 use crate::registry::ResourceType;
 

@@ -87,6 +87,12 @@ impl Causes {
         }
     }
 
+    /// Adds the causes of another collection, or counts them.
+    pub fn append(&mut self, other: Self) {
+        self.extend(other.first);
+        self.more += other.more;
+    }
+
     /// Returns true if there is no cause.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -25,23 +25,43 @@ const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// # Errors
 /// 400 for embedded metadata of another form; 413 if the defaults take more memory than one object may.
 pub fn complete(ty: &ResourceType, object: &mut Object) -> Result<Vec<String>, Status> {
-    let (Some(custom), Some(schema)) = (&ty.custom, parsed(ty)) else { return Ok(Vec::new()) };
-    let Some(schema) = schema.0.as_object() else { return Ok(Vec::new()) };
+    let found = completed(ty, object, false)?;
+    match found.mistyped {
+        None => Ok(found.unknown),
+        Some(error) => Err(body::cannot_be_handled(ty, &ty.kind, &ty.version, &error)),
+    }
+}
+
+/// Completes a stored object. Embedded metadata of another form is dropped: the definition may have become stricter since,
+/// and the object must stay writable.
+///
+/// # Errors
+/// 413 if the defaults take more memory than one object may.
+pub fn complete_stored(ty: &ResourceType, object: &mut Object) -> Result<(), Status> {
+    completed(ty, object, true)?;
+    Ok(())
+}
+
+fn completed(ty: &ResourceType, object: &mut Object, is_stored: bool) -> Result<Findings, TooHeavy> {
     let mut walk = Completion {
-        keeps_unknown: custom.preserve_unknown_fields,
+        keeps_unknown: ty.custom.as_ref().is_some_and(|custom| custom.preserve_unknown_fields),
+        is_stored,
         found: Findings::default(),
         defaults: Weight::default(),
     };
-    walk.members(object, &SchemaNode::root(schema), flag(schema, PRESERVE))?;
-    match walk.found.mistyped {
-        None => Ok(walk.found.unknown),
-        Some(error) => Err(body::cannot_be_handled(ty, &ty.kind, &ty.version, &error)),
+    if let Some(schema) = parsed(ty)
+        && let Some(schema) = schema.0.as_object()
+    {
+        walk.members(object, &SchemaNode::root(schema), flag(schema, PRESERVE))?;
     }
+    Ok(walk.found)
 }
 
 struct Completion {
     /// True for types of old definitions, which drop neither unknown members nor nulls.
     keeps_unknown: bool,
+    /// True if embedded metadata of another form is dropped.
+    is_stored: bool,
     found: Findings,
     /// The defaults filled in.
     defaults: Weight,
@@ -88,7 +108,9 @@ impl Completion {
         }
         let was_valid = self.found.mistyped.is_none();
         validation::check_embedded(metadata, path, &mut self.found);
-        if let Some(error) = self.found.mistyped.as_mut().filter(|_| was_valid) {
+        if self.is_stored && self.found.mistyped.take().is_some() {
+            *metadata = Value::Object(Object::new());
+        } else if let Some(error) = self.found.mistyped.as_mut().filter(|_| was_valid) {
             *error = format!("{}: Invalid value: {metadata}: {error}", path.text());
         }
     }

@@ -12,6 +12,7 @@ use super::{
     super::{Object, validation::ValuePath},
     DEPTH_MAX, LIST_KEYS, LIST_TYPE, SchemaNode, SchemaObject, is_keyed, strings,
 };
+use crate::limits::LIST_KEYS_MAX;
 
 /// Adds causes for equal items, unless the stored object has some: a definition may have become stricter since.
 pub(super) fn check(object: &Object, stored: Option<&Object>, root: &SchemaNode<'_>, causes: &mut Causes) {
@@ -22,7 +23,7 @@ pub(super) fn check(object: &Object, stored: Option<&Object>, root: &SchemaNode<
     };
     let found = find(object);
     if !found.is_empty() && stored.is_none_or(|stored| find(stored).is_empty()) {
-        causes.extend(found.into_parts().0);
+        causes.append(found);
     }
 }
 
@@ -80,5 +81,10 @@ fn unique(list: &[Value], node: &SchemaNode<'_>, causes: &mut Causes) {
 
 /// Returns the members of an item that identify it in its list.
 pub(super) fn keys(item: &Value, list: &SchemaObject) -> Object {
-    strings(list, LIST_KEYS).filter_map(|name| Some((name.to_owned(), item.get(name)?.clone()))).collect()
+    key_names(list).filter_map(|name| Some((name.to_owned(), item.get(name)?.clone()))).collect()
+}
+
+/// Returns the names of the members that identify items. Names beyond [`LIST_KEYS_MAX`] identify nothing.
+pub(super) fn key_names(list: &SchemaObject) -> impl Iterator<Item = &str> {
+    strings(list, LIST_KEYS).take(LIST_KEYS_MAX)
 }

@@ -27,8 +27,12 @@ pub(super) fn is_integer(number: &Number) -> bool {
 
 /// Checks a number against the bounds of its schema.
 pub(super) fn check(value: &Value, schema: &SchemaObject, path: &ValuePath<'_>, causes: &mut Causes) {
-    if let Some(cause) = beyond_format(value, schema, path) {
-        causes.push(cause);
+    if let Some(format) = missed_format(value, schema) {
+        // kube-apiserver gives it no field.
+        causes.push_with(|| {
+            let why = format!("Checked value must be of type integer {format} in {}", path.text());
+            StatusCause::invalid("<nil>", "\"\"", &why)
+        });
     }
     for (name, exclusive, than, wrong) in [
         ("minimum", "exclusiveMinimum", "greater", Ordering::Less),
@@ -59,8 +63,8 @@ fn compare(value: &Value, bound: f64) -> (Ordering, String) {
     }
 }
 
-/// Returns the cause for a number that is no integer of the size that the schema names. kube-apiserver gives it no field.
-fn beyond_format(value: &Value, schema: &SchemaObject, path: &ValuePath<'_>) -> Option<StatusCause> {
+/// Returns a text for the format of the schema if the number is no integer of that size.
+fn missed_format(value: &Value, schema: &SchemaObject) -> Option<&'static str> {
     let is_whole = |least: f64, most: f64| {
         value.as_f64().is_some_and(|number| number.fract() == 0.0 && least < number && number < most)
     };
@@ -70,8 +74,7 @@ fn beyond_format(value: &Value, schema: &SchemaObject, path: &ValuePath<'_>) -> 
         Some("int64") => (value.is_i64() || is_whole(-INTEGERS_END, INTEGERS_END), "with format int64"),
         _ => (value.is_i64() || is_whole(-INTEGERS_END, INTEGERS_END), "(default format)"),
     };
-    let why = || format!("Checked value must be of type integer {format} in {}", path.text());
-    (!fits).then(|| StatusCause::invalid("<nil>", "\"\"", &why()))
+    (!fits).then_some(format)
 }
 
 /// Returns the format of a number, if kube-apiserver knows it.

@@ -147,3 +147,23 @@ fn object(value: Value) -> Object {
     let Value::Object(object) = value else { unreachable!("an object") };
     object
 }
+
+#[test]
+fn a_stored_object_is_completed_although_its_embedded_metadata_has_another_form() {
+    let ty = widgets(&json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true}));
+    let mut sent = object(json!({"spec": {"metadata": {"labels": {"a": 1}}, "kept": 1}}));
+    assert!(complete(&ty, &mut sent.clone()).is_err(), "a request is refused");
+    complete_stored(&ty, &mut sent).expect("no defaults");
+    assert_eq!(sent["spec"], json!({"metadata": {}, "kept": 1}));
+}
+
+/// Goal: causes beyond the limit cost no text. Method: 200,000 of them below a long path, which would be written each time.
+#[test]
+fn causes_beyond_the_limit_cost_no_text() {
+    let ty = widgets(&json!({"type": "object", "additionalProperties":
+        {"type": "array", "items": {"type": "integer", "minimum": 5}}}));
+    let sent = object(json!({"metadata": {"name": "a"}, "spec": {"x".repeat(1 << 20): vec![1.5; 200_000]}}));
+    let refused = check(&ty, Part::Main, &sent, None).expect_err("numbers with fractions");
+    assert!(refused.message.ends_with(" more]"), "the others are counted");
+}

@@ -15,8 +15,7 @@ use super::{
         metadata::{self, Part},
         validation::ValuePath,
     },
-    DEPTH_MAX, EMBEDDED, INT_OR_STRING, LIST_KEYS, SchemaNode, SchemaObject, flag, is_keyed, lists, numbers, parsed,
-    strings,
+    DEPTH_MAX, EMBEDDED, INT_OR_STRING, SchemaNode, SchemaObject, flag, is_keyed, lists, numbers, parsed, strings,
 };
 use crate::{
     limits::{ALLOWED_BYTES_MAX, ALLOWED_VALUES_MAX},
@@ -35,6 +34,7 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
     match part {
         Part::Main => found.members(object, stored, &root),
         Part::Status => {
+            found.passes_embedded = true;
             if let (Some(status), Some(node)) = (object.get("status"), root.member("status")) {
                 found.value(status, stored.and_then(|stored| stored.get("status")), &node);
             }
@@ -50,12 +50,14 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
 #[derive(Default)]
 struct Violations {
     causes: Causes,
+    /// True for a status, whose embedded objects kube-apiserver does not check.
+    passes_embedded: bool,
 }
 
 impl Violations {
     fn members(&mut self, object: &Object, stored: Option<&Object>, node: &SchemaNode<'_>) {
         let SchemaNode { schema, path, .. } = node;
-        if flag(schema, EMBEDDED) {
+        if flag(schema, EMBEDDED) && !self.passes_embedded {
             self.embedded(object, path);
         }
         // kube-apiserver checks nothing else of an object with too few or too many members.
@@ -199,7 +201,7 @@ impl CrossedBound {
 /// Returns a text of the members that identify an item of a list; `None` for lists without such members.
 fn key(item: &Value, list: &SchemaObject) -> Option<String> {
     let keys = if is_keyed(list) { lists::keys(item, list) } else { return None };
-    (keys.len() == strings(list, LIST_KEYS).count()).then(|| Value::Object(keys).to_string())
+    (keys.len() == lists::key_names(list).count()).then(|| Value::Object(keys).to_string())
 }
 
 /// Returns true if a value is that of an enum: a whole number is the same with a fraction.
