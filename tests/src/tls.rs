@@ -60,6 +60,8 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Not the default name, which its certificates have too: OpenSSL would take these for self-signed ones.
+        params.distinguished_name.push(DnType::CommonName, "authority of tests");
         let key = KeyPair::generate().expect("a key");
         Self { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
     }
