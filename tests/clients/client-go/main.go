@@ -5,7 +5,7 @@
 //
 // The first four are shared informers; "typed" reads JSON. client-go's feature gate selects their initial list strategy:
 // KUBE_FEATURE_WatchListClient=true streams the initial state, false lists it. TOKEN is a bearer token, which client-go
-// sends over TLS only, and CA_FILE the certificates to trust.
+// sends over TLS only, and CA_FILE the certificates to trust. An empty SERVER takes the default configuration.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -24,8 +25,15 @@ func main() {
 		fail(fmt.Errorf("usage: %s typed|protobuf|dynamic|metadata|retry-watcher SERVER SELECTOR", os.Args[0]))
 	}
 	mode, selector := os.Args[1], os.Args[3]
-	config := &rest.Config{Host: os.Args[2], QPS: -1, BearerToken: os.Getenv("TOKEN")}
+	config := &rest.Config{Host: os.Args[2], BearerToken: os.Getenv("TOKEN")}
 	config.CAFile = os.Getenv("CA_FILE")
+	if config.Host == "" {
+		var err error
+		if config, err = clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG")); err != nil {
+			fail(err)
+		}
+	}
+	config.QPS = -1
 	if mode == "retry-watcher" {
 		watchAgain(config, selector)
 	} else {

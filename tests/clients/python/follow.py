@@ -5,19 +5,24 @@ contains an object named "sentinel".
 
 It lists, in pages of LIMIT unless that is 0, and watches from there. The library's Watch resumes by itself when a watch
 ends. When its connection breaks, the caller resumes from Watch.resource_version; after a 410, the caller lists again. A
-server that is not available says when to come back.
+server that is not available says when to come back. An empty SERVER takes the default configuration.
 """
 
+import contextlib
 import json
 import sys
 import time
 
 import urllib3
-from kubernetes import client, watch
+from kubernetes import client, config, watch
 
 
 def main(limit, server, selector):
-    maps = client.CoreV1Api(client.ApiClient(client.Configuration(host=server)))
+    if not server:
+        # The library prints that it found no kubeconfig.
+        with contextlib.redirect_stdout(sys.stderr):
+            config.load_config()
+    maps = client.CoreV1Api(client.ApiClient(client.Configuration(host=server) if server else None))
     held, version = relist(maps, selector, limit)
     while not is_complete(held):
         watching = watch.Watch()

@@ -13,6 +13,7 @@ mod origins;
 mod page;
 mod pages;
 mod programs;
+mod recipes;
 mod running;
 mod upstream;
 

@@ -34,7 +34,19 @@ impl Program {
     pub(crate) fn found(name: &str) -> Option<Self> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())?;
-        Some(Self { command: vec![found.to_str()?.to_owned()], environment: Vec::new() })
+        Some(Self::at(found.to_str()?))
+    }
+
+    /// The program at a path.
+    pub(crate) fn at(path: &str) -> Self {
+        Self { command: vec![path.to_owned()], environment: Vec::new() }
+    }
+
+    /// Lets another program start it, which takes its command as last arguments.
+    #[must_use]
+    pub(crate) fn within(mut self, outer: &[&str]) -> Self {
+        self.command.splice(0..0, outer.iter().map(|&word| word.to_owned()));
+        self
     }
 
     /// Adds an argument.

@@ -14,13 +14,14 @@ import java.util.concurrent.CountDownLatch;
  * Keeps a copy of the ConfigMaps that match a selector in client-java's shared informer. Prints one line of JSON for
  * each call of its handler, and the copy once it contains an object named "sentinel".
  *
- * <p>Arguments: the server, the selector. The informer lists again by itself after a broken connection and after a 410.
+ * <p>Arguments: the server, the selector. An empty server takes the default configuration. The informer lists again by
+ * itself after a broken connection and after a 410.
  */
 public final class ClientJava {
   private ClientJava() {}
 
   public static void main(String[] arguments) throws Exception {
-    var client = Config.fromUrl(arguments[0], false);
+    var client = arguments[0].isEmpty() ? Config.defaultClient() : Config.fromUrl(arguments[0], false);
     // Watches can be silent for longer than the default timeout of ten seconds.
     client.setReadTimeout(0);
     var maps = new CoreV1Api(client);

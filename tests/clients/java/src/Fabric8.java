@@ -12,16 +12,16 @@ import java.util.concurrent.CountDownLatch;
  * Keeps a copy of the ConfigMaps that match a selector in fabric8's shared informer. Prints one line of JSON for each
  * call of its handler, and the copy once it contains an object named "sentinel".
  *
- * <p>Arguments: "websocket" or "http" for watches, the server, the selector. The informer resumes by itself when a
- * connection breaks, and lists again after a 410.
+ * <p>Arguments: "websocket" or "http" for watches, the server, the selector. An empty server takes the default
+ * configuration. The informer resumes by itself when a connection breaks, and lists again after a 410.
  */
 public final class Fabric8 {
   private Fabric8() {}
 
   public static void main(String[] arguments) throws Exception {
+    var defaults = new ConfigBuilder();
     var config =
-        new ConfigBuilder()
-            .withMasterUrl(arguments[1])
+        (arguments[1].isEmpty() ? defaults : defaults.withMasterUrl(arguments[1]))
             .withOnlyHttpWatches(arguments[0].equals("http"))
             .withWatchReconnectInterval(20)
             .build();
