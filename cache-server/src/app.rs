@@ -43,6 +43,7 @@ use crate::{
     registry::{Live, Registry, ResourceType},
     storage::Store,
     supervised::SupervisedTasks,
+    traces::Traces,
     upstream::{
         error::{NO_SUCH_TYPE, UpstreamError},
         gateway::Upstream,
@@ -77,6 +78,8 @@ pub struct App {
     pub(crate) files: FileWatcher,
     /// Progress of the start.
     pub(crate) progress: StartProgress,
+    /// Spans of requests.
+    pub(crate) traces: Traces,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -167,7 +170,22 @@ impl App {
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow).with_watches_max(config.watches_max);
         let progress = StartProgress::default();
-        Self { config, registry, tasks, definitions, writes, caches, room, work, metrics, access, files, progress }
+        let traces = Traces::default();
+        Self {
+            config,
+            registry,
+            tasks,
+            definitions,
+            writes,
+            caches,
+            room,
+            work,
+            metrics,
+            access,
+            files,
+            progress,
+            traces,
+        }
     }
 
     /// Returns the app with its store; `None` if writes are not local. Without own objects in the build, the optimizer

@@ -27,6 +27,8 @@ mod state;
 mod storage;
 #[cfg(feature = "top")]
 mod top;
+#[cfg(feature = "traces")]
+mod traces;
 mod units;
 #[cfg(feature = "upstream")]
 mod upstream;
@@ -267,6 +269,8 @@ mod tests {
                  oidc-groups-prefix oidc-jwks oidc-ca-file token-review insecure-anonymous",
                 "Flow control: flow-config max-requests-inflight",
                 "Audit log: audit-log audit-policy-file audit-log-maxsize audit-log-maxbackup",
+                #[cfg(feature = "traces")]
+                "Traces: otlp-endpoint otlp-sampling-rate-per-million",
                 "In front of an API server: kubeconfig context upstream-token-file upstream-ca peer peer-ca \
                  listen-when-ready resources scope refuse-outside-scope max-staleness upstream-impersonate state-dir \
                  state-secrets",

@@ -66,14 +66,15 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let span = app.traces.begin(&mut parts);
     let mut head = RequestHead::new(&parts);
     let mut context = RequestContext::new(&parts, &head.query);
     head.arrived = Some(context.arrived);
     let route = route::parse(&app.registry.now(), parts.uri.path());
     let kind = request_kind(&head, &route);
     let verb = kind.verb;
-    let mut answering = log::RequestGuard::new(&app, &parts, kind);
+    let mut answering = log::RequestGuard::new(&app, &parts, kind).traced(span, &context);
     app.access.begin_audit(&parts, &mut context).await;
     let info = Arc::clone(&context.info);
     let passage = match unreached(&app, &route) {

@@ -26,6 +26,11 @@ mod read;
 mod request;
 mod serve;
 mod status;
+#[cfg(feature = "traces")]
+mod traces;
+#[cfg(not(feature = "traces"))]
+#[path = "traces/absent.rs"]
+mod traces;
 mod workload;
 mod write;
 

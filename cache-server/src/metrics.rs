@@ -41,6 +41,7 @@ use crate::{
     access::metrics::{AuditCounters, AuthenticationMetrics, AuthorizationMetrics},
     cacher::Caches,
     registry::{Live, Registry as Types},
+    traces::RequestSpan,
 };
 
 /// Labels of one kind of request.
@@ -309,8 +310,8 @@ impl Metrics {
     }
 
     /// Measures an answered request until the measure is dropped.
-    pub(crate) fn measure(&self, kind: &RequestClass, arrived: Instant) -> RequestMeasure {
-        self.measures.begin(kind, arrived)
+    pub(crate) fn measure(&self, kind: &RequestClass, arrived: Instant, span: RequestSpan) -> RequestMeasure {
+        self.measures.begin(kind, arrived, span)
     }
 
     /// Counts, measures and lists one open watch until the guard is dropped.
@@ -590,7 +591,7 @@ mod tests {
         app.metrics.request("POST", "gone.example.com", 201);
         app.metrics.marked("gone.example.com", MarksReply::Accepted);
         let watching = app.metrics.watch(watch_of_undefined(), WatchOrigin::default(), &Filter::all());
-        drop(app.metrics.measure(&watch_of_undefined(), Instant::now()));
+        drop(app.metrics.measure(&watch_of_undefined(), Instant::now(), RequestSpan::default()));
         let text = app.metrics.text(&app.caches, &ScrapeReadings::default());
         assert!(!text.contains("gone.example.com"), "{text}");
         assert!(text.contains(r#"{verb="LIST",resource="pods",code="200"} 1"#), "{text}");

@@ -56,6 +56,7 @@ use crate::{
     limits,
     storage::folder::FolderError,
     stored::ExistingObjects,
+    traces::Traces,
     upstream::{error::UpstreamError, gateway::Upstream},
     watched::FileWatcher,
     workload::{
@@ -115,6 +116,9 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The collector of traces cannot be used.
+    #[error("cannot send traces: {0}")]
+    Traces(String),
     /// The upstream API server cannot be used.
     #[error("cannot use the upstream: {0}")]
     Upstream(#[from] UpstreamError),
@@ -299,6 +303,7 @@ fn check_features(config: &Config) -> Result<(), StartError> {
             "upstream",
             cfg!(feature = "upstream"),
         ),
+        (config.traces.is_some(), "--otlp-endpoint", "traces", cfg!(feature = "traces")),
         (config.populate.is_some(), "--populate", "workload", cfg!(feature = "workload")),
         (config.upstream.is_none(), "a server without --upstream", "embedded", cfg!(feature = "embedded")),
     ];
@@ -468,6 +473,7 @@ impl Server {
         app.access.authenticate_by(authenticator);
         let tls = load_tls(&app.config, app.access.client_authorities(), &app.files).await?;
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
+        app.traces = Traces::open(&app.config).map_err(StartError::Traces)?;
         let app = Arc::new(app);
         app.keep_checking_rights();
         let starting = begin_in_time(&app, predecessor.as_ref()).await?;
@@ -563,6 +569,7 @@ impl Server {
         if let Some(audit) = &app.access.audit {
             let _ = timeout_at(deadline.max(Instant::now() + limits::AUDIT_WAIT_MAX), audit.flushed()).await;
         }
+        app.traces.shut_down(deadline).await;
         trimming.abort();
         forgetting.abort();
     }

@@ -87,6 +87,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "cache-server",
         &[
             "storage",
+            "traces",
             "metrics",
             "controllers",
             "status",

@@ -186,6 +186,12 @@ fn a_cache_in_front_of_a_cluster_carries_no_storage() {
 }
 
 #[test]
+fn a_server_without_traces_carries_no_crate_for_them() {
+    let crates = cargo::crates_of("cache-server", "default");
+    assert!(crates.contains("tonic") && !crates.iter().any(|name| name.starts_with("opentelemetry")), "{crates:?}");
+}
+
+#[test]
 fn cores_know_no_task_socket_or_clock() {
     let metadata = metadata();
     let (names, needs) = graph(&metadata);
@@ -403,7 +409,7 @@ fn type_names_are_used_once() {
 }
 
 /// Names of other modules, for builds without them.
-const ABSENT: &str = "cache-server/upstream/src/absent.rs";
+const ABSENT: [&str; 2] = ["cache-server/upstream/src/absent.rs", "cache-server/src/traces/absent.rs"];
 
 /// The files that define each type name, without tests and [`ABSENT`].
 fn type_names() -> BTreeMap<String, BTreeSet<PathBuf>> {
@@ -414,7 +420,8 @@ fn type_names() -> BTreeMap<String, BTreeSet<PathBuf>> {
         sources(&folder, &mut files);
         for file in files {
             let path = file.strip_prefix(&folder).expect("it lies there").to_str().expect("a plain name");
-            if file.ends_with(ABSENT) || path.split(['/', '.']).any(|part| part == "tests") {
+            if ABSENT.iter().any(|absent| file.ends_with(absent)) || path.split(['/', '.']).any(|part| part == "tests")
+            {
                 continue;
             }
             let source = fs::read_to_string(&file).expect("a readable file");

@@ -83,6 +83,18 @@ pub struct Config {
     pub authorization: AuthorizationConfig,
     /// Audit log. Default `None`: requests are not recorded.
     pub audit: Option<AuditConfig>,
+    /// Collector of OpenTelemetry that gets spans of requests. Default `None`: there are none.
+    pub traces: Option<TraceConfig>,
+}
+
+/// Spans of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// URL of the collector, to which `/v1/traces` is added. `None`: that of `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or of
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub endpoint: Option<String>,
+    /// Traces that begin here, among a million requests whose clients have none. Others are as sampled as their parent.
+    pub sampled_per_million: u32,
 }
 
 /// Paths of a certificate and its key.
@@ -139,6 +151,7 @@ impl Default for Config {
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
             audit: None,
+            traces: None,
         }
     }
 }

@@ -156,6 +156,10 @@ pub(super) struct Serve {
     #[command(flatten)]
     audit: AuditFlags,
 
+    #[cfg(feature = "traces")]
+    #[command(flatten)]
+    traces: super::traces::TraceFlags,
+
     #[cfg(feature = "upstream")]
     #[command(flatten)]
     upstream: super::upstream::UpstreamFlags,
@@ -193,6 +197,8 @@ impl From<Serve> for Config {
             flow: serve.flow.into_settings(),
             authentication: serve.authentication.into_config(),
             audit: serve.audit.into_config(),
+            #[cfg(feature = "traces")]
+            traces: serve.traces.into_config(),
             // clap requires both flags together.
             tls: serve.tls_cert.zip(serve.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             authorization: serve.authorization.into_config(),

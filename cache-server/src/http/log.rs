@@ -4,6 +4,7 @@
 
 use std::{
     fmt::{self, Write as _},
+    mem,
     net::SocketAddr,
     time::Duration,
 };
@@ -16,6 +17,7 @@ use crate::{
     metrics::RequestClass,
     read::body::Response,
     request::{TextPrefix, user_agent},
+    traces::RequestSpan,
 };
 
 /// A request in progress. Counts and logs it exactly once, also if its client disconnects before the answer.
@@ -24,11 +26,19 @@ pub(super) struct RequestGuard<'a> {
     parts: &'a Parts,
     kind: RequestClass,
     answered: bool,
+    span: RequestSpan,
 }
 
 impl<'a> RequestGuard<'a> {
-    pub(super) const fn new(app: &'a App, parts: &'a Parts, kind: RequestClass) -> Self {
-        Self { app, parts, kind, answered: false }
+    pub(super) fn new(app: &'a App, parts: &'a Parts, kind: RequestClass) -> Self {
+        Self { app, parts, kind, answered: false, span: RequestSpan::default() }
+    }
+
+    /// Ends `span` with the request.
+    pub(super) fn traced(mut self, mut span: RequestSpan, context: &RequestContext) -> Self {
+        span.describe(self.kind.verb, self.kind.id(), self.parts, context);
+        self.span = span;
+        self
     }
 
     /// Returns the server, if the request came over HTTP/2.
@@ -40,6 +50,8 @@ impl<'a> RequestGuard<'a> {
     /// logged now. `error` is the message of a Status.
     pub(super) fn answered(&mut self, context: &RequestContext, response: &mut Response, error: Option<&str>) {
         self.answered = true;
+        let mut span = mem::take(&mut self.span);
+        span.answered(response.status());
         let code = response.status().as_u16();
         self.app.metrics.request(self.kind.verb, self.kind.id(), code);
         let mut line = tracing::enabled!(tracing::Level::DEBUG).then(|| self.line(context, code, error));
@@ -49,9 +61,10 @@ impl<'a> RequestGuard<'a> {
             line.log(context.arrived.elapsed(), None);
         }
         if is_watch {
+            response.body_mut().trace_watch(span);
             return;
         }
-        let mut measure = self.app.metrics.measure(&self.kind, context.arrived);
+        let mut measure = self.app.metrics.measure(&self.kind, context.arrived, span);
         if let Some(line) = line {
             measure.then(move |took, bytes| line.log(took, Some(bytes)));
         }
@@ -80,6 +93,7 @@ impl<'a> RequestGuard<'a> {
 impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if !self.answered {
+            self.span.ended("client_left");
             let Self { app, parts, kind, .. } = self;
             let (verb, resource) = (kind.verb, kind.id());
             app.metrics.aborted(verb, resource);

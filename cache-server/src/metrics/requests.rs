@@ -25,6 +25,7 @@ use super::{OfResource, Series, is_full};
 use crate::{
     registry::{Live, Registry as Types, ResourceType},
     route::Target,
+    traces::RequestSpan,
 };
 
 /// Upper bounds of the durations, in seconds: a part of kube-apiserver's, and one below them.
@@ -243,10 +244,10 @@ impl RequestMeasures {
         kind.is_served(&self.types.now())
     }
 
-    /// Measures a request that arrived at `arrived` until the measure is dropped.
-    pub(super) fn begin(&self, kind: &RequestClass, arrived: Instant) -> RequestMeasure {
+    /// Measures a request that arrived at `arrived` until the measure is dropped, which ends its span, too.
+    pub(super) fn begin(&self, kind: &RequestClass, arrived: Instant, span: RequestSpan) -> RequestMeasure {
         let (duration, sent) = self.of(kind);
-        RequestMeasure { arrived, duration, sent, bytes: 0, on_end: None }
+        RequestMeasure { arrived, duration, sent, bytes: 0, on_end: None, span }
     }
 }
 
@@ -260,6 +261,7 @@ pub(crate) struct RequestMeasure {
     sent: Counter,
     bytes: u64,
     on_end: Option<OnEnd>,
+    span: RequestSpan,
 }
 
 impl RequestMeasure {
@@ -279,6 +281,7 @@ impl Drop for RequestMeasure {
     fn drop(&mut self) {
         let took = self.arrived.elapsed();
         self.duration.observe(took.as_secs_f64());
+        self.span.sent(self.bytes);
         if let Some(on_end) = self.on_end.take() {
             on_end(took, self.bytes);
         }

@@ -24,6 +24,7 @@ use super::requests::{RequestClass, RequestMeasures};
 use crate::{
     access::peer::Peer,
     limits::{LOGGED_CHARS_MAX, WATCH_ENDS_LOGGED},
+    traces::RequestSpan,
 };
 
 /// Watches of one page of [`OpenWatches::page`].
@@ -431,12 +432,18 @@ pub(crate) struct WatchGauge {
     watch: Arc<WatchRecord>,
     /// `None` until it ends by itself.
     end: Option<WatchEndCause>,
+    span: RequestSpan,
 }
 
 impl WatchGauge {
     pub(super) fn new(series: &Arc<WatchSeries>, origin: WatchOrigin, filter: Arc<Filter>) -> Self {
         series.open.inc();
-        Self { watch: series.all.open(series, origin, filter), end: None }
+        Self { watch: series.all.open(series, origin, filter), end: None, span: RequestSpan::default() }
+    }
+
+    /// Ends `span` with the watch.
+    pub(crate) fn trace(&mut self, span: RequestSpan) {
+        self.span = span;
     }
 
     /// Counts events written to this watch, bookmarks not included. Cost: two additions.
@@ -510,6 +517,8 @@ impl Drop for WatchGauge {
         #[cfg(test)]
         series.all.causes.lock().insert(end.as_str());
         series.all.log_end(&self.watch, end);
+        self.span.ended(end.as_str());
+        self.span.sent(self.watch.bytes());
     }
 }
 
@@ -520,7 +529,7 @@ mod tests {
     #[test]
     fn the_record_of_a_watch_is_small() {
         assert!(size_of::<WatchRecord>() <= 96, "{}", size_of::<WatchRecord>());
-        assert!(size_of::<WatchGauge>() <= 16);
+        assert!(size_of::<WatchGauge>() - size_of::<RequestSpan>() <= 16);
     }
 
     /// Goal: a flood of ends does not flood the log, and none is lost from it. Method: three times as many ends as are logged,

@@ -25,6 +25,7 @@ use crate::{
     limits,
     metrics::RequestMeasure,
     term::WatchTerm,
+    traces::RequestSpan,
     upstream::forward::{BrokenAnswer, ForwardedBody, UpstreamTunnel},
 };
 
@@ -140,6 +141,13 @@ impl Body {
             BodyKind::List(list) => list.measure = Some(measure),
             BodyKind::Forwarded(forwarded) => forwarded.measure = Some(measure),
             BodyKind::Watch(_) => {}
+        }
+    }
+
+    /// Ends `span` with a watch; at once, if it is another body.
+    pub(crate) fn trace_watch(&mut self, span: RequestSpan) {
+        if let BodyKind::Watch(watch) = &mut self.kind {
+            watch.trace(span);
         }
     }
 

@@ -49,6 +49,7 @@ use crate::{
     },
     registry::ResourceType,
     route::Target,
+    traces::RequestSpan,
 };
 
 /// Range of the lifetime of a watch without `timeoutSeconds`: random, so that clients that came together reconnect
@@ -357,6 +358,11 @@ impl Watch {
     /// Time at which the watch must have ended, whatever its client reads.
     pub(super) fn overdue(&self) -> Instant {
         self.deadline + if self.expires { WITHDRAWN_END_WAIT } else { WATCH_END_WAIT }
+    }
+
+    /// Ends `span` with the watch.
+    pub(super) fn trace(&mut self, span: RequestSpan) {
+        self.watching.trace(span);
     }
 
     /// Ends the watch at `at`, when its caller's credentials expire, unless its deadline comes first.

@@ -20,6 +20,7 @@ mod rights;
 mod table;
 mod tls;
 mod top;
+mod traces;
 mod upgrade;
 mod watch_start;
 mod websockets;

@@ -233,6 +233,8 @@ mod tests {
             ("impersonate-user", "jane"),
             ("accept-encoding", "gzip"),
             ("x-forwarded-for", "10.0.0.1"),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            ("tracestate", "vendor=1"),
             ("warning", "a"),
             ("warning", "b"),
         ]));
@@ -240,6 +242,8 @@ mod tests {
             "accept-encoding: gzip",
             "authorization: Bearer t",
             "impersonate-user: jane",
+            "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "tracestate: vendor=1",
             "warning: a",
             "warning: b",
             "x-forwarded-for: 10.0.0.1",
