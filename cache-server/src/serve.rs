@@ -393,13 +393,15 @@ async fn finish(app: &Arc<App>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Notes the outcome of a start behind a server that listens already. Repeats what failed: the cause may be a definition
-/// that is missing, or a file.
+/// Notes the outcome of a start behind a server that listens already. Behind an API server it is repeated: the cause may be
+/// a definition that is missing there. Elsewhere a failure may have created objects, and would create them again.
 fn note_start(app: &Arc<App>, started: Result<StartOutcome, JoinError>, starting: &mut JoinSet<StartOutcome>) {
     let reason = match started {
         Ok(Ok(())) => return tracing::info!("start completed"),
         Ok(Err(error)) => {
-            starting.spawn(finish_again(Arc::clone(app)));
+            if app.upstream().is_some() {
+                starting.spawn(finish_again(Arc::clone(app)));
+            }
             error.to_string()
         }
         Err(error) => error.to_string(),
@@ -453,6 +455,8 @@ impl Server {
         let socket = TcpPlace::open(given, address, config.unsent_bytes).map_err(failed(address))?;
         let UnixPlaces { requests, upgrades } = UnixPlaces::open(&config, predecessor.as_mut())?;
         let handed = predecessor.as_mut().map(Predecessor::take_states);
+        // Before the process before leaves.
+        let traces = Traces::open(&config).map_err(StartError::Traces)?;
         let mut folder_wait = Duration::ZERO;
         if let Some(predecessor) = predecessor.as_ref().filter(|predecessor| predecessor.holds_folder()) {
             rehearse(&config).await?;
@@ -473,7 +477,7 @@ impl Server {
         app.access.authenticate_by(authenticator);
         let tls = load_tls(&app.config, app.access.client_authorities(), &app.files).await?;
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
-        app.traces = Traces::open(&app.config).map_err(StartError::Traces)?;
+        app.traces = traces;
         let app = Arc::new(app);
         app.keep_checking_rights();
         let starting = begin_in_time(&app, predecessor.as_ref()).await?;
@@ -569,6 +573,8 @@ impl Server {
         if let Some(audit) = &app.access.audit {
             let _ = timeout_at(deadline.max(Instant::now() + limits::AUDIT_WAIT_MAX), audit.flushed()).await;
         }
+        // Their requests end with them, and so do the spans of these.
+        drop(connections);
         app.traces.shut_down(deadline).await;
         trimming.abort();
         forgetting.abort();
