@@ -259,7 +259,8 @@ fn starting(labels: &str) -> World {
 #[bench::all(
     args = (""),
     setup = starting,
-    config = limits(700_000, 1_417, 106_000),
+    // 667,000 to 711,000: it varies with the seed of hash maps.
+    config = limits(750_000, 1_417, 106_000),
 )]
 #[bench::one_application(
     args = ("app"),
