@@ -269,7 +269,7 @@ fn finished(
         }
         Err(error) => {
             let mut response = encode::error(&error, errors);
-            answering.answered(context, &mut response, Some(&status::logged(&error)));
+            answering.answered(context, &mut response, Some(&error));
             admission::audited(context, &mut response, Some(&error));
             response
         }
@@ -301,7 +301,7 @@ pub(crate) async fn refuse<B>(app: &App, request: Request<B>, refusal: Refusal) 
     };
     let mut response = encode::error(&status, RequestedEncoding::Indented);
     let mut answering = log::RequestGuard::new(app, &parts, RequestClass::without_type("OTHER"));
-    answering.answered(&context, &mut response, Some(&status.message));
+    answering.answered(&context, &mut response, Some(&status));
     if let Some(audit) = &mut context.audit {
         audit.authenticated(None);
     }

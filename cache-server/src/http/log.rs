@@ -10,6 +10,7 @@ use std::{
 };
 
 use http::{HeaderValue, Method, Version, request::Parts};
+use informer_serving::status::Status;
 
 use crate::{
     access::RequestContext,
@@ -17,6 +18,7 @@ use crate::{
     metrics::RequestClass,
     read::body::Response,
     request::{TextPrefix, user_agent},
+    status::logged,
     traces::RequestSpan,
 };
 
@@ -47,8 +49,8 @@ impl<'a> RequestGuard<'a> {
     }
 
     /// Records the answer: its code now, and its duration and bytes once they are sent. Answers that may last for hours are
-    /// logged now. `error` is the message of a Status.
-    pub(super) fn answered(&mut self, context: &RequestContext, response: &mut Response, error: Option<&str>) {
+    /// logged now.
+    pub(super) fn answered(&mut self, context: &RequestContext, response: &mut Response, error: Option<&Status>) {
         self.answered = true;
         let mut span = mem::take(&mut self.span);
         span.answered(response.status());
@@ -74,7 +76,7 @@ impl<'a> RequestGuard<'a> {
         }
     }
 
-    fn line(&self, context: &RequestContext, code: u16, error: Option<&str>) -> RequestLine {
+    fn line(&self, context: &RequestContext, code: u16, error: Option<&Status>) -> RequestLine {
         RequestLine {
             verb: self.kind.verb,
             resource: self.kind.id().to_owned(),
@@ -82,7 +84,7 @@ impl<'a> RequestGuard<'a> {
             uri: LoggedTarget(self.parts).to_string(),
             user_agent: TextPrefix(user_agent(&self.parts.headers)).to_string(),
             code,
-            error: error.map(|error| TextPrefix(error).to_string()),
+            error: error.map(|error| TextPrefix(&logged(error)).to_string()),
             id: context.id.clone(),
             user: context.user().map_or_else(|| "-".to_owned(), |user| TextPrefix(&user.name).to_string()),
             peer: context.peer.address,
