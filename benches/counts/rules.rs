@@ -414,6 +414,25 @@ const CUSTOM: &[Rule] = &[
     }),
 ];
 
+/// Rules for custom objects of a server that acts as a cluster: it enforces their schemas.
+const ENFORCED: &[Rule] = &[
+    ("refused numbers below a long name", |items| {
+        post(&dry(THINGS), &thing(json!({"numbers": {"n".repeat(64 * items): list(items, |_| 1.5)}})))
+    }),
+    ("refused values of a list", |items| post(&dry(THINGS), &thing(json!({"values": list(items, |_| "none")})))),
+    ("equal items of a set", |items| post(&dry(THINGS), &thing(json!({"set": list(items, |index| index / 2)})))),
+    ("items without the keys of their list", |items| {
+        post(&dry(THINGS), &thing(json!({"map": list(items, |_| json!({}))})))
+    }),
+    ("dropped members", |items| {
+        let unknown: serde_json::Map<_, _> = (0..items).map(|index| (format!("x{index}"), json!(1))).collect();
+        post(&format!("{THINGS}?dryRun=All&fieldValidation=Warn"), &thing(json!(unknown)))
+    }),
+    ("objects with defaults", |items| {
+        post(&dry(THINGS), &thing(json!({"defaulted": list(items, |_| json!({"given": "v"}))})))
+    }),
+];
+
 /// A single-threaded server that knows its callers: one that may do everything, and the owner of a namespace. Neither is exempt
 /// from flow control.
 struct World {
@@ -422,15 +441,16 @@ struct World {
 }
 
 impl World {
-    fn new(folder: &Path) -> Self {
+    fn new(folder: &Path, acts_as_cluster: bool) -> Self {
         let tokens = folder.join("tokens.csv");
         let users = "admin,admin,admin,system:masters\nowner,owner,owner\nhonest,honest,honest\n";
         fs::write(&tokens, users).expect("a file");
         let authentication = AuthenticationConfig { token_auth_file: Some(tokens), ..AuthenticationConfig::default() };
         let authorization = AuthorizationConfig { modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac] };
-        let populate = Some(PopulateSpec { pods: 10, nodes: 10, namespaces: 5, seed: 1 });
+        let populate = PopulateSpec { pods: 10, nodes: 10, namespaces: 5, seed: 1 };
+        let populate = (!acts_as_cluster).then_some(populate);
         let listen = ([127, 0, 0, 1], 0).into();
-        let config = Config { listen, authentication, authorization, populate, ..Config::default() };
+        let config = Config { listen, authentication, authorization, populate, acts_as_cluster, ..Config::default() };
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let server = runtime.block_on(Server::bind(config)).expect("a server");
         let world = Self { runtime, server };
@@ -467,7 +487,12 @@ impl World {
         let map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"], "items": keyed});
         let values =
             json!({"type": "array", "items": {"type": "string", "enum": list(200, |index| format!("v{index}"))}});
-        let schema = json!({"set": strings, "map": map, "values": values});
+        let numbers = json!({"type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "integer"}}});
+        let defaults = json!({"type": "object", "properties":
+            {"given": {"type": "string"}, "a": {"type": "string", "default": "v"}, "b": {"type": "integer", "default": 1}}});
+        let schema = json!({"set": strings, "map": map, "values": values, "numbers": numbers,
+            "defaulted": {"type": "array", "items": defaults}});
         self.create("honest", DEFINITIONS, &definition("thing", schema, json!({})));
         self.create("honest", CONFIGMAPS, &configmap(json!({})));
         self.create("honest", PODS, &pod(json!({"containers": [{"name": "c", "image": "i"}]})));
@@ -501,20 +526,24 @@ fn counted_request(world: &World, request: Request<Full<Bytes>>) -> u16 {
     world.runtime.block_on(code(Arc::clone(world.server.app()), request))
 }
 
-fn rules() -> impl Iterator<Item = &'static Rule> {
-    [ACCESS, BUILT_IN, CUSTOM].into_iter().flatten()
+/// The rules, each with true if its server acts as a cluster.
+fn rules() -> impl Iterator<Item = (&'static Rule, bool)> {
+    [(ACCESS, false), (BUILT_IN, false), (CUSTOM, false), (ENFORCED, true)]
+        .into_iter()
+        .flat_map(|(rules, acts_as_cluster)| rules.iter().map(move |rule| (rule, acts_as_cluster)))
 }
 
 /// Answers each rule's requests. Prints a line with bytes and code for each counted one.
 fn answer(folder: &Path) {
-    let world = World::new(folder);
-    for (_, request) in rules() {
+    let worlds = [false, true].map(|acts_as_cluster| World::new(folder, acts_as_cluster));
+    for ((_, request), acts_as_cluster) in rules() {
+        let world = &worlds[usize::from(acts_as_cluster)];
         // Fills caches.
         world.answer(request(ITEMS));
         for items in [ITEMS, ITEMS * FACTOR] {
             let shot = request(items);
             let bytes = shot.bytes();
-            let code = counted_request(&world, shot.request());
+            let code = counted_request(world, shot.request());
             println!("{bytes} {code}");
         }
     }
@@ -564,7 +593,7 @@ fn exceeding(folder: &Path) -> Vec<&'static str> {
     assert_eq!(counted.len(), 2 * rules().count(), "requests");
     println!("{:<42} {:>8} {:>12} {:>9} {:>6}  code", "rule", "bytes", "instructions", "per byte", "growth");
     let mut exceeding = Vec::new();
-    for ((name, _), pair) in rules().zip(counted.chunks(2)) {
+    for (((name, _), _), pair) in rules().zip(counted.chunks(2)) {
         let [small, large] = [pair[0], pair[1]];
         let growth = large.per_byte() / small.per_byte();
         let Counted { bytes, code, instructions } = large;

@@ -53,7 +53,7 @@ pub(super) fn check(value: &Value, schema: &SchemaObject, path: &ValuePath<'_>, 
 /// Compares a number with a bound, and returns the text of the bound. Integers are compared as integers, because not all of
 /// them are numbers with a fraction.
 fn compare(value: &Value, bound: f64) -> (Ordering, String) {
-    #[allow(clippy::cast_possible_truncation, reason = "the bound is an integer of that size")]
+    #[expect(clippy::cast_possible_truncation, reason = "the bound is an integer of that size")]
     match value.as_i64() {
         Some(number) if bound.fract() == 0.0 && bound.abs() < INTEGERS_END => {
             let bound = bound as i64;

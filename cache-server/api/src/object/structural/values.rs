@@ -204,7 +204,7 @@ fn key(item: &Value, list: &SchemaObject) -> Option<String> {
     (keys.len() == lists::key_names(list).count()).then(|| Value::Object(keys).to_string())
 }
 
-/// Returns true if a value is that of an enum: a whole number is the same with a fraction.
+/// Returns true if a value equals one of an enum. `1` and `1.0` are equal.
 fn is_same(allowed: &Value, value: &Value) -> bool {
     allowed == value || allowed.as_f64().is_some_and(|number| value.is_f64() && value.as_f64() == Some(number))
 }
