@@ -345,7 +345,7 @@ async fn begin_in_time(app: &Arc<App>, before: Option<&Predecessor>) -> Result<J
     Ok(starting)
 }
 
-/// Outcome of a start that has ended. A panic goes on, as without a task of its own.
+/// Returns the outcome of a start that has ended. Resumes its panic.
 fn outcome(started: Option<Result<StartOutcome, JoinError>>) -> StartOutcome {
     match started {
         Some(Ok(started)) => started,

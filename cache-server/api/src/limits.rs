@@ -64,7 +64,7 @@ pub const ROW_BYTES_MAX: usize = 128 << 10;
 /// Reported problems with the fields of one object. Memory: some 100 bytes each.
 pub const STRICT_ERRORS_MAX: usize = 100;
 
-/// Members by which the items of a list are told apart. Time: that many look-ups for each item.
+/// Names in `x-kubernetes-list-map-keys` that count. Time: that many look-ups for each item.
 pub const LIST_KEYS_MAX: usize = 32;
 
 /// Values of an enum listed in the cause for another value; further ones are counted.

@@ -90,8 +90,8 @@ pub struct Config {
 /// Spans of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceConfig {
-    /// URL of the collector, to which `/v1/traces` is added. `None`: that of `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or of
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// URL of the collector; the exporter adds `/v1/traces`. `None`: the exporter reads
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub endpoint: Option<String>,
     /// Traces that begin here, among a million requests whose clients have none. Others are as sampled as their parent.
     pub sampled_per_million: u32,

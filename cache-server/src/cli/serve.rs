@@ -347,8 +347,7 @@ mod tests {
         runtime.shutdown_background();
     }
 
-    /// Goal: a server that another one replaces ends like one that is told to, and no other server ends by that. Method: a
-    /// paused clock.
+    /// Goal: the deadline of a replaced server passes, and no other server has one. Method: a paused clock.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_replaced_ends_in_time() {
         let (depart, departed) = oneshot::channel();

@@ -72,7 +72,7 @@ pub(super) enum UpgradeError {
 }
 
 impl UpgradeError {
-    /// True if the other process has ended: one that goes on says why.
+    /// True if the other process has ended. A process that refuses sends a reason first.
     fn is_end(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         matches!(self, Self::Link(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
@@ -234,7 +234,7 @@ impl UpgradeLink {
         if found == *expected { Ok(()) } else { Err(UpgradeError::Version) }
     }
 
-    /// Tells the new process why this one goes on.
+    /// Sends the new process the reason why this process refuses.
     fn refuse(&self, reason: String) {
         // It may have ended.
         let _ = self.send(&UpgradeMessage::Refused { reason }, None);
@@ -383,8 +383,8 @@ impl Predecessor {
         self.go().await.map(drop)
     }
 
-    /// Agrees with the process before on the change. Returns the time for which its requests may last. If it has ended, this
-    /// one goes on alone.
+    /// Agrees with the process before on the change. Returns the grace period of its requests; zero if that process has
+    /// ended.
     pub(super) async fn go(&self) -> Result<Duration, UpgradeError> {
         let link = Arc::clone(&self.link);
         let going = spawn_blocking(move || {
@@ -508,8 +508,8 @@ pub(super) async fn replaced(
     }
 }
 
-/// Hands over to the process at the other end. `None` if this one goes on, which it says: an end without a word would mean
-/// that it has ended.
+/// Hands over to the process at the other end. Returns `None` after a refusal, which it sends: the new process takes the end
+/// of the link without one for the end of this process.
 async fn session(link: UpgradeLink, shares: &Arc<SocketShares>, app: &Arc<App>) -> Option<Departure> {
     let link = Arc::new(link);
     let (used, sent, state) = (Arc::clone(&link), Arc::clone(shares), Arc::clone(app));
