@@ -5,7 +5,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,6 +15,7 @@ use informer_core::wire::watch_event::EventKind;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
+    sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -28,10 +29,8 @@ use crate::{
 
 /// Watches of a usual run. `UPGRADE_WATCHES=10000` measures.
 const WATCHES: usize = 100;
-/// Objects that are written in turn.
-const OBJECTS: u64 = 20;
-/// Writes before and after the change of processes.
-const WRITES: u64 = 50;
+/// Watches that see all objects. Each other one sees one object, as an agent of a node does.
+const WATCHES_OF_ALL: usize = 20;
 /// Timeout of every step, with a margin for busy machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -50,10 +49,14 @@ pub struct Upgraded {
 /// Observations of the clients.
 #[derive(Debug)]
 pub struct ClientReport {
-    /// Longest time for a write.
+    /// Longest time for a write while all watches were open, before the next process started.
+    pub before: Duration,
+    /// Longest time for a write since.
     pub pause: Duration,
     /// Writes.
     pub writes: usize,
+    /// Writes a second.
+    pub rate: u64,
     /// Watches that were opened again.
     pub resumed: usize,
 }
@@ -96,32 +99,55 @@ impl Upgraded {
     /// missing or repeated.
     pub async fn upgrade_under_load(&mut self) -> ClientReport {
         let watches = env::var("UPGRADE_WATCHES").map_or(WATCHES, |count| count.parse().unwrap());
+        let objects = 20.max(watches / 10);
         let client = self.client();
-        for number in 0..OBJECTS {
+        for number in 0..objects {
             client.create(&configmap(&format!("o{number}"))).await;
         }
         let from = client.get("/api/v1/configmaps").await.with_code(200).resource_version();
-        let goal = Arc::<AtomicU64>::default();
+        let opened = Arc::<AtomicUsize>::default();
+        let (goals, goal) = watch::channel(None);
         let watching = (0..watches).map(|number| {
             let client = if number % 2 == 0 { client.over_http2() } else { client };
-            let goal = Arc::clone(&goal);
-            tokio::spawn(
-                async move { LoadWatch { client, position: from, resumed: 0, seen: Vec::new() }.run(&goal).await },
-            )
+            let object = (number >= WATCHES_OF_ALL).then_some(number % objects);
+            let watch = LoadWatch { client, object, position: from, resumed: 0, seen: Vec::new() };
+            tokio::spawn(watch.run(Arc::clone(&opened), goal.clone()))
         });
         let watching: Vec<_> = watching.collect();
-        let writing = Writing::start(client);
-        writing.reach(WRITES).await;
+        until(|| opened.load(Ordering::SeqCst) == watches).await;
+        let writing = Writing::start(client, objects);
+        let enough = objects + 50;
+        until(|| writing.count() >= enough).await;
+        let begun = Instant::now();
         self.upgrade().await;
-        writing.reach(writing.count() + WRITES).await;
-        let (expected, pause) = writing.stop().await;
-        goal.store(*expected.last().unwrap(), Ordering::SeqCst);
+        let count = writing.count();
+        until(|| writing.count() >= count + enough).await;
+        let written = Arc::new(writing.stop().await);
+        goals.send_replace(Some(Arc::clone(&written)));
         let seen = timeout(PATIENCE, join_all(watching)).await.expect("all events arrive");
         let seen: Vec<LoadWatch> = seen.into_iter().map(|watch| watch.unwrap()).collect();
         for watch in &seen {
-            assert_eq!(watch.seen, expected, "each write is seen once, in order");
+            assert_eq!(watch.seen, watch.expected(&written), "each write is seen once, in order");
         }
-        ClientReport { pause, writes: expected.len(), resumed: seen.iter().map(|watch| watch.resumed).sum() }
+        let longest = |of: fn(&Instant, &Instant) -> bool| {
+            written.iter().filter(|write| of(&write.begun, &begun)).map(|write| write.took).max().unwrap_or_default()
+        };
+        ClientReport {
+            before: longest(Instant::lt),
+            pause: longest(Instant::ge),
+            writes: written.len(),
+            rate: written.len() as u64 / written[0].begun.elapsed().as_secs().max(1),
+            resumed: seen.iter().map(|watch| watch.resumed).sum(),
+        }
+    }
+}
+
+/// Waits until a condition holds.
+async fn until(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "the load goes on");
+        sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -132,56 +158,66 @@ async fn serve(binary: &str, folder: &Path, files: &Files, flags: &[String]) -> 
     Server::start(binary, &[&own[..], &files.flags(), &flags].concat()).await
 }
 
+/// One write.
+#[derive(Debug)]
+struct Write {
+    object: usize,
+    resource_version: u64,
+    begun: Instant,
+    took: Duration,
+}
+
 /// A task that writes one object after the other.
 struct Writing {
-    count: Arc<AtomicU64>,
+    count: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,
-    task: JoinHandle<(Vec<u64>, Duration)>,
+    task: JoinHandle<Vec<Write>>,
 }
 
 impl Writing {
-    fn start(client: Client) -> Self {
-        let (count, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    fn start(client: Client, objects: usize) -> Self {
+        let (count, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (counted, over) = (Arc::clone(&count), Arc::clone(&is_over));
         let task = tokio::spawn(async move {
-            let (mut written, mut longest) = (Vec::new(), Duration::ZERO);
+            let mut written = Vec::new();
             while !over.load(Ordering::SeqCst) {
                 let number = counted.fetch_add(1, Ordering::SeqCst);
-                let path = configmap(&format!("o{}", number % OBJECTS)).path();
+                let object = number % objects;
+                let path = configmap(&format!("o{object}")).path();
+                let begun = Instant::now();
                 // A connection of its own, that is not refused at any time.
                 let change = json!({"data": {"number": number.to_string()}});
                 let answer = client.patch(&path, MERGE_PATCH, &change).await.with_code(200);
-                longest = longest.max(answer.took);
-                written.push(resource_version(&answer.json()));
+                let resource_version = resource_version(&answer.json());
+                written.push(Write { object, resource_version, begun, took: answer.took });
             }
-            (written, longest)
+            written
         });
         Self { count, is_over, task }
     }
 
-    fn count(&self) -> u64 {
+    /// Number of writes. Panics if one failed.
+    fn count(&self) -> usize {
+        assert!(!self.task.is_finished(), "a write failed");
         self.count.load(Ordering::SeqCst)
     }
 
-    async fn reach(&self, count: u64) {
-        let begun = Instant::now();
-        while self.count() < count && !self.task.is_finished() {
-            assert!(begun.elapsed() < PATIENCE, "{count} writes");
-            sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Returns the resourceVersions of all writes, and the longest time for one.
-    async fn stop(self) -> (Vec<u64>, Duration) {
+    /// Returns all writes.
+    async fn stop(self) -> Vec<Write> {
         self.is_over.store(true, Ordering::SeqCst);
         self.task.await.unwrap()
     }
 }
 
+/// All writes, once the last one is known.
+type Goal = watch::Receiver<Option<Arc<Vec<Write>>>>;
+
 /// A watch that resumes where it ended.
 #[derive(Debug)]
 struct LoadWatch {
     client: Client,
+    /// The object that it sees, or all of them.
+    object: Option<usize>,
     position: u64,
     resumed: usize,
     /// The resourceVersions of its events.
@@ -189,13 +225,19 @@ struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Reads until the position is at `goal`, once that is known.
-    async fn run(mut self, goal: &AtomicU64) -> Self {
-        let is_complete = |position| (1..=position).contains(&goal.load(Ordering::SeqCst));
+    /// Reads until all writes are known and seen. `opened` counts the first stream of each watch.
+    async fn run(mut self, opened: Arc<AtomicUsize>, goal: Goal) -> Self {
+        let selector = self.object.map(|object| format!("&fieldSelector=metadata.name=o{object}")).unwrap_or_default();
         loop {
-            let path = format!("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.position);
+            let path = format!(
+                "/api/v1/configmaps?watch=1&allowWatchBookmarks=true{selector}&resourceVersion={}",
+                self.position
+            );
             let mut watch = self.client.watch(&path).await;
             assert_eq!(watch.code(), 200);
+            if self.resumed == 0 {
+                opened.fetch_add(1, Ordering::SeqCst);
+            }
             loop {
                 match watch.step(Duration::from_millis(500)).await {
                     Step::Event(event) => {
@@ -209,11 +251,18 @@ impl LoadWatch {
                     Step::End => break,
                     Step::Cut(reason) => panic!("a watch broke off: {reason}"),
                 }
-                if is_complete(self.position) {
+                let written = goal.borrow().clone();
+                if written.is_some_and(|written| self.seen.len() >= self.expected(&written).len()) {
                     return self;
                 }
             }
             self.resumed += 1;
         }
+    }
+
+    /// The resourceVersions of the writes that it sees.
+    fn expected(&self, written: &[Write]) -> Vec<u64> {
+        let sees = |write: &&Write| self.object.is_none_or(|object| object == write.object);
+        written.iter().filter(sees).map(|write| write.resource_version).collect()
     }
 }
