@@ -67,6 +67,32 @@ pub const STRICT_ERRORS_MAX: usize = 100;
 /// Names in `x-kubernetes-list-map-keys` that count. Time: that many look-ups for each item.
 pub const LIST_KEYS_MAX: usize = 32;
 
+/// States of the automata of all patterns in one CustomResourceDefinition. Patterns in use have some hundred each, long ones of
+/// Unicode classes some 30,000. Memory: some hundred bytes each, once an object of the type was validated.
+pub const PATTERN_STATES_MAX: usize = 128 << 10;
+
+/// States that each pattern counts for at least.
+pub const PATTERN_STATES: usize = 64;
+
+/// Bytes of one compiled pattern.
+pub const PATTERN_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of a cache for matching one pattern, for each thread that does.
+pub const PATTERN_CACHE_BYTES: usize = 32 << 10;
+
+/// Steps in validating one object against its schema, of about 10 ns: each schema for each value takes
+/// [`STEPS_PER_VALUE`], each value of an enum one, and a pattern one for each byte and [`STATES_PER_STEP`].
+pub const VALIDATION_STEPS_MAX: usize = 50_000_000;
+
+/// Steps for each schema of each value.
+pub const STEPS_PER_VALUE: usize = 10;
+
+/// Bytes of a text that a step reads.
+pub const BYTES_PER_STEP: usize = 8;
+
+/// States of a pattern that take one step for each byte: most are in no state but one at a time.
+pub const STATES_PER_STEP: usize = 256;
+
 /// Values of an enum listed in the cause for another value; further ones are counted.
 pub const ALLOWED_VALUES_MAX: usize = 100;
 

@@ -228,21 +228,32 @@ async fn programs_name_their_flags_and_accept_others() {
 }
 
 /// Goal: an operator finds the defaults and refusals of its definitions, and its Events. Method: objects of a definition with
-/// defaults, an enum and no more fields, by each kind of write; an Event as new clients send it.
+/// defaults, an enum, a pattern and no more fields, by each kind of write; an Event as new clients send it.
 #[tokio::test]
 async fn a_control_plane_enforces_the_schemas_of_definitions() {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
     let folder = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(&write_assets(folder.path()).await).await;
     let admin = plane.admin;
     let spec = json!({"type": "object", "properties": {
-        "size": {"type": "integer", "default": 3}, "mode": {"type": "string", "enum": ["on", "off"]}}});
-    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "size": {"type": "integer", "default": 3}, "mode": {"type": "string", "enum": ["on", "off"]},
+        "host": {"type": "string", "anyOf": [{"format": "ipv4"}, {"pattern": r"^[a-z]+(\.[a-z]+)*$"}]}}});
+    let mut definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
         "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
         "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}});
-    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.with_code(201);
+    admin.post(DEFINITIONS, &definition).await.with_code(201);
     let widget = |spec| json!({"metadata": {"name": "a"}, "spec": spec});
+    for (host, code) in [("10.0.0.1", 201), ("a.b", 201), ("a..b", 422)] {
+        admin.post(&format!("{WIDGETS}?dryRun=All"), &widget(json!({"host": host}))).await.with_code(code);
+    }
+    definition["metadata"]["name"] = json!("others.example.com");
+    definition["spec"]["names"] = json!({"plural": "others", "kind": "Other"});
+    let properties = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    properties["spec"]["properties"]["host"]["pattern"] = json!("(?=a)");
+    let refused = admin.post(DEFINITIONS, &definition).await.with_code(422);
+    assert!(refused.message().contains("invalid or unsupported Perl syntax: `(?=`"), "{}", refused.message());
     let refused = admin.post(WIDGETS, &widget(json!({"mode": "x"}))).await.with_code(422);
     assert!(refused.message().contains("spec.mode: Unsupported value: \"x\""), "{}", refused.message());
     let strict = format!("{WIDGETS}?fieldValidation=Strict");

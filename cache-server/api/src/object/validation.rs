@@ -162,6 +162,7 @@ impl<'a> FieldOwner<'a> {
 }
 
 /// Path from the object to a value, on the stack.
+#[derive(Clone, Copy)]
 pub(super) enum ValuePath<'a> {
     Root,
     /// Field name, and the type that has the field.

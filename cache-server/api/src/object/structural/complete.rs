@@ -50,7 +50,7 @@ fn completed(ty: &ResourceType, object: &mut Object, is_stored: bool) -> Result<
         defaults: Weight::default(),
     };
     if let Some(schema) = parsed(ty)
-        && let Some(schema) = schema.0.as_object()
+        && let Some(schema) = schema.schema.as_object()
     {
         walk.members(object, &SchemaNode::root(schema), flag(schema, PRESERVE))?;
     }

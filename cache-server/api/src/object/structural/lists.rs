@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     super::{Object, validation::ValuePath},
-    DEPTH_MAX, LIST_KEYS, LIST_TYPE, SchemaNode, SchemaObject, is_keyed, strings,
+    LIST_KEYS, LIST_TYPE, SchemaNode, SchemaObject, each_value, is_keyed, strings,
 };
 use crate::limits::LIST_KEYS_MAX;
 
@@ -18,35 +18,16 @@ use crate::limits::LIST_KEYS_MAX;
 pub(super) fn check(object: &Object, stored: Option<&Object>, root: &SchemaNode<'_>, causes: &mut Causes) {
     let find = |object: &Object| {
         let mut found = Causes::default();
-        members(object, root, &mut found);
+        each_value(object, root, &mut |value: &Value, node: &SchemaNode<'_>| {
+            if let Value::Array(list) = value {
+                unique(list, node, &mut found);
+            }
+        });
         found
     };
     let found = find(object);
     if !found.is_empty() && stored.is_none_or(|stored| find(stored).is_empty()) {
         causes.append(found);
-    }
-}
-
-fn members(object: &Object, node: &SchemaNode<'_>, causes: &mut Causes) {
-    for (name, value) in object {
-        if let Some(inner) = node.member(name) {
-            visit(value, &inner, causes);
-        }
-    }
-}
-
-fn visit(value: &Value, node: &SchemaNode<'_>, causes: &mut Causes) {
-    match value {
-        _ if node.depth == DEPTH_MAX => {}
-        Value::Object(object) => members(object, node, causes),
-        Value::Array(list) => {
-            unique(list, node, causes);
-            for (at, item) in list.iter().enumerate() {
-                let Some(inner) = node.item(at) else { break };
-                visit(item, &inner, causes);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

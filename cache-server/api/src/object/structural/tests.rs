@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use informer_serving::status::{Status, StatusCause};
+use informer_serving::status::{Status, StatusCause, StatusExt as _};
 use serde_json::{Value, json};
 
 use super::{
     super::{Object, body::Encoding, metadata::Part},
     *,
 };
-use crate::registry::{Custom, Registry};
+use crate::registry::{Custom, Definition, DefinitionChange, DefinitionRefusal, Registry};
 
 /// A type `widgets.example.com` with this schema of `spec` and of `status`.
 fn widgets(spec: &Value) -> ResourceType {
@@ -43,9 +43,17 @@ fn objects_are_kept_and_refused_as_by_kube_apiserver() {
     let mut failed = Vec::new();
     for group in table.as_array().expect("a list") {
         let schema = &group["schema"];
+        if let Some(causes) = group.get("refused") {
+            let found = json!(refusal(schema));
+            if found != *causes {
+                failed.push(format!("{}\n  found {found}\n  expected {causes}", group["about"]));
+            }
+            continue;
+        }
         let ty = if group.get("whole").is_some() { typed(schema) } else { widgets(schema) };
+        let part = if group.get("status").is_some() { Part::Status } else { Part::Main };
         for row in group["rows"].as_array().expect("a list") {
-            let (found, expected) = (answer(&ty, row), expected(row));
+            let (found, expected) = (answer(&ty, part, row), expected(row));
             if found != expected {
                 failed.push(format!("{} {row}\n  found {found}\n  expected {expected}", group["about"]));
             }
@@ -54,10 +62,23 @@ fn objects_are_kept_and_refused_as_by_kube_apiserver() {
     assert!(failed.is_empty(), "{} rows:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Returns what becomes of the spec that a row sends.
-fn answer(ty: &ResourceType, row: &Value) -> Value {
+/// Returns the causes for which a definition with a schema is refused.
+fn refusal(schema: &Value) -> Vec<String> {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}});
+    let mut definition = object(json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}}));
+    match Definition::prepare(&mut definition, DefinitionChange::Create) {
+        Err(DefinitionRefusal::Invalid(found)) => causes(&Status::invalid("", "", "", found)),
+        Err(DefinitionRefusal::Malformed) | Ok(()) => Vec::new(),
+    }
+}
+
+/// Returns what becomes of the spec, or of the status, that a row sends.
+fn answer(ty: &ResourceType, part: Part, row: &Value) -> Value {
+    let name = if part == Part::Status { "status" } else { "spec" };
     let widget =
-        |spec: &Value| object(json!({"kind": "Widget", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec}));
+        |value: &Value| object(json!({"kind": "Widget", "apiVersion": "v1", "metadata": {"name": "a"}, name: value}));
     let stored = row.get("stored").map(|spec| {
         let mut stored = widget(spec);
         complete(ty, &mut stored).expect("small defaults");
@@ -65,13 +86,13 @@ fn answer(ty: &ResourceType, row: &Value) -> Value {
     });
     let mut sent = widget(&row["sent"]);
     let outcome = complete(ty, &mut sent).and_then(|unknown| {
-        check(ty, Part::Main, &sent, stored.as_ref())?;
+        check(ty, part, &sent, stored.as_ref())?;
         Ok(unknown)
     });
     match outcome {
         Ok(mut unknown) => {
             unknown.sort();
-            json!({"kept": plain(&sent["spec"]), "unknown": unknown})
+            json!({"kept": plain(&sent[name]), "unknown": unknown})
         }
         Err(status) => json!({"refused": causes(&status)}),
     }
@@ -120,7 +141,7 @@ fn a_write_of_status_is_checked_by_its_status_alone() {
     };
     assert_eq!(check(json!({"spec": {"a": 1}, "status": {"a": "x"}})), Ok(()));
     let refused = check(json!({"spec": {"a": "x"}, "status": {"a": 1}})).expect_err("is refused");
-    assert!(refused.contains("status.a in body must be of type string"), "{refused}");
+    assert!(refused.contains("status.a: Invalid value: \"integer\": a in body must be of type string"), "{refused}");
 }
 
 /// Goal: an answer is bounded, whatever a definition lists. Method: a long enum, and many values that it lacks.
@@ -166,4 +187,37 @@ fn causes_beyond_the_limit_are_counted() {
     let refused = check(&ty, Part::Main, &sent, None).expect_err("numbers with fractions");
     // Each number has three: type, format, bound.
     assert!(refused.message.ends_with(", and 2900 more]"));
+}
+
+/// Goal: schemas in schemas cost no more than they have parts. Method: many levels of two, none of which a value matches.
+#[test]
+fn levels_of_branches_do_not_multiply() {
+    let mut schema = json!({"pattern": "^a$"});
+    for _ in 0..25 {
+        schema = json!({"anyOf": [schema, {"pattern": "^b$"}]});
+    }
+    schema["type"] = json!("string");
+    let schema = json!({"type": "object", "properties": {"a": schema}});
+    let refused = enforced(&schema, &json!({"a": "c"})).expect_err("matches neither");
+    assert!(refused.contains("spec.a in body should match '^a$'") || refused.contains("'^b$'"), "{refused}");
+    assert!(enforced(&schema, &json!({"a": "b"})).is_ok());
+}
+
+/// Goal: a write ends soon, whatever its definition demands. Method: a pattern of many states for long texts.
+#[test]
+fn an_object_that_takes_too_many_steps_is_refused() {
+    let schema = json!({"type": "object", "additionalProperties": {"type": "string", "pattern": "^.{1,1000}x"}});
+    let text = |bytes: usize| format!("{}x", "a".repeat(bytes));
+    assert!(enforced(&schema, &json!({"a": text(1_000)})).is_ok());
+    let refused = enforced(&schema, &json!({"a": text(1 << 20), "b": text(1 << 20)})).expect_err("is refused");
+    assert!(refused.contains("validation takes more than 50000000 steps"), "{}", refused.len());
+}
+
+/// Goal: what a definition was stored with cannot stop the server. Method: a pattern that an older server accepted.
+#[test]
+fn a_stored_pattern_that_does_not_compile_refuses_texts() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}});
+    let refused = enforced(&schema, &json!({"a": "x"})).expect_err("is refused");
+    let why = "spec.a in body should match '(, but pattern is invalid: error parsing regexp: missing closing ): `(`'";
+    assert!(refused.contains(why), "{refused}");
 }

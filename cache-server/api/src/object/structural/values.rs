@@ -1,6 +1,6 @@
-//! Checks types, required members, enums and bounds, and what embedded objects need.
-
-use std::collections::HashMap;
+//! Checks types, required members, enums, bounds, patterns and formats.
+//!
+//! A first walk counts violations and builds no text. If it finds one, a second one builds the causes.
 
 use informer_serving::{
     go::{self, quote},
@@ -15,151 +15,288 @@ use super::{
         metadata::{self, Part},
         validation::ValuePath,
     },
-    DEPTH_MAX, EMBEDDED, INT_OR_STRING, SchemaNode, SchemaObject, flag, is_keyed, lists, numbers, parsed, strings,
+    DEPTH_MAX, INT_OR_STRING, PATTERN, SchemaNode, SchemaObject, embedded, flag, formats, lists, numbers, parsed,
+    strings,
+    subject::{Subject, ValueView},
 };
 use crate::{
-    limits::{ALLOWED_BYTES_MAX, ALLOWED_VALUES_MAX},
-    registry::{ResourceType, refuse_service_label},
+    limits::{
+        ALLOWED_BYTES_MAX, ALLOWED_VALUES_MAX, BYTES_PER_STEP, STATES_PER_STEP, STEPS_PER_VALUE, VALIDATION_STEPS_MAX,
+    },
+    pattern::{Pattern, PatternError},
+    registry::ResourceType,
 };
 
 /// Checks the part of a custom resource that a write may change. Violations by values that `stored` has too are no cause: a
 /// definition may have become stricter since.
 ///
 /// # Errors
-/// 422 for values that the schema does not allow.
+/// 422 for values that the schema does not allow, and for an object that takes too many steps.
 pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Object>) -> Result<(), Status> {
     let Some(parsed) = parsed(ty) else { return Ok(()) };
-    let Some(schema) = parsed.0.as_object() else { return Ok(()) };
-    let (mut found, root) = (Violations::default(), SchemaNode::root(schema));
+    let Some(schema) = parsed.schema.as_object() else { return Ok(()) };
+    let (root, mut causes) = (SchemaNode::root(schema), Causes::default());
     match part {
-        Part::Main => found.members(object, stored, &root),
+        Part::Main => {
+            let subject = Subject { view: ValueView::Whole(object), stored: stored.map(ValueView::Whole) };
+            causes = violations(&subject, &root, &parsed.patterns, "");
+            embedded::check(object, &root, &mut causes);
+        }
         Part::Status => {
-            found.passes_embedded = true;
             if let (Some(status), Some(node)) = (object.get("status"), root.member("status")) {
-                found.value(status, stored.and_then(|stored| stored.get("status")), &node);
+                let stored = stored.and_then(|stored| stored.get("status")).map(ValueView::Part);
+                let subject = Subject { view: ValueView::Part(status), stored };
+                causes = violations(&subject, &SchemaNode::root(node.schema), &parsed.patterns, "status");
             }
         }
     }
-    lists::check(object, stored, &root, &mut found.causes);
-    if found.causes.is_empty() {
+    lists::check(object, stored, &root, &mut causes);
+    if causes.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), found.causes))
+    Err(Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), causes))
 }
 
-#[derive(Default)]
-struct Violations {
-    causes: Causes,
-    /// True for a status, whose embedded objects kube-apiserver does not check.
-    passes_embedded: bool,
+/// Returns the causes in a value. `prefix` is the field that has it.
+fn violations(
+    subject: &Subject<'_>,
+    node: &SchemaNode<'_>,
+    patterns: &[Result<Pattern, PatternError>],
+    prefix: &'static str,
+) -> Causes {
+    let mut found = Violations {
+        causes: None,
+        checked: CheckCounts::default(),
+        patterns,
+        prefix,
+        steps_left: VALIDATION_STEPS_MAX,
+    };
+    found.value(subject, node);
+    if found.checked.errors > 0 {
+        found.causes = Some(Causes::default());
+        found.value(subject, node);
+    }
+    if found.steps_left == 0 {
+        let (field, text) =
+            (found.nameless_field(), format!("validation takes more than {VALIDATION_STEPS_MAX} steps"));
+        found.causes.get_or_insert_default().push(StatusCause::forbidden(field, &text));
+    }
+    distinct(found.causes.unwrap_or_default())
 }
 
-impl Violations {
-    fn members(&mut self, object: &Object, stored: Option<&Object>, node: &SchemaNode<'_>) {
-        let SchemaNode { schema, path, .. } = node;
-        if flag(schema, EMBEDDED) && !self.passes_embedded {
-            self.embedded(object, path);
+/// Removes causes that two schemas have for one value.
+fn distinct(causes: Causes) -> Causes {
+    let (first, more) = causes.clone().into_parts();
+    if more > 0 {
+        return causes;
+    }
+    let mut distinct: Vec<StatusCause> = Vec::new();
+    for cause in first {
+        if !distinct.contains(&cause) {
+            distinct.push(cause);
         }
-        // kube-apiserver checks nothing else of an object with too few or too many members.
-        if let Some(crossed) = CrossedBound::of(object.len(), schema, ["minProperties", "maxProperties"]) {
-            if stored != Some(object) {
-                self.causes.push_with(|| crossed.cause(path, &object.len().to_string(), "properties"));
+    }
+    distinct.into()
+}
+
+/// Result of checking a value against a schema.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CheckCounts {
+    pub(super) errors: usize,
+    /// Successful checks, as kube-apiserver counts them.
+    pub(super) matches: usize,
+}
+
+pub(super) struct Violations<'a> {
+    /// `None` while violations are only counted.
+    pub(super) causes: Option<Causes>,
+    pub(super) checked: CheckCounts,
+    patterns: &'a [Result<Pattern, PatternError>],
+    /// The field that has the whole value. Texts do not repeat it.
+    prefix: &'static str,
+    /// Steps that further checks may take.
+    steps_left: usize,
+}
+
+impl Violations<'_> {
+    pub(super) fn add(&mut self, make: impl FnOnce() -> StatusCause) {
+        self.checked.errors += 1;
+        if let Some(causes) = &mut self.causes {
+            causes.push_with(make);
+        }
+    }
+
+    /// Adds a cause made of the field of a value, and of its path in texts.
+    pub(super) fn add_at(&mut self, path: &ValuePath<'_>, make: impl FnOnce(&str, &str) -> StatusCause) {
+        let (prefix, nameless) = (self.prefix, self.nameless_field());
+        self.add(|| {
+            let path = path.text();
+            match (prefix, &*path) {
+                (_, "") => make(nameless, ""),
+                ("", path) => make(path, path),
+                (prefix, path) => make(&format!("{prefix}.{path}"), path),
             }
+        });
+    }
+
+    /// Returns the field of causes that are not about one field.
+    pub(super) const fn nameless_field(&self) -> &'static str {
+        if self.prefix.is_empty() { "<nil>" } else { self.prefix }
+    }
+
+    /// Takes some steps. Returns false if there are too few.
+    fn take_steps(&mut self, steps: usize) -> bool {
+        self.steps_left = self.steps_left.saturating_sub(steps);
+        self.steps_left > 0
+    }
+
+    /// Checks a value, unless it is unchanged.
+    pub(super) fn value(&mut self, subject: &Subject<'_>, node: &SchemaNode<'_>) {
+        let makes_texts = self.causes.is_some();
+        if node.depth == DEPTH_MAX || makes_texts && subject.is_unchanged(node.schema) {
             return;
+        }
+        let before = self.checked.errors;
+        self.value_itself(subject, node);
+        // Compared last, because most values have no violation.
+        if !makes_texts && self.checked.errors > before && subject.is_unchanged(node.schema) {
+            self.checked.errors = before;
+        }
+    }
+
+    /// Checks a value, whether or not it is unchanged. The order is that of kube-apiserver, and so are the counts.
+    pub(super) fn value_itself(&mut self, subject: &Subject<'_>, node: &SchemaNode<'_>) {
+        if !self.take_steps(STEPS_PER_VALUE) {
+            return;
+        }
+        if let ValueView::Part(Value::Null) = subject.view {
+            if self.has_type(&Value::Null, node) {
+                self.checked.matches += 1;
+            }
+            return self.enumerated(&Value::Null, node);
+        }
+        let has_type_rule = !expected_type(node.schema).is_empty() || formats::format(node.schema).is_some();
+        if let ValueView::Part(value) = subject.view
+            && has_type_rule
+        {
+            self.checked.matches += 1 + usize::from(self.has_type(value, node));
+        } else {
+            self.checked.matches += 2 * usize::from(has_type_rule);
+        }
+        self.checked.matches += 1;
+        self.branches(subject, node);
+        match subject.view {
+            ValueView::Part(Value::String(text)) => self.text(text, node),
+            ValueView::Part(value @ Value::Number(_)) => {
+                numbers::check(self, value, node.schema, &node.path);
+                self.checked.matches += 2;
+            }
+            ValueView::Part(Value::Array(list)) => {
+                self.list(subject, list, node);
+                self.checked.matches += 2;
+            }
+            ValueView::Part(Value::Null | Value::Bool(_) | Value::Object(_)) | ValueView::Whole(_) => {}
+        }
+        if let ValueView::Part(value) = subject.view {
+            self.enumerated(value, node);
+        }
+        if let ValueView::Part(Value::Object(object)) | ValueView::Whole(object) = subject.view {
+            self.members(subject, object, node);
+            self.checked.matches += 1;
+        }
+        // Those of the enum, and of the whole.
+        self.checked.matches += 2;
+    }
+
+    /// Adds a cause for a value of another type. Returns true if it has the type.
+    fn has_type(&mut self, value: &Value, node: &SchemaNode<'_>) -> bool {
+        let Some((expected, found)) = mistyped(value, node.schema) else { return true };
+        self.add_at(&node.path, |field, path| {
+            let found = quote(found);
+            let text = format!("Invalid value: {found}: {path} in body must be of type {expected}: {found}");
+            StatusCause::new(CauseReason::FieldValueTypeInvalid, field, &text)
+        });
+        false
+    }
+
+    fn text(&mut self, text: &str, node: &SchemaNode<'_>) {
+        let SchemaNode { schema, path, .. } = node;
+        self.checked.matches += 1;
+        if !self.take_steps(text.len() / BYTES_PER_STEP) {
+            return;
+        }
+        if let Some(crossed) = CrossedBound::of(text.chars().count(), schema, ["minLength", "maxLength"]) {
+            self.add_at(path, |field, path| crossed.cause(field, path, &quote(text), "chars long"));
+        } else if let Some(pattern) = schema.get(PATTERN).and_then(Value::as_u64) {
+            self.pattern(text, usize::try_from(pattern).unwrap_or(usize::MAX), node);
+        }
+        if let Some(format) = formats::of_texts(schema) {
+            self.checked.matches += 1;
+            if !formats::has_format(format, text) {
+                self.add_at(path, |field, path| {
+                    let shown = quote(text);
+                    let text = format!("Invalid value: {shown}: {path} in body must be of type {format}: {shown}");
+                    StatusCause::new(CauseReason::FieldValueTypeInvalid, field, &text)
+                });
+            }
+        }
+    }
+
+    fn pattern(&mut self, text: &str, at: usize, node: &SchemaNode<'_>) {
+        let Some(pattern) = self.patterns.get(at) else { return };
+        if let Ok(pattern) = pattern {
+            let steps = text.len() * (1 + pattern.states() / STATES_PER_STEP);
+            if !self.take_steps(steps) || pattern.is_match(text) {
+                return;
+            }
+        }
+        self.add_at(&node.path, |field, path| {
+            let expected = node.schema.get("pattern").and_then(Value::as_str).unwrap_or_default();
+            let invalid = pattern.as_ref().err().map(|error| format!(", but pattern is invalid: {error}"));
+            let invalid = invalid.unwrap_or_default();
+            StatusCause::invalid(field, &quote(text), &format!("{path} in body should match '{expected}{invalid}'"))
+        });
+    }
+
+    /// Checks the items of a list and their number.
+    fn list<'a>(&mut self, subject: &Subject<'a>, list: &'a [Value], node: &SchemaNode<'_>) {
+        let stored_items = subject.stored_items(node.schema);
+        for (at, item) in list.iter().enumerate() {
+            let Some(inner) = node.item(at) else { break };
+            let stored = stored_items.like(item, node.schema).filter(|stored| !stored.is_null());
+            self.value(&Subject { view: ValueView::Part(item), stored: stored.map(ValueView::Part) }, &inner);
+        }
+        if let Some(crossed) = CrossedBound::of(list.len(), node.schema, ["minItems", "maxItems"]) {
+            self.add_at(&node.path, |field, path| crossed.cause(field, path, &list.len().to_string(), "items"));
+        }
+    }
+
+    /// Adds a cause for a value that the enum lacks. kube-apiserver finds null in none.
+    fn enumerated(&mut self, value: &Value, node: &SchemaNode<'_>) {
+        let Some(allowed) = node.schema.get("enum").and_then(Value::as_array) else { return };
+        let has = |value| allowed.iter().any(|allowed| is_same(allowed, value));
+        if !allowed.is_empty() && self.take_steps(allowed.len()) && (value.is_null() || !has(value)) {
+            self.add_at(&node.path, |field, _| unsupported(value, allowed, field));
+        }
+    }
+
+    /// Checks the members of an object and their number.
+    fn members<'a>(&mut self, subject: &Subject<'a>, object: &'a Object, node: &SchemaNode<'_>) {
+        let SchemaNode { schema, path, .. } = node;
+        if let Some(crossed) = CrossedBound::of(object.len(), schema, ["minProperties", "maxProperties"]) {
+            self.add_at(path, |field, path| crossed.cause(field, path, &object.len().to_string(), "properties"));
         }
         for (name, value) in object {
             if let Some(inner) = node.member(name) {
-                self.value(value, stored.and_then(|stored| stored.get(name)), &inner);
+                self.value(&subject.member(name, value, node), &inner);
             }
         }
         // More are not counted: each of many small objects may lack all of many members.
-        let missing = strings(schema, "required").filter(|name| !object.contains_key(*name)).take(CAUSES_MAX + 1);
-        let mut missing = missing.peekable();
-        if missing.peek().is_some() && stored != Some(object) {
-            for name in missing {
-                self.causes.push_with(|| StatusCause::required(&ValuePath::Key(path, name).text(), ""));
-            }
-        }
-    }
-
-    /// Checks what kube-apiserver needs to know of an object in another one.
-    fn embedded(&mut self, object: &Object, path: &ValuePath<'_>) {
-        for name in ["apiVersion", "kind"] {
-            let at = ValuePath::Key(path, name);
-            let refuse = |shown: &str, why: &str| StatusCause::invalid(&at.text(), shown, why);
-            match object.get(name) {
-                None => self.causes.push_with(|| StatusCause::required(&at.text(), "")),
-                Some(Value::String(text)) if text.is_empty() => {
-                    self.causes.push_with(|| refuse("\"\"", "must not be empty"));
-                }
-                Some(Value::String(text)) if name == "kind" => {
-                    let why = refuse_service_label(&text.to_ascii_lowercase());
-                    if !why.is_empty() {
-                        let why = format!("may have mixed case, but should otherwise match: {why}");
-                        self.causes.push_with(|| refuse(&quote(text), &why));
-                    }
-                }
-                Some(Value::String(text)) if text.matches('/').count() > 1 => {
-                    let why = format!("unexpected GroupVersion string: {text}");
-                    self.causes.push_with(|| refuse(&quote(text), &why));
-                }
-                Some(Value::String(_)) => {}
-                Some(other) => self.causes.push_with(|| refuse(&other.to_string(), "must be a string")),
-            }
-        }
-    }
-
-    fn value(&mut self, value: &Value, stored: Option<&Value>, node: &SchemaNode<'_>) {
-        let SchemaNode { schema, path, depth } = node;
-        if *depth == DEPTH_MAX {
+        if !self.take_steps(schema.get("required").and_then(Value::as_array).map_or(0, Vec::len)) {
             return;
         }
-        if !has_type(value, schema) && stored != Some(value) {
-            self.causes.push_with(|| mistyped(value, schema, path));
-        }
-        match value {
-            Value::Object(object) => self.members(object, stored.and_then(Value::as_object), node),
-            Value::Array(list) => self.list(list, stored.and_then(Value::as_array), node),
-            Value::String(text) => {
-                if let Some(crossed) = CrossedBound::of(text.chars().count(), schema, ["minLength", "maxLength"])
-                    && stored != Some(value)
-                {
-                    self.causes.push_with(|| crossed.cause(path, &quote(text), "chars long"));
-                }
-            }
-            Value::Number(_) => {
-                if stored != Some(value) {
-                    numbers::check(value, schema, path, &mut self.causes);
-                }
-            }
-            Value::Null | Value::Bool(_) => {}
-        }
-        // kube-apiserver finds null in no enum.
-        let allowed = schema.get("enum").and_then(Value::as_array);
-        if let Some(allowed) = allowed.filter(|allowed| {
-            !allowed.is_empty() && (value.is_null() || !allowed.iter().any(|allowed| is_same(allowed, value)))
-        }) && stored != Some(value)
-        {
-            self.causes.push_with(|| unsupported(value, allowed, path));
-        }
-    }
-
-    /// Checks a list and its items. Those of a changed list are compared with stored ones only if keys tell which is which.
-    fn list(&mut self, list: &[Value], stored: Option<&Vec<Value>>, node: &SchemaNode<'_>) {
-        let SchemaNode { schema, path, .. } = node;
-        if stored.is_some_and(|stored| stored == list) {
-            return;
-        }
-        let before: HashMap<String, &Value> =
-            stored.into_iter().flatten().filter_map(|item| Some((key(item, schema)?, item))).collect();
-        for (at, item) in list.iter().enumerate() {
-            let Some(inner) = node.item(at) else { break };
-            let stored = if before.is_empty() { None } else { key(item, schema) };
-            let stored = stored.and_then(|key| before.get(&key).copied());
-            self.value(item, stored, &inner);
-        }
-        if let Some(crossed) = CrossedBound::of(list.len(), schema, ["minItems", "maxItems"]) {
-            self.causes.push_with(|| crossed.cause(path, &list.len().to_string(), "items"));
+        for name in strings(schema, "required").filter(|name| !object.contains_key(*name)).take(CAUSES_MAX + 1) {
+            self.add_at(&ValuePath::Key(path, name), |field, _| StatusCause::required(field, ""));
         }
     }
 }
@@ -181,27 +318,21 @@ impl CrossedBound {
     }
 
     /// Builds the cause; `shown` is the value in it.
-    fn cause(&self, path: &ValuePath<'_>, shown: &str, what: &str) -> StatusCause {
-        let (path, is_text) = (path.text(), what == "chars long");
+    fn cause(&self, field: &str, path: &str, shown: &str, what: &str) -> StatusCause {
+        let is_text = what == "chars long";
         match self {
             Self::Least(least) => {
                 let has = if is_text { "be" } else { "have" };
                 let why = format!("{path} in body should {has} at least {least} {what}");
-                StatusCause::invalid(&path, shown, &why)
+                StatusCause::invalid(field, shown, &why)
             }
             Self::Most(_, most) if is_text => {
                 let text = format!("Too long: may not be more than {most} byte{}", if *most == 1 { "" } else { "s" });
-                StatusCause::new(CauseReason::FieldValueTooLong, &path, &text)
+                StatusCause::new(CauseReason::FieldValueTooLong, field, &text)
             }
-            Self::Most(length, most) => StatusCause::too_many(&path, *length, *most),
+            Self::Most(length, most) => StatusCause::too_many(field, *length, *most),
         }
     }
-}
-
-/// Returns a text of the members that identify an item of a list; `None` for lists without such members.
-fn key(item: &Value, list: &SchemaObject) -> Option<String> {
-    let keys = if is_keyed(list) { lists::keys(item, list) } else { return None };
-    (keys.len() == lists::key_names(list).count()).then(|| Value::Object(keys).to_string())
 }
 
 /// Returns true if a value equals one of an enum. `1` and `1.0` are equal.
@@ -218,18 +349,28 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-fn mistyped(value: &Value, schema: &SchemaObject, path: &ValuePath<'_>) -> StatusCause {
-    let (expected, found) = match (numbers::format(schema), value) {
-        (Some(format), Value::Number(_)) => (format, "float64"),
-        (Some(format), Value::Bool(_) | Value::Object(_)) => (format, ""),
-        (_, value) => (expected_type(schema), type_of(value)),
-    };
-    let (path, found) = (path.text(), quote(found));
-    let text = format!("Invalid value: {found}: {path} in body must be of type {expected}: {found}");
-    StatusCause::new(CauseReason::FieldValueTypeInvalid, &path, &text)
+/// Returns the expected type and the type of the value, if it has another one.
+fn mistyped<'a>(value: &Value, schema: &'a SchemaObject) -> Option<(&'a str, &'static str)> {
+    let (expected, found) = (expected_type(schema), type_of(value));
+    let takes = |name: &str| expected.split(',').any(|expected| expected == name);
+    let fits = takes(found)
+        || match value {
+            Value::Null => expected.is_empty() || flag(schema, "nullable"),
+            Value::Number(number) => takes("number") || takes("integer") && numbers::is_integer(number),
+            Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => false,
+        };
+    match (formats::format(schema), value) {
+        (Some(format), Value::Number(_)) if !fits => {
+            Some((format, if found == "integer" { "int64" } else { "float64" }))
+        }
+        (Some(format), Value::Bool(_) | Value::Object(_)) if !fits => Some((format, "")),
+        // kube-apiserver takes lists for texts with a format.
+        (Some(_), Value::String(_) | Value::Array(_)) if !takes("number") && !takes("integer") => None,
+        _ => (!fits && !expected.is_empty()).then_some((expected, found)),
+    }
 }
 
-fn unsupported(value: &Value, allowed: &[Value], path: &ValuePath<'_>) -> StatusCause {
+fn unsupported(value: &Value, allowed: &[Value], field: &str) -> StatusCause {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let (mut texts, mut bytes) = (Vec::new(), 0);
     for text in allowed.iter().map(plain).take(ALLOWED_VALUES_MAX) {
@@ -244,7 +385,7 @@ fn unsupported(value: &Value, allowed: &[Value], path: &ValuePath<'_>) -> Status
         texts.push(format!("and {more} more"));
     }
     let text = format!("Unsupported value: {}: supported values: {}", shown(value), texts.join(", "));
-    StatusCause::new(CauseReason::FieldValueNotSupported, &path.text(), &text)
+    StatusCause::new(CauseReason::FieldValueNotSupported, field, &text)
 }
 
 pub(super) fn expected_type(schema: &SchemaObject) -> &str {
@@ -252,20 +393,6 @@ pub(super) fn expected_type(schema: &SchemaObject) -> &str {
         return "integer,string";
     }
     schema.get("type").and_then(Value::as_str).unwrap_or_default()
-}
-
-fn has_type(value: &Value, schema: &SchemaObject) -> bool {
-    match (expected_type(schema), value) {
-        ("object", Value::Object(_))
-        | ("array", Value::Array(_))
-        | ("string" | "integer,string", Value::String(_))
-        | ("boolean", Value::Bool(_))
-        | ("number", Value::Number(_))
-        | ("", _) => true,
-        (_, Value::Null) => flag(schema, "nullable"),
-        ("integer" | "integer,string", Value::Number(number)) => numbers::is_integer(number),
-        (_, _) => false,
-    }
 }
 
 fn type_of(value: &Value) -> &'static str {
