@@ -1,6 +1,6 @@
 //! Checks types, required members, enums, bounds, patterns and formats.
 //!
-//! A first walk counts violations and builds no text. If it finds one, a second one builds the causes.
+//! A first walk counts violations and builds no text. If it finds one, a second one builds the causes, up to their limit.
 
 use informer_serving::{
     go::{self, quote},
@@ -66,15 +66,22 @@ fn violations(
 ) -> Causes {
     let mut found = Violations {
         causes: None,
+        is_full: false,
         checked: CheckCounts::default(),
         patterns,
         prefix,
         steps_left: VALIDATION_STEPS_MAX,
     };
     found.value(subject, node);
-    if found.checked.errors > 0 {
+    let errors = std::mem::take(&mut found.checked).errors;
+    if errors > 0 {
         found.causes = Some(Causes::default());
         found.value(subject, node);
+    }
+    // The second walk ended at the limit of causes.
+    let more = if found.is_full { errors.saturating_sub(found.checked.errors) } else { 0 };
+    for _ in 0..more {
+        found.add(|| unreachable!("there is no room"));
     }
     if found.steps_left == 0 {
         let (field, text) =
@@ -110,6 +117,8 @@ pub(super) struct CheckCounts {
 pub(super) struct Violations<'a> {
     /// `None` while violations are only counted.
     pub(super) causes: Option<Causes>,
+    /// True once a cause was only counted, for want of room.
+    is_full: bool,
     pub(super) checked: CheckCounts,
     patterns: &'a [Result<Pattern, PatternError>],
     /// The field that has the whole value. Texts do not repeat it.
@@ -122,7 +131,11 @@ impl Violations<'_> {
     pub(super) fn add(&mut self, make: impl FnOnce() -> StatusCause) {
         self.checked.errors += 1;
         if let Some(causes) = &mut self.causes {
-            causes.push_with(make);
+            self.is_full = true;
+            causes.push_with(|| {
+                self.is_full = false;
+                make()
+            });
         }
     }
 
@@ -153,7 +166,7 @@ impl Violations<'_> {
     /// Checks a value, unless it is unchanged.
     pub(super) fn value(&mut self, subject: &Subject<'_>, node: &SchemaNode<'_>) {
         let makes_texts = self.causes.is_some();
-        if node.depth == DEPTH_MAX || makes_texts && subject.is_unchanged(node.schema) {
+        if node.depth == DEPTH_MAX || makes_texts && (self.is_full || subject.is_unchanged(node.schema)) {
             return;
         }
         let before = self.checked.errors;
