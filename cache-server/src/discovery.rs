@@ -26,7 +26,7 @@ use self::documents::{
     VersionName,
 };
 use crate::{
-    registry::{GroupVersion, Registry, ResourceType},
+    registry::{GroupVersion, Registry, ResourceType, Subresource},
     route::DiscoveryPath,
 };
 
@@ -170,9 +170,9 @@ fn api_group<'a>(name: &'a str, served: &[&'a GroupVersion]) -> Option<ApiGroup<
     Some(ApiGroup { kind: None, api_version: None, name, versions, preferred_version })
 }
 
-/// Returns the types and reviews of a group version. No group has both.
+/// Returns the types and reviews of a group version, by plural: the only review of a group with types is `bindings`.
 fn served_types(group: &GroupVersion) -> impl Iterator<Item = &Arc<ResourceType>> {
-    group.types.iter().chain(&group.reviews)
+    group.reviews.iter().chain(&group.types)
 }
 
 fn resources(group: &GroupVersion) -> Document {
@@ -196,7 +196,7 @@ fn resources(group: &GroupVersion) -> Document {
             group: subresource.group,
             version: subresource.version,
             kind: subresource.kind,
-            verbs: &SUBRESOURCE_VERBS,
+            verbs: subresource.verbs,
             short_names: &[],
             categories: &[],
         }));
@@ -213,21 +213,33 @@ fn resources(group: &GroupVersion) -> Document {
 
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// Subresource of a type. Group and version are empty if they equal the type's.
-struct Subresource<'a> {
+/// Subresource of a type as announced. Group and version are empty if they equal the type's.
+struct AnnouncedPart<'a> {
     name: &'static str,
-    group: &'static str,
-    version: &'static str,
+    group: &'a str,
+    version: &'a str,
     kind: &'a str,
+    verbs: &'static [&'static str],
 }
 
-fn subresources(ty: &ResourceType) -> Vec<Subresource<'_>> {
-    let status = ty.has_status.then_some(Subresource { name: "status", group: "", version: "", kind: &ty.kind });
-    let scale = ty.scale.as_ref();
-    let scale = scale.map(|_| Subresource { name: "scale", group: "autoscaling", version: "v1", kind: "Scale" });
+impl<'a> AnnouncedPart<'a> {
+    fn of(ty: &'a ResourceType, own: Subresource) -> Self {
+        let (name, verbs) = (own.name(), own.verbs());
+        let sent = own.sent().map_or(ty, |sent| sent);
+        let (group, version) = if sent.group == ty.group { ("", "") } else { (&*sent.group, &*sent.version) };
+        Self { name, group, version, kind: &sent.kind, verbs }
+    }
+}
+
+fn subresources(ty: &ResourceType) -> Vec<AnnouncedPart<'_>> {
+    let verbs = &SUBRESOURCE_VERBS;
+    let status = AnnouncedPart { name: "status", group: "", version: "", kind: &ty.kind, verbs };
+    let scale = AnnouncedPart { name: "scale", group: "autoscaling", version: "v1", kind: "Scale", verbs };
+    let (status, scale) = (ty.has_status.then_some(status), ty.scale.as_ref().map(|_| scale));
     // Built-in types announce subresources by name; CRDs in the order of apiextensions-apiserver.
     let ordered = if ty.custom.is_some() { [status, scale] } else { [scale, status] };
-    ordered.into_iter().flatten().collect()
+    let own = ty.subresources.iter().map(|own| AnnouncedPart::of(ty, *own));
+    own.chain(ordered.into_iter().flatten()).collect()
 }
 
 fn everything(registry: &Registry, core: bool, form: AggregatedVersion) -> Document {
@@ -266,10 +278,14 @@ fn resource_discovery(ty: &ResourceType) -> ResourceDiscovery<'_> {
     // Custom types repeat the group and version around them.
     let (group, version) = if ty.custom.is_some() { (&*ty.group, &*ty.version) } else { ("", "") };
     let own = ResponseKind { group, version, kind: &ty.kind };
-    let subresource = |Subresource { name, group, version, kind }| SubresourceDiscovery {
+    let subresource = |AnnouncedPart { name, group, version, kind, verbs }| SubresourceDiscovery {
         subresource: name,
-        response_kind: if group.is_empty() { own } else { ResponseKind { group, version, kind } },
-        verbs: &SUBRESOURCE_VERBS,
+        response_kind: if group.is_empty() {
+            ResponseKind { kind, ..own }
+        } else {
+            ResponseKind { group, version, kind }
+        },
+        verbs,
     };
     ResourceDiscovery {
         resource: &ty.plural,
@@ -359,7 +375,12 @@ mod tests {
             core.contains(
                 "{\"name\":\"pods\",\"singularName\":\"pod\",\"namespaced\":true,\"kind\":\"Pod\",\"verbs\":[\
                  \"create\",\"delete\",\"deletecollection\",\"get\",\"list\",\"patch\",\"update\",\"watch\"],\
-                 \"shortNames\":[\"po\"],\"categories\":[\"all\"]},{\"name\":\"pods/status\",\"singularName\":\"\",\
+                 \"shortNames\":[\"po\"],\"categories\":[\"all\"]},{\"name\":\"pods/binding\",\"singularName\":\"\",\
+                 \"namespaced\":true,\"kind\":\"Binding\",\"verbs\":[\"create\"]},{\"name\":\
+                 \"pods/ephemeralcontainers\",\"singularName\":\"\",\"namespaced\":true,\"kind\":\"Pod\",\
+                 \"verbs\":[\"get\",\"patch\",\"update\"]},{\"name\":\"pods/eviction\",\
+                 \"singularName\":\"\",\"namespaced\":true,\"group\":\"policy\",\"version\":\"v1\",\
+                 \"kind\":\"Eviction\",\"verbs\":[\"create\"]},{\"name\":\"pods/status\",\"singularName\":\"\",\
                  \"namespaced\":true,\"kind\":\"Pod\",\"verbs\":[\"get\",\"patch\",\"update\"]}"
             ),
             "{core}"
@@ -378,8 +399,8 @@ mod tests {
             core.starts_with(
                 "{\"kind\":\"APIGroupDiscoveryList\",\"apiVersion\":\"apidiscovery.k8s.io/v2\",\"metadata\":{},\
                  \"items\":[{\"metadata\":{},\"versions\":[{\"version\":\"v1\",\"resources\":[{\"resource\":\
-                 \"configmaps\",\"responseKind\":{\"group\":\"\",\"version\":\"\",\"kind\":\"ConfigMap\"},\"scope\":\
-                 \"Namespaced\",\"singularResource\":\"configmap\",\"verbs\":["
+                 \"bindings\",\"responseKind\":{\"group\":\"\",\"version\":\"\",\"kind\":\"Binding\"},\"scope\":\
+                 \"Namespaced\",\"singularResource\":\"binding\",\"verbs\":[\"create\"]},{\"resource\":\"configmaps\","
             ),
             "{core}"
         );
@@ -390,7 +411,8 @@ mod tests {
             items.map(|group| group["versions"][0]["resources"].as_array().expect("resources").len()).sum()
         };
         let registry = Registry::builtin();
-        let reviews: usize = registry.groups().map(|group| group.reviews.len()).sum();
+        let others = registry.groups().filter(|group| !group.group.is_empty());
+        let reviews: usize = others.map(|group| group.reviews.len()).sum();
         let named = registry.iter().filter(|ty| !ty.group.is_empty()).count();
         assert_eq!(count(&groups), named + reviews);
     }

@@ -43,6 +43,7 @@ use crate::{
         negotiate::{AnswerFormat, AnswerSubject},
         watch,
     },
+    registry::Subresource,
     request::RequestHead,
     route::{self, Route, Target},
     status,
@@ -455,10 +456,14 @@ where
         (method, _) if target.ty.is_review() && *method != Method::POST => {
             return Err(Status::generic_method_not_allowed());
         }
+        (method, _) if target.own_subresource().is_some_and(|subresource| !takes(subresource, method)) => {
+            return Err(Status::generic_method_not_allowed());
+        }
         (&Method::GET, _) => {}
         _ if target.watched => return Err(Status::generic_method_not_allowed()),
         // POST without a namespace is refused: every object of a namespaced type belongs to one namespace.
         (&Method::POST, None) if !everywhere => {}
+        (&Method::POST, Some(_)) if target.own_subresource().is_some() => {}
         (&Method::DELETE, None) if !everywhere && target.ty.verbs.contains(&"deletecollection") => {}
         (&Method::PUT | &Method::PATCH | &Method::DELETE, Some(_)) => {}
         _ if target.ty.custom.is_none() => return Err(Status::generic_method_not_allowed()),
@@ -485,6 +490,18 @@ where
     } else {
         list::list(app, target, &options, &format, head.owner).await
     }
+}
+
+/// True if the subresource has this method.
+fn takes(subresource: Subresource, method: &Method) -> bool {
+    let verb = match *method {
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        _ => return false,
+    };
+    subresource.verbs().contains(&verb)
 }
 
 /// Returns the app for a write.

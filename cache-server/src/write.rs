@@ -6,16 +6,19 @@
 //!
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
 //! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
-//! the caller lacks, `nodes` writes of nodes that concern others, `schemas` values that a definition does not allow; `review`
-//! answers objects that are questions. These files read and store; `api_rules::object` decides
+//! the caller lacks, `nodes` writes of nodes that concern others, `schemas` values that a definition does not allow,
+//! `signing` signing requests that the caller may not decide; `review` answers objects that are questions, `binding` and
+//! `eviction` orders about pods, `token` requests for tokens. These files read and store; `api_rules::object` decides
 //! what a write does, and lists the differences from kube-apiserver.
 
 mod answer;
 mod apply;
+mod binding;
 mod collection;
 mod commit;
 mod create;
 mod delete;
+mod eviction;
 mod grants;
 mod intake;
 mod nodes;
@@ -23,11 +26,16 @@ mod patch;
 mod review;
 mod scale;
 mod schemas;
+mod signing;
+mod token;
 mod update;
 
 use std::{borrow::Cow, pin::pin, sync::Arc};
 
-use api_rules::object::WriteRequest;
+use api_rules::{
+    object::{Object, WriteRequest, options::Options},
+    registry::{ResourceType, Subresource},
+};
 use http::{Method, header};
 use informer_serving::{
     options::ListOptions,
@@ -107,7 +115,7 @@ fn sent_body(app: &LocalApp<'_>, head: &RequestHead<'_>, target: &Target, body: 
     SentBody {
         body: body.bytes(),
         content_type: content_type.map(str::to_owned),
-        ty: Arc::clone(&target.ty),
+        ty: Arc::clone(target.own_subresource().and_then(Subresource::sent).unwrap_or(&target.ty)),
         registry: app.registry.now(),
         is_object: matches!(*head.method, Method::POST | Method::PUT),
     }
@@ -151,6 +159,21 @@ async fn carry_out(
     app.work.run(size, pin!(one(app, head.method, &request, format))).await?
 }
 
+/// Reads the object that a POST sends to a subresource, or as an order. `ty` is its type, and `about` that of the object
+/// that it is about. Returns it with its options and with warnings about its fields.
+fn read_order(
+    app: &LocalApp<'_>,
+    request: &WriteRequest<'_>,
+    ty: &Arc<ResourceType>,
+    about: &ResourceType,
+) -> Result<(Object, Options, Vec<String>), Status> {
+    let mut warnings = Vec::new();
+    let order = WriteRequest { ty, name: None, subresource: None, ..*request };
+    let (sent, options) = api_rules::object::create::read(&app.registry.now(), &order, &mut warnings)?;
+    create::refuse_ending(app, about, &sent)?;
+    Ok((sent, options, warnings))
+}
+
 /// Carries out the write of one object, or the read of a Scale.
 async fn one(
     app: &LocalApp<'_>,
@@ -159,6 +182,16 @@ async fn one(
     format: &AnswerFormat,
 ) -> Result<Response, Status> {
     let is_scale = request.subresource == Some(SCALE);
+    // Boxed, so that the futures of all other writes have no room for them.
+    let ordered = match request.own_subresource() {
+        Some(Subresource::Binding) => Some(Box::pin(binding::create(app, request)).await?),
+        Some(Subresource::Eviction) => Some(Box::pin(eviction::create(app, request)).await?),
+        Some(Subresource::Token) => Some(Box::pin(token::create(app, request)).await?),
+        Some(Subresource::Approval | Subresource::EphemeralContainers) | None => None,
+    };
+    if let Some(answer) = ordered {
+        return answer.respond(request, format);
+    }
     let answer = match *method {
         Method::GET => scale::get(app, request).await?,
         Method::POST => create::create(app, request).await?,

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+/// A request for a certificate of CN=a in PEM, for CertificateSigningRequests.
+pub const SIGNING_REQUEST: &str = include_str!("request.pem");
+
 /// An object and the collection it belongs to.
 #[derive(Clone, Debug)]
 pub struct Object {

@@ -3,12 +3,14 @@
 //! INVARIANT: credentials that are not valid are refused, and never make an anonymous caller. INVARIANT: tokens are
 //! neither logged nor printed.
 //!
-//! In reading order: [`certificates`], [`tokens`] with [`keys`] and [`reviews`], [`assemble`] (from the settings).
+//! In reading order: [`certificates`], [`tokens`] with [`keys`] and [`reviews`], [`signer`] (new tokens), [`assemble`]
+//! (from the settings).
 
 pub mod assemble;
 pub mod certificates;
 pub mod keys;
 pub mod reviews;
+pub mod signer;
 pub mod tokens;
 
 use std::{
@@ -32,6 +34,7 @@ use tokio::time::Instant;
 
 use self::{
     certificates::{ClientAuthorities, PeerCertificate},
+    signer::TokenSigner,
     tokens::{BearerToken, TokenAuthenticator},
 };
 use super::{HEALTH_PATHS, peer::Peer};
@@ -159,6 +162,8 @@ pub struct Authenticator {
     anonymous_from: AnonymousOrigin,
     authorities: Option<Arc<ClientAuthorities>>,
     tokens: Option<TokenAuthenticator>,
+    /// Issues tokens; `None` if this server issues none.
+    pub(super) signer: Option<TokenSigner>,
     /// Audiences of this server.
     audiences: Vec<String>,
     metrics: AuthenticationMetrics,
@@ -179,6 +184,7 @@ impl Authenticator {
             anonymous_from: AnonymousOrigin::ThisMachine,
             authorities: None,
             tokens: None,
+            signer: None,
             audiences: Vec::new(),
             metrics: AuthenticationMetrics::default(),
         }

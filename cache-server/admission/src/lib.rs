@@ -45,7 +45,10 @@ use uuid::Uuid;
 
 use self::{
     audit::{AuditLog, AuditRecord},
-    authenticate::{Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities},
+    authenticate::{
+        Authenticator, Caller, CallerCredential, ImpersonationRights, certificates::ClientAuthorities,
+        signer::TokenSigner,
+    },
     authorize::Authorizer,
     flow::{FlowAdmission, FlowControl, FlowHeaders, FlowRefusal, Seat},
     lease::{LeaseTerms, ReviewedRight, WatchLease, WatchLeases},
@@ -171,6 +174,11 @@ impl Access {
     /// 503 if it cannot be decided.
     pub async fn review_token(&self, token: &str, audiences: &[String]) -> Result<Option<(User, Vec<String>)>, Status> {
         self.authenticator.review(token, audiences).await
+    }
+
+    /// Issues tokens of service accounts; `None` if this server issues none.
+    pub const fn token_signer(&self) -> Option<&TokenSigner> {
+        self.authenticator.signer.as_ref()
     }
 
     /// Finds out who sends the request, and returns `Ok` if it may do so.

@@ -8,6 +8,7 @@ mod definition;
 mod derived;
 mod names;
 mod order;
+mod subresource;
 mod table;
 
 use std::{cmp::Ordering, sync::Arc};
@@ -21,6 +22,7 @@ pub use derived::DerivedValues;
 pub use names::NameRule;
 pub use names::refuse_namespace;
 pub(crate) use names::refuse_service_label;
+pub use subresource::Subresource;
 pub use table::{CreatedStatus, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
 
 /// One resource type.
@@ -73,6 +75,8 @@ pub struct ResourceType {
     pub verbs: &'static [&'static str],
     /// Paths of `…/{name}/scale`, if the type has it.
     pub scale: Option<Scale>,
+    /// Its subresources beside `status` and `scale`, sorted by name.
+    pub subresources: &'static [Subresource],
     /// Further settings from the CustomResourceDefinition; `None` for built-in types.
     pub custom: Option<Arc<Custom>>,
     /// True if an update of a missing object creates it.
@@ -161,7 +165,7 @@ pub const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "li
 pub const REVIEW_VERBS: [&str; 1] = ["create"];
 
 impl ResourceType {
-    /// True if its objects are questions that a create answers: none is ever stored.
+    /// True if its objects are questions or orders that a create answers: none is ever stored.
     #[must_use]
     pub fn is_review(&self) -> bool {
         self.verbs == REVIEW_VERBS
@@ -291,6 +295,7 @@ impl ResourceType {
             defined_at: 0,
             verbs: row.verbs,
             scale: row.scale.map(Scale::built_in),
+            subresources: row.subresources,
             custom: None,
             derived: DerivedValues::default(),
             list_kind: format!("{}List", row.kind),

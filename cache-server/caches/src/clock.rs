@@ -22,6 +22,11 @@ pub fn before(time: Duration) -> String {
     Timestamp::from_second(unix_seconds().saturating_sub(seconds)).unwrap_or_default().to_string()
 }
 
+/// Returns the time so many seconds after 1970, in UTC, in the format of API objects.
+pub fn at(unix_seconds: i64) -> String {
+    Timestamp::from_second(unix_seconds).unwrap_or(Timestamp::MAX).to_string()
+}
+
 /// Returns the current time in Unix seconds, used for the ages in tables.
 pub fn unix_seconds() -> i64 {
     Timestamp::now().as_second()

@@ -13,7 +13,7 @@ use informer_serving::{
     status::{Status, StatusExt as _},
 };
 
-use crate::registry::{Registry, ResourceType};
+use crate::registry::{Registry, ResourceType, Subresource};
 
 /// Resource, namespace, name and subresource in a path.
 #[derive(Clone, Debug)]
@@ -28,6 +28,14 @@ pub struct Target {
     pub subresource: Option<String>,
     /// True if the path itself requests a watch: `…/watch/…`, deprecated.
     pub watched: bool,
+}
+
+impl Target {
+    /// The subresource, if it has rules of its own.
+    #[must_use]
+    pub fn own_subresource(&self) -> Option<Subresource> {
+        self.ty.subresource(self.subresource.as_deref()?)
+    }
 }
 
 /// Path of a discovery document.
@@ -258,7 +266,7 @@ fn resource(
         None => true,
         Some("status") => ty.has_status,
         Some("scale") => ty.scale.is_some(),
-        Some(_) => false,
+        Some(name) => ty.subresource(name).is_some(),
     };
     let named = [namespace, name, subresource].into_iter().flatten().all(|segment| !segment.is_empty());
     let is_object_of_review = ty.is_review() && name.is_some();
@@ -328,6 +336,9 @@ mod tests {
             ("/api/v1/namespaces/a/status", "namespaces - a status"),
             ("/apis/apps/v1/deployments", "deployments.apps - - -"),
             ("/apis/apps/v1/namespaces/a/deployments/b", "deployments.apps a b -"),
+            ("/api/v1/namespaces/a/pods/b/binding", "pods a b binding"),
+            ("/api/v1/namespaces/a/pods/b/eviction", "pods a b eviction"),
+            ("/api/v1/namespaces/a/bindings", "bindings a - -"),
             ("/api/v1/watch/pods", "pods - - - watched"),
             ("/api/v1/watch/namespaces/a/pods", "pods a - - watched"),
             ("/api/v1/watch/namespaces/a/pods/b", "pods a b - watched"),
@@ -355,6 +366,8 @@ mod tests {
             ("/apis/apps/v1/namespaces/a/pods/b/exec", "Status"),
             ("/api/v1/namespaces/a/configmaps/b/exec", "Status"),
             ("/api/v1/namespaces/a/configmaps/b/status", "Status"),
+            ("/api/v1/namespaces/a/configmaps/b/eviction", "Status"),
+            ("/api/v1/namespaces/a/pods/b/resize", "Status"),
             ("/api/v1/namespaces/a/pods/b/status/c", "Status"),
             ("/api/v1/namespaces//pods", "Status"),
             ("/api/v1/watch", "Status"),

@@ -24,13 +24,24 @@ pub(super) struct AuthenticationFlags {
     #[arg(long, env = "CACHE_SERVER_SERVICE_ACCOUNT_ISSUER", value_name = "URL")]
     service_account_issuer: Option<String>,
 
-    /// Public keys of that issuer as a JSON Web Key Set: a file, a URL, or upstream for the upstream's /openid/v1/jwks.
-    /// Left out: discovered at the issuer.
+    /// Public keys of that issuer as a JSON Web Key Set: a file, a URL, or upstream for the upstream's /openid/v1/jwks; or
+    /// a file in PEM. Left out: that of the signing key, or discovered at the issuer.
     #[arg(
         long, env = "CACHE_SERVER_SERVICE_ACCOUNT_JWKS", value_name = "FILE|URL|upstream", value_parser = key_source,
         requires = "service_account_issuer"
     )]
     service_account_jwks: Option<KeySource>,
+
+    /// PEM file with the private key (RSA, P-256, P-384) by which this server signs tokens of its own service accounts:
+    /// serviceaccounts/token. Read again when it changes. Left out: it issues none.
+    #[arg(
+        long,
+        env = "CACHE_SERVER_SERVICE_ACCOUNT_SIGNING_KEY_FILE",
+        value_name = "FILE",
+        requires = "service_account_issuer"
+    )]
+    #[cfg_attr(feature = "upstream", arg(conflicts_with = "upstream"))]
+    service_account_signing_key_file: Option<PathBuf>,
 
     /// Audiences of this server, one of which a service account's token must have. Left out: the issuer.
     #[arg(long, env = "CACHE_SERVER_API_AUDIENCES", value_name = "NAME,…", value_delimiter = ',')]
@@ -117,11 +128,16 @@ impl AuthenticationFlags {
             groups_prefix: groups_prefix.unwrap_or_default(),
             keys: oidc_keys.unwrap_or_default(),
         });
-        let keys = self.service_account_jwks.unwrap_or_default();
+        let signing_key = self.service_account_signing_key_file;
+        let keys = self.service_account_jwks.or_else(|| signing_key.clone().map(KeySource::File)).unwrap_or_default();
         AuthenticationConfig {
             client_ca_file: self.client_ca_file,
             token_auth_file: self.token_auth_file,
-            service_accounts: self.service_account_issuer.map(|issuer| ServiceAccountsConfig { issuer, keys }),
+            service_accounts: self.service_account_issuer.map(|issuer| ServiceAccountsConfig {
+                issuer,
+                keys,
+                signing_key,
+            }),
             oidc,
             oidc_ca_file: self.oidc_ca_file,
             api_audiences: self.api_audiences,

@@ -74,9 +74,9 @@ pub(super) struct ApiResource<'a> {
     pub(super) namespaced: bool,
     // Present only if they differ from the list's.
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) group: &'static str,
+    pub(super) group: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) version: &'static str,
+    pub(super) version: &'a str,
     pub(super) kind: &'a str,
     pub(super) verbs: &'a [&'static str],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]

@@ -36,7 +36,8 @@ const WATCH_LISTS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 
 /// Subresources of objects that have series of their own.
-const SUBRESOURCES: [&str; 3] = ["status", "scale", "finalize"];
+const SUBRESOURCES: [&str; 8] =
+    ["status", "scale", "finalize", "approval", "binding", "ephemeralcontainers", "eviction", "token"];
 
 /// Names of a resource type. Keys of series have them in place of the type, which would keep its schema.
 #[derive(Debug, PartialEq, Eq)]

@@ -31,9 +31,9 @@ pub(super) fn text(group: &GroupVersion) -> Bytes {
 pub(super) fn hash(group: &GroupVersion) -> String {
     let mut seed = format!("{} {}\n", env!("CARGO_PKG_VERSION"), discovery::git_version());
     for ty in group.types.iter().chain(&group.reviews) {
-        let ResourceType { group, version, plural, kind, namespaced, verbs, custom, scale, .. } = &**ty;
+        let ResourceType { group, version, plural, kind, namespaced, verbs, custom, scale, subresources, .. } = &**ty;
         seed.push_str(&format!("{group} {version} {plural} {kind} {namespaced} {verbs:?} {}\n", ty.list_kind()));
-        seed.push_str(&format!("{} {}\n", ty.has_status, scale.is_some()));
+        seed.push_str(&format!("{} {} {subresources:?}\n", ty.has_status, scale.is_some()));
         if let Some(custom) = custom {
             seed.push_str(&format!("{} {}\n", custom.preserve_unknown_fields, custom.schema));
         }
@@ -65,7 +65,7 @@ mod tests {
             discovery::fingerprint(document["components"].to_string().as_bytes())
         };
         let hash = Registry::builtin().groups().map(components).fold(0, u64::wrapping_add);
-        assert_eq!(format!("{hash:016x}"), "027e7334c0c90837");
+        assert_eq!(format!("{hash:016x}"), "7506fbf2694fe98b");
     }
 
     /// Goal: every reference in a document leads to one of its schemas. Method: all built-in group versions.

@@ -77,6 +77,7 @@ const OBJECT: &[PathOperation] = &[
     operation("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
 ];
 const PART: &[PathOperation] = OBJECT.split_at(3).0;
+const ORDER: &[PathOperation] = COLLECTION.split_at(2).0.split_at(1).1;
 
 /// Subject of a path.
 #[derive(Clone, Copy)]
@@ -119,6 +120,15 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
     if ty.scale.is_some() {
         let (schema, kind) = (schemas::scale_name(), ("autoscaling/v1", "Scale"));
         add(format!("{object}/scale"), &PathSubject { subresource: "scale", schema: &schema, kind, ..place }, PART);
+    }
+    for own in ty.subresources {
+        let (subresource, path) = (own.name(), format!("{object}/{}", own.name()));
+        let Some(sent) = own.sent() else {
+            add(path, &PathSubject { subresource, ..place }, PART);
+            continue;
+        };
+        let (schema, kind) = (schemas::name(sent, &sent.kind), (sent.api_version(), &*sent.kind));
+        add(path, &PathSubject { subresource, schema: &schema, kind, ..place }, ORDER);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Schemas of a document: definitions of built-in types, and the schemas of CustomResourceDefinitions.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api_rules::schemas::{self, OBJECT_META};
 use serde_json::{Map, Value, json};
@@ -14,9 +14,12 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 pub(super) struct Schemas(BTreeMap<String, Value>);
 
 impl Schemas {
-    /// Collects the schemas of all types of a group version, and of their lists.
+    /// Collects the schemas of all types of a group version, of their lists, and of what is sent to their subresources.
     pub(super) fn of(group: &GroupVersion) -> Self {
-        let builtin = group.types.iter().filter(|ty| ty.custom.is_none()).chain(&group.reviews);
+        let sent: Vec<_> = group.types.iter().flat_map(|ty| ty.subresources).filter_map(|own| own.sent()).collect();
+        let is_new = |ty: &&Arc<ResourceType>| group.reviews.iter().all(|review| review.kind != ty.kind);
+        let orders: Vec<_> = group.reviews.iter().chain(sent.into_iter().filter(is_new)).collect();
+        let builtin = group.types.iter().filter(|ty| ty.custom.is_none()).chain(orders.iter().copied());
         let scale = group.types.iter().any(|ty| ty.scale.is_some()).then_some(SCALE);
         let kinds = builtin.map(|ty| (ty.api_version(), &*ty.kind)).chain(scale);
         let mut all = Self(schemas::definitions(kinds));
@@ -25,7 +28,7 @@ impl Schemas {
         for ty in &group.types {
             all.add(ty);
         }
-        for ty in &group.reviews {
+        for ty in orders {
             all.tell_kind(&name(ty, &ty.kind), ty.api_version(), &ty.kind);
         }
         if scale.is_some() {

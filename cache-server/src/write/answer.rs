@@ -65,6 +65,13 @@ impl WriteAnswer {
         Self { code: StatusCode::OK, document: AnswerDocument::Stored(entry), warnings: Vec::new() }
     }
 
+    /// Answers that an order was carried out.
+    pub(super) fn success(warnings: Vec<String>) -> Self {
+        let code = StatusCode::CREATED;
+        let status = Status { status: "Success".into(), code: code.as_u16(), ..Status::default() };
+        Self { code, document: AnswerDocument::Text(status.to_json().into()), warnings }
+    }
+
     /// Builds the response in the format that the client requested.
     ///
     /// # Errors

@@ -21,8 +21,8 @@ pub(super) async fn apply(
     let change = match AppliedConfiguration::read(place, body, requested, warnings) {
         Ok(applied) => RequestedChange::Apply(applied),
         Err(status) => {
-            if place.part == Part::Status {
-                // 404 takes precedence over errors in the configuration, for the status subresource.
+            if place.part != Part::Main {
+                // 404 takes precedence over errors in the configuration, for subresources.
                 commit::check_stored(app, place).await?;
             }
             return Err(status);

@@ -3,17 +3,19 @@
 use std::{cell::RefCell, sync::Arc};
 
 use api_rules::object::{
-    Object, WriteTarget,
+    Object, WriteTarget, approval,
     draft::{bounded_draft, sparse_draft},
+    metadata::Part,
     options::Options,
     update::{ChangedObject, RequestedChange, UpdatePlan, plan},
 };
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
+use watch_cache::Entry;
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    grants, nodes, schemas,
+    grants, nodes, schemas, signing,
 };
 use crate::{
     access::audit::AuditRecord,
@@ -41,7 +43,11 @@ pub(super) async fn read_for_change(
     options: Options,
 ) -> Result<Current, Status> {
     let is_shown = options.dry_run || app.audit.is_some_and(AuditRecord::reads_objects);
-    if is_shown || grants::concern(place.ty) || schemas::concern(app, place.ty) {
+    if is_shown
+        || place.part == Part::EphemeralContainers
+        || grants::concern(place.ty)
+        || schemas::concern(app, place.ty)
+    {
         return read(app, place).await;
     }
     Current::read_for_change(&app.caches, place, change).await.map_err(|error| unread(place, error))
@@ -126,6 +132,7 @@ pub(super) async fn attempt(
     }
     if let UpdatePlan::Put(next) = &plan {
         grants::check(app, place.ty, place.name, Some(current), next).await?;
+        signing::check(app, place, &current.object, next).await?;
     }
     if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
         return Ok(Some(answer(AnswerDocument::Unstored(next.clone()))));
@@ -135,6 +142,24 @@ pub(super) async fn attempt(
             UpdatePlan::Keep | UpdatePlan::Put(_) => AnswerDocument::Stored(written.entry),
             UpdatePlan::Delete(last) => AnswerDocument::Unstored(last),
         }))),
+        ReplaceOutcome::Late => Ok(None),
+        ReplaceOutcome::Gone => Err(place.not_found()),
+    }
+}
+
+/// Stores the successor of an object as read, and returns its entry; `None` if another write came first.
+///
+/// # Errors
+/// 404 if the object was deleted, 413 if it became too large.
+pub(super) async fn put(
+    app: &LocalApp<'_>,
+    place: &WriteTarget<'_>,
+    current: &Current,
+    next: &Object,
+) -> Result<Option<Arc<Entry>>, Status> {
+    let put = bounded_draft(place.ty, next, app.config.object_bytes_max)?;
+    match stored::replace(&**app.store, place.ty, &current.entry, Some(put)).await? {
+        ReplaceOutcome::Done(written) => Ok(Some(written.entry)),
         ReplaceOutcome::Late => Ok(None),
         ReplaceOutcome::Gone => Err(place.not_found()),
     }
@@ -156,6 +181,7 @@ fn plan_checked(
     let complaints = RefCell::new(Vec::new());
     let admit = |sent: &mut Object| {
         nodes::check_update(app, place, &current.object, sent)?;
+        approval::complete(place, &current.object, sent, clock::now);
         schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
     };
     let plan = plan(place, stored, change, &admit, options, &now, warnings)?;

@@ -21,7 +21,7 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit, grants, nodes, schemas,
+    commit, grants, nodes, schemas, signing,
 };
 use crate::{
     app::LocalApp,
@@ -51,6 +51,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         let (uid, name) = (ids::uuid().to_string(), ids::generated_name(&base));
         let birth = Birth { uid: &uid, now: &clock::now(), generated_name: &name };
         metadata::prepare_create(ty, &mut object, birth)?;
+        signing::record_creator(app, ty, &mut object);
         schemas::enforce(app, ty, &mut object, options.validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
         names_left -= 1;
@@ -145,6 +146,7 @@ pub(super) async fn create_named(
     nodes::check_create(app, ty, &object).await?;
     let uid = ids::uuid().to_string();
     create::prepare_named(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
+    signing::record_creator(app, ty, &mut object);
     schemas::enforce(app, ty, &mut object, options.validation, &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;
@@ -175,7 +177,7 @@ async fn check_right(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> 
 /// # Source
 /// `plugin/pkg/admission/namespace/lifecycle` of kubernetes/kubernetes; apiextensions-apiserver
 /// `pkg/apiserver/customresource_handler.go`.
-fn refuse_ending(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
+pub(super) fn refuse_ending(app: &LocalApp<'_>, ty: &ResourceType, object: &Object) -> Result<(), Status> {
     let name = match metadata::text(object, "name") {
         "" => metadata::text(object, "generateName"),
         name => name,

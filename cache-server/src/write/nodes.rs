@@ -48,7 +48,11 @@ pub(super) fn check_update(
     old: &Object,
     new: &Object,
 ) -> Result<(), Status> {
-    writer(app).map_or(Ok(()), |node| node.check(&write_at(place, NodeOperation::Update { old, new })))
+    let Some(node) = writer(app) else { return Ok(()) };
+    if place.part == Part::EphemeralContainers {
+        return node.refuse_of_pod(place.name, place.part.subresource());
+    }
+    node.check(&write_at(place, NodeOperation::Update { old, new }))
 }
 
 /// Returns `Ok` if `node` may delete the object.

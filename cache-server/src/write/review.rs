@@ -1,4 +1,4 @@
-//! Creates of reviews: questions about access. They are answered, and nothing is stored.
+//! Creates of reviews: questions about access, which are answered and not stored, and of Bindings.
 //!
 //! Source: Kubernetes `pkg/registry/authorization`, `pkg/registry/authentication`, `pkg/apis/authorization/validation`.
 
@@ -21,7 +21,10 @@ use informer_serving::{
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::answer::{AnswerDocument, WriteAnswer};
+use super::{
+    answer::{AnswerDocument, WriteAnswer},
+    binding,
+};
 use crate::{app::LocalApp, clock};
 
 /// The spec of a review, of any kind.
@@ -105,6 +108,9 @@ struct ReviewRequirementSpec {
 /// # Errors
 /// The Status to answer with.
 pub(super) async fn answer(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
+    if request.ty.kind == "Binding" {
+        return binding::create_named(app, request).await;
+    }
     let (ty, mut warnings) = (request.ty, Vec::new());
     let options = Options::read("CreateOptions", request.query)?;
     let registry = app.registry.now();

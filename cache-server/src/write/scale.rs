@@ -6,6 +6,7 @@ use api_rules::object::{
     metadata,
     options::{Options, PatchOptions},
     patch::{Patch, PatchType},
+    put,
     scale::{self, API_VERSION, KIND},
     update::{RequestedChange, SentObject},
 };
@@ -67,7 +68,7 @@ async fn write(
         let changed = change(&scale::read(paths, &current.object))?;
         let replicas = scale::requested_replicas(&place, &current.object, &changed)?;
         let mut object = current.object.clone();
-        scale::put(&mut object, &paths.spec_replicas, replicas.into());
+        put(&mut object, &paths.spec_replicas, replicas.into());
         // A retry must build a new object from the new version.
         let again = || Err(place.modified());
         let change = RequestedChange::Replace(SentObject::new(object, &again));

@@ -5,6 +5,7 @@
 
 mod nodes;
 mod roles;
+mod signing;
 mod verbs;
 
 use std::time::{Duration, Instant};
@@ -67,17 +68,17 @@ const CREATED: (u16, &str) = (201, "");
 
 /// All rows.
 pub fn write_cases() -> Vec<WriteCase> {
-    [verbs::cases(), nodes::cases(), roles::cases()].concat()
+    [verbs::cases(), nodes::cases(), roles::cases(), signing::cases()].concat()
 }
 
 /// All users of the rows.
 pub fn write_users() -> Vec<WriteUser> {
-    [verbs::users(), nodes::users(), roles::users()].concat()
+    [verbs::users(), nodes::users(), roles::users(), signing::users()].concat()
 }
 
 /// Objects that the rows need, in the order of their creation: the written ones, and roles.
 pub fn write_world() -> Vec<Manifest> {
-    [verbs::world(), nodes::world(), roles::world()].concat()
+    [verbs::world(), nodes::world(), roles::world(), signing::world()].concat()
 }
 
 /// The content of a file of tokens with all users of the rows, and [`ADMIN`].

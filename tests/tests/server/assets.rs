@@ -67,6 +67,10 @@ impl Plane {
         for (from, to) in [(&files.cert, "apiserver.crt"), (&files.key, "apiserver.key")] {
             std::fs::rename(from, folder.path().join(to)).expect("a file");
         }
+        let account_keys = serving.issue(folder.path());
+        for (from, to) in [(&account_keys.cert, "sa-signer.crt"), (&account_keys.key, "sa-signer.key")] {
+            std::fs::rename(from, folder.path().join(to)).expect("a file");
+        }
         let authorities = folder.path().join("client-cert-auth-ca.crt");
         std::fs::write(&authorities, clients.pem()).expect("a file");
         let mut apiserver = start(
@@ -331,4 +335,79 @@ async fn objects_stay_usable_under_a_stricter_definition() {
     admin.patch(&path, MERGE_PATCH, &bad).await.with_code(422);
     admin.patch(&path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await.with_code(200);
     assert_eq!(admin.get(&path).await.code, 404);
+}
+
+/// Goal: a test gets a token of a service account, which proves it to the control plane and to reviews. Method: a token as
+/// envtest's keys sign it, before and after a binding; tokens with other audiences, lives and bonds.
+#[tokio::test]
+async fn a_control_plane_issues_tokens_of_service_accounts() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let folder = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(&write_assets(folder.path()).await).await;
+    let (admin, path) = (&plane.admin, format!("{ACCOUNTS}/app/token"));
+    assert_eq!(admin.post(&path, &json!({})).await.with_code(404).message(), "serviceaccounts \"app\" not found");
+    let account = admin.post(ACCOUNTS, &json!({"metadata": {"name": "app"}})).await.with_code(201).json();
+    let answer = admin.post(&path, &json!({"spec": {"expirationSeconds": 7200}})).await.with_code(201).json();
+    assert_eq!((&answer["kind"], &answer["metadata"]["uid"]), (&json!("TokenRequest"), &account["metadata"]["uid"]));
+    assert_eq!(answer["spec"]["expirationSeconds"], 7200);
+    assert!(answer["status"]["expirationTimestamp"].is_string(), "{answer}");
+    let token = answer["status"]["token"].as_str().expect("a token").to_owned();
+    let claims = claims(&token);
+    assert_eq!(claims["sub"], "system:serviceaccount:default:app");
+    assert_eq!(claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap(), 7200);
+    assert_eq!((&claims["aud"], &claims["nbf"]), (&answer["spec"]["audiences"], &claims["iat"]));
+    assert_eq!(claims["aud"][0], claims["iss"]);
+    assert!(claims["jti"].is_string(), "{claims}");
+    let expected =
+        json!({"namespace": "default", "serviceaccount": {"name": "app", "uid": account["metadata"]["uid"]}});
+    assert_eq!(claims["kubernetes.io"], expected);
+    let app = plane.anonymous.with_token(&token);
+    let refused = app.get("/api/v1/configmaps").await.with_code(403).message();
+    assert!(refused.contains("User \"system:serviceaccount:default:app\" cannot list"), "{refused}");
+    let review = json!({"spec": {"token": token}});
+    let user = admin.post(REVIEWS, &review).await.with_code(201).json()["status"]["user"].clone();
+    assert_eq!((&user["username"], &user["uid"]), (&claims["sub"], &account["metadata"]["uid"]));
+    let forged = json!({"spec": {"token": format!("{token}x")}});
+    assert_eq!(admin.post(REVIEWS, &forged).await.json()["status"].get("authenticated"), None);
+    let binding = json!({"metadata": {"name": "app"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "app", "namespace": "default"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    admin.post(bindings, &binding).await.with_code(201);
+    app.answers_well("/api/v1/configmaps").await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "app", "nodeName": "n",
+        "containers": [{"name": "c", "image": "i"}]}});
+    let pod = admin.post("/api/v1/namespaces/default/pods", &pod).await.with_code(201).json();
+    let bound =
+        json!({"spec": {"audiences": ["vault"], "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}});
+    let answer = admin.post(&path, &bound).await.with_code(201).json();
+    let claims = self::claims(answer["status"]["token"].as_str().expect("a token"));
+    assert_eq!(claims["aud"], json!(["vault"]));
+    let (uid, bonds) = (&pod["metadata"]["uid"], &claims["kubernetes.io"]);
+    assert_eq!((&bonds["pod"], &bonds["node"]), (&json!({"name": "p", "uid": uid}), &json!({"name": "n"})));
+    let object = |kind: &str, name: &str, uid: &str| json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}}});
+    for (body, code, text) in [
+        (json!({"spec": {"expirationSeconds": 599}}), 422, "may not specify a duration less than 10 minutes"),
+        (json!({"metadata": {"name": "b"}}), 422, "must match the service account name if specified"),
+        (
+            json!({"metadata": {"uid": "u"}}),
+            409,
+            "the UID in the token request (u) does not match the UID of the service",
+        ),
+        (object("Pod", "none", ""), 404, "pods \"none\" not found"),
+        (object("Pod", "p", "u"), 409, "the UID in the bound object reference (u) does not match the UID in record."),
+        (object("ConfigMap", "c", ""), 400, "cannot bind token to object of type /v1, Kind=ConfigMap"),
+    ] {
+        let refused = admin.post(&path, &body).await.with_code(code).message();
+        assert!(refused.contains(text), "{text}: {refused}");
+    }
+}
+
+/// The claims of a token.
+fn claims(token: &str) -> serde_json::Value {
+    use base64::Engine as _;
+    let payload = token.split('.').nth(1).expect("three parts");
+    let payload = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).expect("base64");
+    serde_json::from_slice(&payload).expect("JSON")
 }

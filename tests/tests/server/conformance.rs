@@ -8,11 +8,15 @@
 #![allow(clippy::unwrap_used, reason = "a test panics with the story")]
 
 mod apply;
+mod approvals;
+mod bindings;
 mod crds;
 mod deletes;
 mod discovery;
 mod encodings;
+mod ephemeral;
 mod events;
+mod evictions;
 mod fields;
 mod forms;
 mod framing;

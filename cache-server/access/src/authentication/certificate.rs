@@ -10,7 +10,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::digest::{SHA256, digest};
 use x509_cert::{
     certificate::{CertificateInner, Raw},
-    der::{Decode as _, Tag, Tagged as _, asn1::ObjectIdentifier},
+    der::{Decode as _, Encode as _, Tag, Tagged as _, asn1::ObjectIdentifier},
     ext::pkix::{SubjectAltName, name::GeneralName},
     request::CertReq,
 };
@@ -76,6 +76,15 @@ pub fn user(certificate: &[u8]) -> Result<TokenUser, CertificateError> {
     // A certificate is still valid in its last second.
     let expires = UnixSeconds::try_from(not_after).unwrap_or(UnixSeconds::MAX).saturating_add(1);
     Ok(TokenUser { user, expires })
+}
+
+/// Returns the public key of a certificate: SubjectPublicKeyInfo in DER.
+///
+/// # Errors
+/// [`CertificateError::Malformed`]
+pub fn public_key(certificate: &[u8]) -> Result<Vec<u8>, CertificateError> {
+    let parsed = CertificateInner::<Raw>::from_der(certificate).map_err(|_| CertificateError::Malformed)?;
+    parsed.tbs_certificate().subject_public_key_info().to_der().map_err(|_| CertificateError::Malformed)
 }
 
 /// Returns the common name in a request for a certificate: PEM in base64, as in a CertificateSigningRequest. Empty without

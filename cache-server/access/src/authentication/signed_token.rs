@@ -10,8 +10,15 @@
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
+use ring::{
+    digest::{SHA256, digest},
+    signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm},
+};
 use serde::Deserialize;
+use x509_cert::{
+    der::{Decode as _, asn1::ObjectIdentifier},
+    spki::SubjectPublicKeyInfoRef,
+};
 
 use super::claims::{NumericDate, UnixSeconds};
 
@@ -67,7 +74,7 @@ pub enum SignedTokenError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
     /// The document is no JSON Web Key Set.
-    #[error("it is no JSON Web Key Set")]
+    #[error("it is no JSON Web Key Set, and has no key in PEM")]
     NoSet,
     /// No key of the set can verify tokens.
     #[error("it has no key that can verify tokens")]
@@ -224,6 +231,8 @@ enum KeyMaterial {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
+    /// An RSAPublicKey of PKCS #1.
+    RsaDer(Vec<u8>),
     /// An uncompressed point.
     P256(Vec<u8>),
     /// An uncompressed point.
@@ -259,7 +268,19 @@ impl KeySet {
     /// [`KeySetError`] if no key is left, or too many are.
     pub fn parse(document: &[u8]) -> Result<Self, KeySetError> {
         let JsonKeySet { keys } = serde_json::from_slice(document).map_err(|_| KeySetError::NoSet)?;
-        let keys: Vec<VerificationKey> = keys.into_iter().filter_map(JsonKey::into_verification_key).collect();
+        Self::of(keys.into_iter().filter_map(JsonKey::into_verification_key).collect())
+    }
+
+    /// Reads public keys in DER, as SubjectPublicKeyInfo. Their ids are those of kube-apiserver: see [`key_id`]. Keys of
+    /// other kinds than RSA, P-256 and P-384 are skipped.
+    ///
+    /// # Errors
+    /// [`KeySetError`] if no key is left, or too many are.
+    pub fn of_public_keys<'k>(keys: impl IntoIterator<Item = &'k [u8]>) -> Result<Self, KeySetError> {
+        Self::of(keys.into_iter().filter_map(VerificationKey::of_public_key).collect())
+    }
+
+    fn of(keys: Vec<VerificationKey>) -> Result<Self, KeySetError> {
         match keys.len() {
             0 => Err(KeySetError::NoKeys),
             count if count > KEYS_MAX => Err(KeySetError::TooMany(count)),
@@ -288,12 +309,34 @@ impl KeySet {
     }
 }
 
+/// Returns the id that kube-apiserver gives a public key, from its SubjectPublicKeyInfo in DER.
+#[must_use]
+pub fn key_id(public_key: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, public_key))
+}
+
+const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+
 impl VerificationKey {
+    fn of_public_key(der: &[u8]) -> Option<Self> {
+        let info = SubjectPublicKeyInfoRef::from_der(der).ok()?;
+        let key = info.subject_public_key.as_bytes()?.to_vec();
+        let material = match (info.algorithm.oid, info.algorithm.parameters_oid()) {
+            (RSA_ENCRYPTION, _) => KeyMaterial::RsaDer(key),
+            (_, Ok(P256)) => KeyMaterial::P256(key),
+            (_, Ok(P384)) => KeyMaterial::P384(key),
+            (_, _) => return None,
+        };
+        Some(Self { id: key_id(der), alg: None, material })
+    }
+
     /// Returns true if the key may verify tokens of `alg`.
     fn fits(&self, alg: SigningAlgorithm) -> bool {
         self.alg.is_none_or(|own| own == alg)
             && match (&self.material, alg) {
-                (KeyMaterial::Rsa { .. }, alg) => rsa(alg).is_some(),
+                (KeyMaterial::Rsa { .. } | KeyMaterial::RsaDer(_), alg) => rsa(alg).is_some(),
                 (KeyMaterial::P256(_), SigningAlgorithm::Es256)
                 | (KeyMaterial::P384(_), SigningAlgorithm::Es384)
                 | (KeyMaterial::Ed25519(_), SigningAlgorithm::EdDsa) => true,
@@ -337,6 +380,7 @@ impl KeyMaterial {
                 let key = RsaPublicKeyComponents { n: modulus, e: exponent };
                 key.verify(parameters, signed, signature).is_ok()
             }),
+            (Self::RsaDer(key), alg) => rsa(alg).is_some_and(|parameters| by(parameters, key)),
             (Self::P256(point), SigningAlgorithm::Es256) => by(&signature::ECDSA_P256_SHA256_FIXED, point),
             (Self::P384(point), SigningAlgorithm::Es384) => by(&signature::ECDSA_P384_SHA384_FIXED, point),
             (Self::Ed25519(key), SigningAlgorithm::EdDsa) => by(&signature::ED25519, key),

@@ -22,7 +22,10 @@ use super::{
     object::{MIRROR, api_reference},
 };
 use crate::{
-    authentication::certificate,
+    authentication::{
+        certificate,
+        token_request::{TokenRequest, another_uid},
+    },
     user::{NODE_PREFIX, NODES, User},
 };
 
@@ -124,6 +127,57 @@ impl<'a> NodeWriter<'a> {
             return self.create_pod(write, new, own_uid);
         }
         self.decide(write).map_err(|reason| write.forbidden(&reason))
+    }
+
+    /// Returns `Ok` if the node may evict this pod.
+    ///
+    /// # Errors
+    /// 403 with kube-apiserver's text for the pod of another node.
+    pub fn check_eviction(self, name: &str, pod: &Object) -> Result<(), Status> {
+        let why = || format!("node {} can only evict pods with spec.nodeName set to itself", self.name);
+        self.check_place(pod).map_err(|()| Status::forbidden("", "pods", name, &why()))
+    }
+
+    /// Returns `Ok` if the node may get this token: one that is bound to `pod`, which runs on it and mounts such a token.
+    /// `pod` is the one that the request names, if it exists.
+    ///
+    /// # Errors
+    /// 403 with kube-apiserver's text. Unlike there, tokens for drivers of volumes are not found.
+    pub fn check_token(self, account: &str, request: &TokenRequest, pod: Option<&Object>) -> Result<(), Status> {
+        let refuse = |why: &str| Err(Status::forbidden("", "serviceaccounts", account, why));
+        let Some(bound) = request.bound_object_ref.as_ref().filter(|bound| bound.is_pod()) else {
+            return refuse("node requested token not bound to a pod");
+        };
+        if bound.uid().is_empty() {
+            return refuse("node requested token with a pod binding without a uid");
+        }
+        let Some(pod) = pod else { return Err(Status::not_found("", "pods", bound.name())) };
+        if metadata(pod, "uid").as_str() != Some(bound.uid()) {
+            return refuse(&another_uid(bound.uid()));
+        }
+        if self.check_place(pod).is_err() {
+            return refuse("node requested token bound to a pod scheduled on a different node");
+        }
+        let audience = match request.audiences() {
+            [] => "",
+            [audience] => audience,
+            _ => return refuse("node may only request 0 or 1 audiences"),
+        };
+        if mounts_token(pod, audience) {
+            return Ok(());
+        }
+        let audience = quote(audience);
+        refuse(&format!("{NODE_PREFIX}{} is not authorized to request tokens for audience {audience}", self.name))
+    }
+
+    /// Refuses a subresource of pods that no node may use.
+    ///
+    /// # Errors
+    /// 403 with kube-apiserver's text.
+    pub fn refuse_of_pod(self, name: &str, subresource: &str) -> Result<(), Status> {
+        let subresource = quote(subresource);
+        let why = format!("unexpected pod subresource {subresource}, only 'status' and 'eviction' are allowed");
+        Err(Status::forbidden("", "pods", name, &why))
     }
 
     fn decide(self, write: &NodeWrite<'_>) -> Result<(), Reason> {
@@ -310,6 +364,15 @@ impl<'a> NodeWriter<'a> {
         let own = format!("{NODE_PREFIX}{}", self.name);
         if name == own { Ok(()) } else { Err(format!("can only create a node CSR with CN={own}")) }
     }
+}
+
+/// True if a volume of the pod has a token for this audience.
+fn mounts_token(pod: &Object, audience: &str) -> bool {
+    let list = |value: &'static str, of: &Value| of[value].as_array().cloned().unwrap_or_default();
+    let volumes = spec(pod, "volumes").as_array().map_or(&[][..], Vec::as_slice);
+    let sources = volumes.iter().flat_map(|volume| list("sources", &volume["projected"]));
+    let mut tokens = sources.filter_map(|source| source.get("serviceAccountToken").cloned());
+    tokens.any(|token| token.is_object() && token["audience"].as_str().unwrap_or_default() == audience)
 }
 
 impl NodeOperation<'_> {

@@ -16,10 +16,11 @@ use super::{
     certificates::ClientAuthorities,
     keys::{self, FetchKeys, FetchedKeys, IssuerKeys},
     reviews::TokenReviews,
+    signer::{self, TokenSigner},
     tokens::{self, IssuerRules, TokenAuthenticator, TokenDeciders, TrustedIssuer},
 };
 use crate::{
-    config::{AuthenticationConfig, KeySource},
+    config::{AuthenticationConfig, KeySource, ServiceAccountsConfig},
     limits::{JWKS_BYTES_MAX, JWKS_WAIT},
     metrics::AuthenticationMetrics,
     upstream::{
@@ -81,6 +82,13 @@ impl Authenticator {
             tokens: match config.reads_tokens() {
                 true => Some(token_authenticator(config, upstream, files).await?),
                 false => None,
+            },
+            signer: match &config.service_accounts {
+                Some(ServiceAccountsConfig { issuer, signing_key: Some(path), .. }) => {
+                    let key = WatchedFile::load(files, path, signer::parse).await?;
+                    Some(TokenSigner { issuer: issuer.clone(), audiences: audiences.clone(), key })
+                }
+                Some(_) | None => None,
             },
             audiences,
             metrics,

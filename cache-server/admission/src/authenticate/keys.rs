@@ -5,12 +5,20 @@
 
 use std::sync::Arc;
 
-use access_rules::authentication::signed_token::{KeySet, SignedTokenError, UnverifiedToken};
+use access_rules::authentication::{
+    certificate,
+    signed_token::{KeySet, SignedTokenError, UnverifiedToken},
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use rustls::pki_types::{
+    PrivateKeyDer,
+    pem::{PemObject as _, SectionKind},
+};
 use tokio::time::{Instant, timeout};
 
+use super::signer;
 use crate::{
     limits::{JWKS_AGE, JWKS_FETCH_PAUSE, JWKS_WAIT},
     watched::WatchedFile,
@@ -63,9 +71,30 @@ impl IssuerKeys {
     }
 }
 
-/// Parses a file of keys.
+/// Parses a file of keys: a JSON Web Key Set; or keys and certificates in PEM, in which private keys stand for their public
+/// ones.
 pub fn parse(document: &[u8]) -> Result<KeySet, String> {
-    KeySet::parse(document).map_err(|error| error.to_string())
+    let blocks: Vec<_> = PemBlock::pem_slice_iter(document).filter_map(Result::ok).collect();
+    let keys = if blocks.is_empty() {
+        KeySet::parse(document)
+    } else {
+        let keys: Vec<Vec<u8>> = blocks.into_iter().filter_map(public_key).collect();
+        KeySet::of_public_keys(keys.iter().map(Vec::as_slice))
+    };
+    keys.map_err(|error| error.to_string())
+}
+
+type PemBlock = (SectionKind, Vec<u8>);
+
+fn public_key((kind, content): PemBlock) -> Option<Vec<u8>> {
+    match kind {
+        SectionKind::PublicKey => Some(content),
+        SectionKind::Certificate => certificate::public_key(&content).ok(),
+        SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey => {
+            signer::public_key(&PrivateKeyDer::from_pem(kind, content)?)
+        }
+        SectionKind::Crl | SectionKind::Csr | SectionKind::EchConfigList | _ => None,
+    }
 }
 
 /// Keys that are fetched when they are needed first, when they are old, and for unknown key ids.

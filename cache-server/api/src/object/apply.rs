@@ -302,15 +302,15 @@ fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet)
     for step in ["f:apiVersion", "f:kind"] {
         fields.inside.remove(step);
     }
-    let subresource = match place.part {
+    match place.part {
         Part::Main => {
             if place.ty.has_status {
                 fields.inside.remove("f:status");
                 config.remove("status");
             }
-            ""
         }
-        Part::Status => {
+        Part::Status | Part::Approval | Part::EphemeralContainers => {
+            let member = if place.part == Part::EphemeralContainers { "spec" } else { "status" };
             let retained = place.part.retained_metadata(place.ty);
             if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
                 metadata.retain(|name, _| !retained.contains(&name.as_str()));
@@ -318,13 +318,13 @@ fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet)
             if let Some(metadata) = fields.inside.get_mut("f:metadata") {
                 metadata.inside.retain(|step, _| !retained.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
             }
-            fields.inside.retain(|step, _| matches!(step.as_str(), "f:metadata" | "f:status"));
-            config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
-            "status"
+            let is_written = |name: &str| name == "metadata" || name == member;
+            fields.inside.retain(|step, _| step.strip_prefix("f:").is_some_and(is_written));
+            config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind") || is_written(name));
         }
-    };
+    }
     fields.inside.retain(|_, below| !below.is_empty());
-    subresource
+    place.part.subresource()
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub fn instead_of_update(place: &WriteTarget<'_>, mut sent: Object) -> Result<Ob
         return Err(place.not_found());
     }
     check_uid(place, &Object::new(), &sent)?;
-    if place.part == Part::Status {
+    if place.part != Part::Main {
         return Err(place.not_found());
     }
     version(&sent)?;

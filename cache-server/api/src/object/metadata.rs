@@ -8,12 +8,14 @@ use std::collections::HashSet;
 
 use informer_serving::{
     go::{json_type, quote},
-    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
+    status::{CauseExt as _, Causes, Status, StatusCause, StatusExt as _},
 };
 use serde_json::{Value, json};
 
-use super::{body::Object, definition_rules, managed};
-use crate::registry::{CreatedStatus, DefinitionChange, FixedMember, ResourceType, StatusMetadata, refuse_namespace};
+use super::{approval, body::Object, definition_rules, ephemeral, managed};
+use crate::registry::{
+    CreatedStatus, DefinitionChange, FixedMember, ResourceType, StatusMetadata, Subresource, refuse_namespace,
+};
 
 /// Members that hold a string.
 const TEXTS: [&str; 7] =
@@ -236,18 +238,48 @@ pub enum Part {
     Main,
     /// `.status`, and the metadata that the type's status subresource may write.
     Status,
+    /// `.status.conditions`, and metadata.
+    Approval,
+    /// `.spec.ephemeralContainers`.
+    EphemeralContainers,
 }
 
 /// Metadata members that clients own.
 const OWNED: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
 impl Part {
+    /// Returns the part that a subresource writes; `None` if it writes none itself.
+    pub const fn of(subresource: Subresource) -> Option<Self> {
+        match subresource {
+            Subresource::Approval => Some(Self::Approval),
+            Subresource::EphemeralContainers => Some(Self::EphemeralContainers),
+            Subresource::Binding | Subresource::Eviction | Subresource::Token => None,
+        }
+    }
+
+    /// The last segment of its path; empty for the main part.
+    pub const fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Approval => Subresource::Approval.name(),
+            Self::EphemeralContainers => Subresource::EphemeralContainers.name(),
+        }
+    }
+
     /// Returns the metadata members that a request for this part cannot change, besides those that the server owns.
     pub fn retained_metadata(self, ty: &ResourceType) -> &'static [&'static str] {
-        match (self, ty.status_metadata) {
-            (Self::Main, _) => &[],
-            (Self::Status, StatusMetadata::Stays) => &OWNED,
-            (Self::Status, StatusMetadata::WrittenBut(members)) => members,
+        match self.metadata(ty) {
+            StatusMetadata::Stays => &OWNED,
+            StatusMetadata::WrittenBut(members) => members,
+        }
+    }
+
+    fn metadata(self, ty: &ResourceType) -> StatusMetadata {
+        match self {
+            Self::Main | Self::Approval => StatusMetadata::WrittenBut(&[]),
+            Self::Status => ty.status_metadata,
+            Self::EphemeralContainers => StatusMetadata::Stays,
         }
     }
 }
@@ -259,20 +291,26 @@ impl Part {
 /// 422 for immutable metadata and for new finalizers of a terminating object.
 pub fn prepare_update(ty: &ResourceType, stored: &Object, mut object: Object, part: Part) -> Result<Object, Status> {
     let mut next = match part {
-        Part::Status => with_status(ty, stored, &mut object),
+        Part::Status | Part::Approval | Part::EphemeralContainers => with_part(ty, stored, &mut object, part),
         Part::Main => object,
     };
     if ty.has_status && part == Part::Main {
         keep(stored, &mut next, "status");
     }
-    if ty.holds_objects {
-        // Only the server changes a namespace's spec, which holds its finalizers.
+    // Only the server changes a namespace's spec, which holds its finalizers.
+    if ty.holds_objects || ty.is_approved() {
         keep(stored, &mut next, "spec");
     }
     keep_unset(stored, &mut next);
     tidy(metadata_mut(&mut next));
     fill_fixed(ty, &mut next);
-    let causes = check_immutable(ty, stored, &next);
+    let mut causes = Causes::from(check_immutable(ty, stored, &next));
+    if ty.is_approved() {
+        approval::check(part, stored, &next, &mut causes);
+    }
+    if part == Part::EphemeralContainers {
+        ephemeral::check(stored, &next, &mut causes);
+    }
     if !causes.is_empty() {
         return Err(Status::invalid(&ty.group, &ty.kind, text(stored, "name"), causes));
     }
@@ -284,11 +322,15 @@ pub fn prepare_update(ty: &ResourceType, stored: &Object, mut object: Object, pa
     Ok(next)
 }
 
-/// Returns the stored object with the status of `sent`, and with the metadata that a status write may change.
-fn with_status(ty: &ResourceType, stored: &Object, sent: &mut Object) -> Object {
+/// Returns the stored object with the part of `sent` that a subresource writes, and with the metadata that it may change.
+fn with_part(ty: &ResourceType, stored: &Object, sent: &mut Object, part: Part) -> Object {
     let mut next = stored.clone();
-    carry(sent, &mut next, "status");
-    match ty.status_metadata {
+    match part {
+        Part::Main | Part::Status => carry(sent, &mut next, "status"),
+        Part::Approval => carry_inside(sent, &mut next, "status", "conditions"),
+        Part::EphemeralContainers => carry_inside(sent, &mut next, "spec", "ephemeralContainers"),
+    }
+    match part.metadata(ty) {
         StatusMetadata::Stays => carry(metadata_mut(sent), metadata_mut(&mut next), "managedFields"),
         StatusMetadata::WrittenBut(retained) => {
             let before = metadata_mut(&mut next).clone();
@@ -316,6 +358,19 @@ fn carry(from: &mut Object, to: &mut Object, member: &str) {
         Some(value) => to.insert(member.to_owned(), value),
         None => to.remove(member),
     };
+}
+
+/// Like `carry`, for a member of the member `outer`.
+fn carry_inside(from: &mut Object, to: &mut Object, outer: &str, member: &str) {
+    fn inside<'a>(object: &'a mut Object, outer: &str) -> Option<&'a mut Object> {
+        object.get_mut(outer).and_then(Value::as_object_mut)
+    }
+    match (inside(from, outer).and_then(|outer| outer.remove(member)), inside(to, outer)) {
+        (Some(value), Some(outer)) => drop(outer.insert(member.to_owned(), value)),
+        (Some(value), None) => drop(to.insert(outer.to_owned(), json!({ member: value }))),
+        (None, Some(outer)) => drop(outer.remove(member)),
+        (None, None) => {}
+    }
 }
 
 /// Like `carry`, but copies the member.

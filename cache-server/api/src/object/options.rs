@@ -169,6 +169,14 @@ impl DeleteOptions {
         };
         options.check()
     }
+
+    /// Reads the options that another object contains.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn of(object: &Object) -> Result<Self, Status> {
+        RawDeleteOptions::of(object)?.check()
+    }
 }
 
 /// Options of a delete, not validated.
@@ -201,6 +209,10 @@ impl RawDeleteOptions {
         let encoding = Encoding::of(request.ty, request.content_type)?;
         let body = encoding.decode(request.body).map_err(|error| unreadable(&error))?;
         let Some(body) = body.as_object() else { return Err(unreadable("not an object")) };
+        Self::of(body)
+    }
+
+    fn of(body: &Object) -> Result<Self, Status> {
         if body.get("kind").is_some_and(|kind| kind != "DeleteOptions") {
             return Err(unreadable("another kind"));
         }

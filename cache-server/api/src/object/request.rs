@@ -10,7 +10,7 @@ use super::{
     metadata::{self, Part},
     weight::{self, Size},
 };
-use crate::registry::ResourceType;
+use crate::registry::{ResourceType, Subresource};
 
 /// One write, as routed.
 #[derive(Debug, Clone, Copy)]
@@ -55,12 +55,25 @@ impl<'a> WriteRequest<'a> {
         weight::size(self.content_type, self.body, stored.as_deref())
     }
 
+    /// Returns the subresource of the request, if it has rules of its own.
+    pub fn own_subresource(&self) -> Option<Subresource> {
+        self.ty.subresource(self.subresource?)
+    }
+
+    /// Returns the location of the object to whose subresource the request sends another object.
+    pub fn owner(&self) -> Result<WriteTarget<'a>, Status> {
+        Self { subresource: None, ..*self }.target()
+    }
+
     /// Returns the location of the object that the request names.
     pub fn target(&self) -> Result<WriteTarget<'a>, Status> {
         let part = match self.subresource {
             None => Part::Main,
             Some("status") if self.ty.has_status => Part::Status,
-            Some(_) => return Err(Status::generic_not_found()),
+            Some(_) => {
+                let part = self.own_subresource().and_then(Part::of);
+                part.ok_or_else(Status::generic_not_found)?
+            }
         };
         let Some(name) = self.name else { return Err(Status::generic_method_not_allowed()) };
         Ok(WriteTarget { ty: self.ty, namespace: self.namespace.unwrap_or_default(), name, part })

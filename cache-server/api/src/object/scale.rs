@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{
     WriteRequest, WriteTarget, at,
     body::{Encoding, Object},
+    label_selector,
     metadata::{self, Part},
 };
 use crate::registry::{Scale, ScaleSelector};
@@ -25,7 +26,7 @@ pub const KIND: &str = "Scale";
 pub const API_VERSION: &str = "autoscaling/v1";
 /// Returns the location of the object, and the paths of its replicas.
 pub fn target<'a>(request: &WriteRequest<'a>) -> Result<(WriteTarget<'a>, &'a Scale), Status> {
-    let place = WriteRequest { subresource: None, ..*request }.target()?;
+    let place = request.owner()?;
     let paths = request.ty.scale.as_ref().ok_or_else(Status::generic_not_found)?;
     debug_assert!(place.part == Part::Main, "a number of the spec is written");
     Ok((place, paths))
@@ -109,55 +110,14 @@ pub fn cannot_be_handled(error: &str) -> Status {
     Status::bad_request(format!("{KIND} in version \"v1\" cannot be handled as a {KIND}: {error}"))
 }
 
-/// Sets the value at a dotted path, creating the objects on the way.
-pub fn put(object: &mut Object, path: &str, value: Value) {
-    let Some((first, rest)) = path.split_once('.') else {
-        object.insert(path.to_owned(), value);
-        return;
-    };
-    let next = object.entry(first).or_insert_with(|| json!({}));
-    if !next.is_object() {
-        *next = json!({});
-    }
-    if let Value::Object(next) = next {
-        put(next, rest, value);
-    }
-}
-
 /// Formats the selector of the scaled pods.
 fn selector(place: &ScaleSelector, object: &Object) -> String {
-    let labels = |map: Option<&Value>| -> Vec<String> {
-        let map = map.and_then(Value::as_object).into_iter().flatten();
-        map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect()
-    };
     match place {
         ScaleSelector::Nowhere => String::new(),
         ScaleSelector::Text(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned(),
-        ScaleSelector::Map(path) => labels(at(object, path)).join(","),
-        ScaleSelector::Labels(path) => {
-            let selector = at(object, path);
-            let expressions = selector.and_then(|selector| selector.get("matchExpressions")).and_then(Value::as_array);
-            let mut terms = labels(selector.and_then(|selector| selector.get("matchLabels")));
-            terms.extend(expressions.into_iter().flatten().filter_map(expression));
-            terms.sort();
-            terms.join(",")
-        }
+        ScaleSelector::Map(path) => label_selector::terms(at(object, path)).join(","),
+        ScaleSelector::Labels(path) => at(object, path).and_then(label_selector::text).unwrap_or_default(),
     }
-}
-
-/// Formats one requirement of a LabelSelector in the selector syntax.
-fn expression(expression: &Value) -> Option<String> {
-    let key = expression.get("key")?.as_str()?;
-    let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-    let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
-    values.sort_unstable();
-    Some(match expression.get("operator")?.as_str()? {
-        "In" => format!("{key} in ({})", values.join(",")),
-        "NotIn" => format!("{key} notin ({})", values.join(",")),
-        "Exists" => key.to_owned(),
-        "DoesNotExist" => format!("!{key}"),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -196,9 +156,9 @@ mod tests {
     #[test]
     fn a_number_goes_where_the_path_leads() {
         let mut made = Object::new();
-        put(&mut made, "spec.size.wanted", 4.into());
+        super::super::put(&mut made, "spec.size.wanted", 4.into());
         assert_eq!(Value::Object(made.clone()), json!({"spec": {"size": {"wanted": 4}}}));
-        put(&mut made, "spec.size.wanted", 5.into());
+        super::super::put(&mut made, "spec.size.wanted", 5.into());
         assert_eq!(at(&made, "spec.size.wanted"), Some(&json!(5)));
         assert_eq!((at(&made, "spec.size.wanted.more"), at(&made, "none")), (None, None));
     }

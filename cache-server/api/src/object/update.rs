@@ -42,7 +42,7 @@ impl RequestedChange<'_> {
     /// [`sparse_draft`](super::draft::sparse_draft). Returns `None` if the change needs the whole object.
     pub fn sparse(&self, ty: &Arc<ResourceType>, stored: &Arc<Entry>) -> Option<(Object, SealedChange)> {
         // Rules for these types read, or move, members that a change does not name.
-        if ty.texts.is_some() || ty.defines_types {
+        if ty.texts.is_some() || ty.defines_types || ty.is_approved() {
             return None;
         }
         let text = stored.object_text();
@@ -202,14 +202,26 @@ fn stay(place: &WriteTarget<'_>, mut object: Object) -> Result<Object, Status> {
 /// # Errors
 /// 409 unless `object` has the uid of `stored`, or no uid.
 pub fn check_uid(place: &WriteTarget<'_>, stored: &Object, object: &Object) -> Result<(), Status> {
-    let (expected, found) = (metadata::text(object, "uid"), metadata::text(stored, "uid"));
+    check_precondition(place, "UID", metadata::text(object, "uid"), metadata::text(stored, "uid"))
+}
+
+/// Checks that a member of the stored object, `what`, has the value that the request expects; empty expects any.
+///
+/// # Errors
+/// 409 for another value.
+pub(super) fn check_precondition(
+    place: &WriteTarget<'_>,
+    what: &str,
+    expected: &str,
+    found: &str,
+) -> Result<(), Status> {
     if expected.is_empty() || expected == found {
         return Ok(());
     }
     let ResourceType { group, plural, .. } = &**place.ty;
     let text = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {expected}, UID in object meta: {found}",
+         Precondition failed: {what} in precondition: {expected}, {what} in object meta: {found}",
         place.key()
     );
     Err(Status::conflict(group, plural, place.name, &text))

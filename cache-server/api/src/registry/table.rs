@@ -4,7 +4,7 @@
 //!
 //! Source: `pkg/registry/*/*/{storage/storage,strategy}.go` and `pkg/apis/*/*/conversion.go` of kubernetes/kubernetes.
 
-use super::{REVIEW_VERBS, ScaleSelector, VERBS, names::NameRule};
+use super::{REVIEW_VERBS, ScaleSelector, Subresource, VERBS, names::NameRule};
 
 /// Treatment of `.status` by a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,7 @@ pub(crate) struct TypeRow {
     pub equal_versions: &'static [&'static str],
     /// Form of the selector at `spec.selector`, for types with the scale subresource.
     pub scale: Option<fn(String) -> ScaleSelector>,
+    pub subresources: &'static [Subresource],
 }
 
 /// Selectable fields beyond `metadata.name` and `metadata.namespace`.
@@ -212,6 +213,7 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
         etcd_folder: None,
         equal_versions: &[],
         scale: None,
+        subresources: &[],
     }
 }
 
@@ -311,6 +313,11 @@ impl TypeRow {
         Self { scale: Some(selector), ..self }
     }
 
+    /// Adds subresources beside `status` and `scale`.
+    const fn with(self, subresources: &'static [Subresource]) -> Self {
+        Self { subresources, ..self }
+    }
+
     const fn types(self) -> Self {
         Self { defines_types: true, ..self }
     }
@@ -380,7 +387,8 @@ pub(crate) const GROUPS: &[Group] = &[
                 .created(PENDING)
                 .generation()
                 .returned()
-                .graceful(&POD_GRACE),
+                .graceful(&POD_GRACE)
+                .with(&[Subresource::Binding, Subresource::EphemeralContainers, Subresource::Eviction]),
             namespaced("podtemplates", "PodTemplate").generation().returned(),
             namespaced("replicationcontrollers", "ReplicationController")
                 .folder("controllers")
@@ -392,7 +400,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .generation(),
             namespaced("resourcequotas", "ResourceQuota").short(&["quota"]).status().returned(),
             namespaced("secrets", "Secret").fields(SECRET).fixed("type", "Opaque").texts("stringData", "data"),
-            namespaced("serviceaccounts", "ServiceAccount").short(&["sa"]).returned(),
+            namespaced("serviceaccounts", "ServiceAccount").short(&["sa"]).returned().with(&[Subresource::Token]),
             namespaced("services", "Service")
                 .folder("services/specs")
                 .short(&["svc"])
@@ -468,7 +476,8 @@ pub(crate) const GROUPS: &[Group] = &[
             .short(&["csr"])
             .fields(SIGNING_REQUEST)
             .named(NameRule::PathSegment)
-            .status()],
+            .status()
+            .with(&[Subresource::Approval])],
     },
     Group {
         name: "networking.k8s.io",
@@ -635,8 +644,22 @@ pub(crate) const EVENTS: Group = Group {
         .upserted()],
 };
 
-/// Types whose objects are questions: a create is answered with its status, and nothing is stored.
+const BINDINGS: TypeRow = namespaced("bindings", "Binding").verbs(&REVIEW_VERBS);
+
+/// Types of the objects that are sent to subresources.
+pub(crate) const SENT: &[Group] = &[
+    Group { name: "", version: "v1", rows: &[BINDINGS] },
+    Group { name: "policy", version: "v1", rows: &[namespaced("evictions", "Eviction").verbs(&REVIEW_VERBS)] },
+    Group {
+        name: "authentication.k8s.io",
+        version: "v1",
+        rows: &[namespaced("tokenrequests", "TokenRequest").verbs(&REVIEW_VERBS)],
+    },
+];
+
+/// Types whose objects are questions or orders: a create is answered with a status, and nothing is stored.
 pub(crate) const REVIEWS: &[Group] = &[
+    Group { name: "", version: "v1", rows: &[BINDINGS] },
     Group {
         name: "authentication.k8s.io",
         version: "v1",

@@ -37,6 +37,8 @@ pub struct ServiceAccountsConfig {
     pub issuer: String,
     /// Source of its keys.
     pub keys: KeySource,
+    /// PEM file with the private key by which this server signs such tokens, which is read again as it changes. Default none.
+    pub signing_key: Option<PathBuf>,
 }
 
 /// A provider of OpenID Connect: kube-apiserver's settings.
@@ -65,7 +67,7 @@ pub enum KeySource {
     /// The document that the issuer names at `/.well-known/openid-configuration`.
     #[default]
     Discovered,
-    /// A file with a JSON Web Key Set, which is read again as it changes.
+    /// A file with a JSON Web Key Set, or with keys or certificates in PEM, which is read again as it changes.
     File(PathBuf),
     /// The URL of a JSON Web Key Set.
     Url(String),

@@ -13,7 +13,9 @@ use super::{
     certificate, fail_input,
     flags::ProgramFlags,
 };
-use crate::config::{AuthenticationConfig, AuthorizationConfig, AuthorizationMode, Config};
+use crate::config::{
+    AuthenticationConfig, AuthorizationConfig, AuthorizationMode, Config, KeySource, ServiceAccountsConfig,
+};
 
 /// Flags with an effect.
 pub(super) const USED: &[&str] = &[
@@ -23,22 +25,17 @@ pub(super) const USED: &[&str] = &[
     "cert-dir",
     "client-ca-file",
     "secure-port",
+    "service-account-issuer",
+    "service-account-key-file",
+    "service-account-signing-key-file",
     "tls-cert-file",
     "tls-private-key-file",
     "token-auth-file",
 ];
 
 /// Flags that envtest passes, without an effect here.
-pub(super) const IGNORED: &[&str] = &[
-    "advertise-address",
-    "allow-privileged",
-    "disable-admission-plugins",
-    "etcd-servers",
-    "service-account-issuer",
-    "service-account-key-file",
-    "service-account-signing-key-file",
-    "service-cluster-ip-range",
-];
+pub(super) const IGNORED: &[&str] =
+    &["advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers", "service-cluster-ip-range"];
 
 /// Time for open requests after SIGTERM: the clients belong to tests that have ended.
 const GRACE: Duration = Duration::from_secs(1);
@@ -74,6 +71,7 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         authentication: AuthenticationConfig {
             client_ca_file: flags.last("client-ca-file").map(Into::into),
             token_auth_file: flags.last("token-auth-file").map(Into::into),
+            service_accounts: service_accounts(flags),
             insecure_anonymous: flags.boolean("anonymous-auth", true)? && decides,
             ..AuthenticationConfig::default()
         },
@@ -81,6 +79,17 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         acts_as_cluster: true,
         grace: GRACE,
         ..Config::default()
+    })
+}
+
+/// Returns the issuer of tokens; `None` without a key to verify them.
+fn service_accounts(flags: &ProgramFlags) -> Option<ServiceAccountsConfig> {
+    let signing_key = flags.last("service-account-signing-key-file");
+    let keys = flags.last("service-account-key-file").or(signing_key)?;
+    Some(ServiceAccountsConfig {
+        issuer: flags.last("service-account-issuer")?.to_owned(),
+        keys: KeySource::File(keys.into()),
+        signing_key: signing_key.map(Into::into),
     })
 }
 

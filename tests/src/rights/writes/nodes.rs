@@ -170,6 +170,8 @@ fn pods() -> Vec<WriteCase> {
     let evict =
         |name: &'static str| post(N1, &format!("evict {name}"), &format!("{PODS}/{name}/eviction"), eviction(name));
     let bound = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "own"}, "target": {"kind": "Node", "name": "w-n1"}});
+    let bound_to_n3 = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "of-n3"},
+        "target": {"kind": "Node", "name": "w-n3"}});
     vec![
         post(N1, "an ordinary pod", PODS, pod("new", "w-n1")),
         post(
@@ -208,8 +210,9 @@ fn pods() -> Vec<WriteCase> {
         patch(N1, "patch an extended claim by a status", &status(&own), extended),
         patch(N1, "patch no status", &status(&format!("{PODS}/none")), running()).expecting(NOT_FOUND),
         post(N1, "bind a pod", &format!("{PODS}/own/binding"), bound),
-        evict("own").expecting(CREATED).differing(NOT_FOUND, "evictions are not served"),
-        evict("foreign").differing(NOT_FOUND, "evictions are not served"),
+        post(MIGHTY, "bind a pod", &format!("{PODS}/of-n3/binding"), bound_to_n3),
+        evict("own").expecting(CREATED),
+        evict("foreign"),
     ]
 }
 

@@ -1,7 +1,10 @@
 //! Commands that change objects: create, apply, label, annotate, patch, replace, scale, delete.
 
 use serde_json::{Value, json};
-use tests::objects::configmap;
+use tests::{
+    http::MERGE_PATCH,
+    objects::{configmap, node, pod},
+};
 
 use super::{Scene, scenes, team_manifest};
 
@@ -259,5 +262,41 @@ async fn custom_resources_are_defined_and_used() {
         scene.run("delete crd widgets.example.com").await;
         let gone = scene.fail("get widgets").await;
         assert!(gone.contains("could not find the requested resource"), "{}: {gone}", scene.name);
+    }
+}
+
+/// Goal: orders about pods and requests are carried out. Method: `drain` of a node with a pod that a budget guards, `debug`
+/// of a pod, and `certificate approve`.
+#[tokio::test]
+async fn nodes_are_drained_and_requests_are_approved() {
+    const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web";
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    for scene in scenes().await {
+        let client = scene.client();
+        client.create(&node("n1")).await;
+        for name in ["guarded", "free"] {
+            let app = if name == "guarded" { "web" } else { "other" };
+            // `debug` expects the security context that kube-apiserver fills in.
+            let spec = json!({"containers": [{"name": "c", "image": "i"}], "securityContext": {}});
+            client.create(&pod(name).label("app", app).with("spec", spec).node("n1")).await;
+            let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+            let status = format!("/api/v1/namespaces/default/pods/{name}/status");
+            client.patch(&status, MERGE_PATCH, &running).await.with_code(200);
+        }
+        scene.run("debug free --image=i --container=d").await;
+        scene.prints("get pod free -o jsonpath={.spec.ephemeralContainers[*].name}", "d").await;
+        scene.run("create poddisruptionbudget web --selector=app=web --min-available=1").await;
+        let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2,
+            "desiredHealthy": 1, "expectedPods": 2}});
+        client.patch(&format!("{BUDGET}/status"), MERGE_PATCH, &allowed).await.with_code(200);
+        scene.run("drain n1 --force --grace-period=0").await;
+        assert_eq!(client.get("/api/v1/pods").await.keys(), Vec::<String>::new(), "{}", scene.name);
+        let status = client.get(BUDGET).await.json()["status"].clone();
+        assert!(status["disruptedPods"]["guarded"].is_string(), "{}: {status}", scene.name);
+        let spec = json!({"request": "", "signerName": "example.com/signer", "usages": ["client auth"]});
+        client.post(REQUESTS, &json!({"metadata": {"name": "a"}, "spec": spec})).await.with_code(201);
+        let approved = "certificatesigningrequest.certificates.k8s.io/a approved\n";
+        scene.prints("certificate approve a", approved).await;
+        scene.prints("get csr a -o jsonpath={.status.conditions[0].type}", "Approved").await;
     }
 }

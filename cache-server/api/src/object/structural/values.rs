@@ -42,7 +42,7 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
             causes = violations(&subject, &root, &parsed.patterns, "");
             embedded::check(object, &root, &mut causes);
         }
-        Part::Status => {
+        Part::Status | Part::Approval | Part::EphemeralContainers => {
             if let (Some(status), Some(node)) = (object.get("status"), root.member("status")) {
                 let stored = stored.and_then(|stored| stored.get("status")).map(ValueView::Part);
                 let subject = Subject { view: ValueView::Part(status), stored };

@@ -89,6 +89,7 @@ impl Definition {
             unconditional_update: false,
             verbs: if self.is_terminating() { &TERMINATING_VERBS } else { &VERBS },
             scale: version.subresources.scale.as_ref().map(ScalePaths::scale),
+            subresources: &[],
             custom: Some(Arc::new(custom)),
             create_on_update: false,
             defines_types: false,

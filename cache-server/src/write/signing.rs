@@ -1,0 +1,63 @@
+//! Writes of signing requests: each names its creator, and callers approve and sign for the signers that they may act for.
+//!
+//! Source: Kubernetes `plugin/pkg/admission/certificates`, `pkg/registry/certificates/certificates/strategy.go`.
+
+use access_rules::request_info::{RequestInfo, ResourceAttributes};
+use api_rules::{
+    object::{Object, WriteTarget, at, metadata::Part},
+    registry::ResourceType,
+};
+use informer_serving::{
+    go::quote,
+    status::{Status, StatusExt as _},
+};
+use serde_json::{Value, json};
+
+use crate::app::LocalApp;
+
+/// Records the caller as the creator of a signing request. Those of the server itself are kept as they are.
+pub(super) fn record_creator(app: &LocalApp<'_>, ty: &ResourceType, object: &mut Object) {
+    let Some(caller) = app.caller.filter(|_| ty.is_approved()) else { return };
+    let spec = object.entry("spec").or_insert_with(|| json!({}));
+    let (Value::Object(spec), Value::Object(user)) = (spec, json!(caller)) else { return };
+    for member in ["username", "uid", "groups", "extra"] {
+        spec.remove(member);
+    }
+    spec.extend(user);
+}
+
+/// Returns `Ok` if the caller may change the status of a signing request from `stored` to `next`.
+///
+/// # Errors
+/// 403 if it may not `approve` or `sign` for the signer; 429 or 503 if that cannot be decided.
+pub(super) async fn check(
+    app: &LocalApp<'_>,
+    place: &WriteTarget<'_>,
+    stored: &Object,
+    next: &Object,
+) -> Result<(), Status> {
+    let verb = match place.part {
+        Part::Approval => "approve",
+        Part::Status if stored.get("status") != next.get("status") => "sign",
+        Part::Main | Part::Status | Part::EphemeralContainers => return Ok(()),
+    };
+    let Some(caller) = app.caller.filter(|_| place.ty.is_approved()) else { return Ok(()) };
+    let signer = at(stored, "spec.signerName").and_then(Value::as_str).unwrap_or_default();
+    let domain = signer.split('/').next().unwrap_or_default();
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let resource = ResourceAttributes {
+            group: place.ty.group.clone(),
+            version: "*".to_owned(),
+            resource: "signers".to_owned(),
+            name,
+            ..ResourceAttributes::default()
+        };
+        let info = RequestInfo { verb: verb.into(), path: String::new(), resource: Some(resource) };
+        // Boxed, so that the futures of all other writes have no room for it.
+        if Box::pin(app.access.authorizer.decide(caller, &info)).await?.is_allowed() {
+            return Ok(());
+        }
+    }
+    let why = format!("user not permitted to {verb} requests with signerName {}", quote(signer));
+    Err(Status::forbidden(&place.ty.group, &place.ty.plural, place.name, &why))
+}
