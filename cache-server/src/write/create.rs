@@ -50,7 +50,11 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         let mut object = if names_left > 1 { sent.clone() } else { std::mem::take(&mut sent) };
         let (uid, name) = (ids::uuid().to_string(), ids::generated_name(&base));
         let birth = Birth { uid: &uid, now: &clock::now(), generated_name: &name };
+        // As in kube-apiserver, a dry run accepts a resourceVersion, and answers with it.
+        let version = metadata::metadata_mut(&mut object);
+        let version = if options.dry_run { version.remove("resourceVersion") } else { None };
         metadata::prepare_create(ty, &mut object, birth)?;
+        metadata::metadata_mut(&mut object).extend(version.map(|version| ("resourceVersion".to_owned(), version)));
         signing::record_creator(app, ty, &mut object);
         schemas::enforce(app, ty, &mut object, options.validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
