@@ -68,6 +68,18 @@ const INTERNAL: &[&str] = &[
     "VALUES_SKETCHED_MAX",
     "VERDICTS_KEPT",
     "WEIGHT_UNREAD",
+    // Rules of schemas, in tests.
+    "CALL_STEPS_MAX",
+    "DIGITS_MAX",
+    "EXPRESSIONS_BYTES_MAX",
+    "EXPRESSION_BYTES_MAX",
+    "EXPRESSION_DEPTH_MAX",
+    "EXPRESSION_PATTERNS_MAX",
+    "EXPRESSION_PATTERN_BYTES_MAX",
+    "OBJECT_STEPS_MAX",
+    "PATTERN_STEPS",
+    "RULE_MESSAGE_BYTES_MAX",
+    "STEP_BYTES",
     // Files, tasks and memory of the process.
     "ARENA_FREE_END_MAX",
     "DISK_CACHE_BYTES",

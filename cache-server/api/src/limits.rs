@@ -107,3 +107,36 @@ pub const WARNING_CHARS_MAX: usize = 256;
 
 /// Characters of all warnings of one response.
 pub const WARNINGS_CHARS_MAX: usize = 4096;
+
+/// Bytes of one expression in CEL. Longest ones in use have some 3 KiB.
+pub const EXPRESSION_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of all expressions in one schema. Memory: some 40 times as much, once an object of the type was written.
+pub const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
+
+/// Levels of one expression. Stack: some KiB each.
+pub const EXPRESSION_DEPTH_MAX: usize = 100;
+
+/// Constant patterns in the expressions of one schema.
+pub const EXPRESSION_PATTERNS_MAX: usize = 256;
+
+/// Bytes of one compiled pattern of an expression, and of its cache for each thread.
+pub const EXPRESSION_PATTERN_BYTES_MAX: usize = 128 << 10;
+
+/// Steps of one evaluation of an expression, as many as kube-apiserver's cost: some 0.1 s.
+pub const CALL_STEPS_MAX: u64 = 1_000_000;
+
+/// Steps of all evaluations for one object, as many as kube-apiserver's cost: some 1 s.
+pub const OBJECT_STEPS_MAX: u64 = 10_000_000;
+
+/// Bytes of a text that are read or written in one step. Memory: at most ten times [`CALL_STEPS_MAX`].
+pub const STEP_BYTES: usize = 10;
+
+/// Steps for each byte of a pattern that is compiled during an evaluation.
+pub const PATTERN_STEPS: usize = 200;
+
+/// Bytes of the message that an expression makes.
+pub const RULE_MESSAGE_BYTES_MAX: usize = 5 << 10;
+
+/// Digits behind the point that a format may ask for.
+pub const DIGITS_MAX: usize = 100;

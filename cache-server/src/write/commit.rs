@@ -188,7 +188,7 @@ fn plan_checked(
     warnings.append(&mut complaints.into_inner());
     // After the plan restored what the write does not change.
     if let UpdatePlan::Put(next) | UpdatePlan::Delete(next) = &plan {
-        schemas::check_successor(app, place, &current.object, next)?;
+        schemas::check_successor(app, place, &current.object, next, warnings)?;
     }
     Ok(match (plan, &current.extent) {
         // The storage has another object than the one compared.

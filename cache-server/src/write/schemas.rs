@@ -60,11 +60,28 @@ pub(super) fn enforce(
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
+    note_unenforced(app, ty, object, None, warnings);
     complete(app, ty, object, validation, warnings)?;
     if concern(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
 }
 
-/// Checks the values of the successor of `stored`.
+/// Names the rules of a new or changed definition that this server does not enforce, in `warnings` and in the log.
+fn note_unenforced(app: &App, ty: &ResourceType, object: &Object, stored: Option<&Object>, warnings: &mut Vec<String>) {
+    let is_unchanged = || stored.is_some_and(|stored| stored.get("spec") == object.get("spec"));
+    if !app.config.acts_as_cluster || !ty.defines_types || is_unchanged() {
+        return;
+    }
+    #[cfg(feature = "assets")]
+    for rule in structural::unenforced_rules(object) {
+        let definition = api_rules::object::metadata::text(object, "name");
+        tracing::warn!(definition, rule, "validation rule skipped");
+        warnings.push(rule);
+    }
+    #[cfg(not(feature = "assets"))]
+    let _ = warnings;
+}
+
+/// Checks the values of the successor of `stored`. Adds to `warnings` what its schema lacks here.
 ///
 /// # Errors
 /// 422 for new values that the schema does not allow.
@@ -73,6 +90,8 @@ pub(super) fn check_successor(
     place: &WriteTarget<'_>,
     stored: &Object,
     next: &Object,
+    warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
+    note_unenforced(app, place.ty, next, Some(stored), warnings);
     if concern(app, place.ty) { structural::check(place.ty, place.part, next, Some(stored)) } else { Ok(()) }
 }

@@ -232,7 +232,8 @@ async fn programs_name_their_flags_and_accept_others() {
 }
 
 /// Goal: an operator finds the defaults and refusals of its definitions, and its Events. Method: objects of a definition with
-/// defaults, an enum, a pattern and no more fields, by each kind of write; an Event as new clients send it.
+/// defaults, an enum, a pattern, a rule, a rule that the server does not know, and no more fields, by each kind of write; an
+/// Event as new clients send it.
 #[tokio::test]
 async fn a_control_plane_enforces_the_schemas_of_definitions() {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -240,18 +241,23 @@ async fn a_control_plane_enforces_the_schemas_of_definitions() {
     let folder = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(&write_assets(folder.path()).await).await;
     let admin = plane.admin;
-    let spec = json!({"type": "object", "properties": {
+    let rules = json!([{"rule": "self.size < 100"}, {"rule": "semver('1.0.0').major() == 2"}]);
+    let spec = json!({"type": "object", "x-kubernetes-validations": rules, "properties": {
         "size": {"type": "integer", "default": 3}, "mode": {"type": "string", "enum": ["on", "off"]},
         "host": {"type": "string", "anyOf": [{"format": "ipv4"}, {"pattern": r"^[a-z]+(\.[a-z]+)*$"}]}}});
     let mut definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
         "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
         "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}});
-    admin.post(DEFINITIONS, &definition).await.with_code(201);
+    let defined = admin.post(DEFINITIONS, &definition).await.with_code(201);
+    let warning = defined.header("warning");
+    assert!(warning.contains("[1].rule: not enforced by this server: unknown function 'semver'"), "{warning}");
     let widget = |spec| json!({"metadata": {"name": "a"}, "spec": spec});
     for (host, code) in [("10.0.0.1", 201), ("a.b", 201), ("a..b", 422)] {
         admin.post(&format!("{WIDGETS}?dryRun=All"), &widget(json!({"host": host}))).await.with_code(code);
     }
+    let broken = admin.post(WIDGETS, &widget(json!({"size": 100}))).await.with_code(422);
+    assert!(broken.message().contains("spec: Invalid value: failed rule: self.size < 100"), "{}", broken.message());
     definition["metadata"]["name"] = json!("others.example.com");
     definition["spec"]["names"] = json!({"plural": "others", "kind": "Other"});
     let properties = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];

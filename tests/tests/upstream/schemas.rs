@@ -8,7 +8,10 @@ use tests::{
 
 use super::until;
 
-const ROWS: &str = include_str!("../../../cache-server/api/src/object/structural/rows.yaml");
+const TABLES: [&str; 2] = [
+    include_str!("../../../cache-server/api/src/object/structural/rows.yaml"),
+    include_str!("../../../cache-server/api/src/object/structural/rules.yaml"),
+];
 /// Minor version of the server whose answers the table has.
 const MINOR: u32 = 37;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -127,7 +130,8 @@ async fn the_table_of_schemas_has_the_answers_of_a_stock_server() {
     let (admin, mut failed) = (genuine.client(ADMIN), Vec::new());
     // As in manifests, `y` and `no` are names.
     let options = serde_saphyr::options! { strict_booleans: true };
-    let table: Vec<Value> = serde_saphyr::from_str_with_options(ROWS, options).unwrap();
+    let read = |table: &&str| serde_saphyr::from_str_with_options::<Vec<Value>>(table, options.clone()).unwrap();
+    let table: Vec<Value> = TABLES.iter().flat_map(read).collect();
     for (number, row) in table.iter().enumerate() {
         let name = format!("rows{number}.example.com");
         let path = format!("/apis/{name}/v1/namespaces/default/widgets");

@@ -1,7 +1,7 @@
 //! Enforces the schema of a custom resource: [`complete`] drops what the schema does not know and fills in its defaults,
 //! [`check`] refuses values that it does not allow.
 //!
-//! Not implemented, on purpose: rules in CEL, and the rules for names and labels in the metadata of embedded objects.
+//! Not implemented, on purpose: the rules for names and labels in the metadata of embedded objects.
 //!
 //! INVARIANT: texts of paths are built only for violations.
 //!
@@ -10,11 +10,15 @@
 
 mod addresses;
 mod branches;
+#[cfg(feature = "cel")]
+mod cel;
 mod complete;
 mod embedded;
 mod formats;
 mod lists;
 mod numbers;
+#[cfg(feature = "cel")]
+mod rules;
 mod subject;
 mod values;
 
@@ -25,6 +29,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
+#[cfg(feature = "cel")]
+pub use self::rules::unenforced_rules;
 pub use self::{
     complete::{complete, complete_stored},
     values::check,

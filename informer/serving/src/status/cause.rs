@@ -99,6 +99,12 @@ impl Causes {
         self.first.is_empty()
     }
 
+    /// Returns true if a cause collected has a property; those only counted are not asked.
+    #[must_use]
+    pub fn any(&self, has: impl FnMut(&StatusCause) -> bool) -> bool {
+        self.first.iter().any(has)
+    }
+
     /// Returns the causes collected, and the number of those only counted.
     #[must_use]
     pub fn into_parts(self) -> (Vec<StatusCause>, usize) {

@@ -51,6 +51,8 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
         }
     }
     lists::check(object, stored, &root, &mut causes);
+    #[cfg(feature = "cel")]
+    super::rules::check(ty, object, stored, &mut causes);
     if causes.is_empty() {
         return Ok(());
     }

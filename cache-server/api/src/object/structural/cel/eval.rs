@@ -1,0 +1,483 @@
+//! Evaluates expressions, in bounded steps.
+
+use std::{cmp::Ordering, rc::Rc};
+
+use super::{
+    conversions::key_text,
+    expression::{
+        BinaryOperator, Element, Expression, FunctionCall, ItemSelection, Loop, LoopKind, MapEntry, MemberSelection,
+        SelectKind,
+    },
+    functions,
+    order::compare,
+    parse::CompiledExpression,
+    times,
+    value::{CelValue, Text},
+};
+use crate::limits::{CALL_STEPS_MAX, OBJECT_STEPS_MAX, STEP_BYTES};
+
+/// Steps that all expressions over one object may still take.
+pub(in super::super) struct StepBudget(u64);
+
+impl Default for StepBudget {
+    fn default() -> Self {
+        Self(OBJECT_STEPS_MAX)
+    }
+}
+
+/// The reason why an expression has no value.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) enum EvaluationFailure {
+    /// An error that `&&`, `||`, `all` and `exists` may pass over.
+    Error(Box<str>),
+    /// The expression took [`CALL_STEPS_MAX`] steps.
+    CallLimit,
+    /// The expressions over one object took [`OBJECT_STEPS_MAX`] steps.
+    ObjectLimit,
+}
+
+impl EvaluationFailure {
+    pub(super) fn error(text: impl Into<Box<str>>) -> Self {
+        Self::Error(text.into())
+    }
+
+    pub(super) fn no_overload() -> Self {
+        Self::error("no such overload")
+    }
+}
+
+pub(super) type EvaluationResult<'a> = Result<CelValue<'a>, EvaluationFailure>;
+
+/// One evaluation of one expression.
+pub(in super::super) struct Evaluation<'a, 'b> {
+    subject: CelValue<'a>,
+    old: Option<CelValue<'a>>,
+    /// Variables of the macros around.
+    locals: Vec<CelValue<'a>>,
+    /// Steps left to this expression.
+    steps: u64,
+    budget: &'b mut StepBudget,
+}
+
+impl<'a, 'b> Evaluation<'a, 'b> {
+    /// Evaluates `program` with `self` and `oldSelf`.
+    ///
+    /// # Errors
+    /// [`EvaluationFailure`].
+    pub(in super::super) fn run(
+        program: &'a CompiledExpression,
+        subject: CelValue<'a>,
+        old: Option<CelValue<'a>>,
+        budget: &'b mut StepBudget,
+    ) -> EvaluationResult<'a> {
+        let mut evaluation = Self { subject, old, locals: Vec::new(), steps: CALL_STEPS_MAX, budget };
+        evaluation.value(&program.expression)
+    }
+
+    /// Takes steps.
+    pub(super) fn charge(&mut self, steps: usize) -> Result<(), EvaluationFailure> {
+        let steps = steps as u64;
+        self.steps = self.steps.checked_sub(steps).ok_or(EvaluationFailure::CallLimit)?;
+        self.budget.0 = self.budget.0.checked_sub(steps).ok_or(EvaluationFailure::ObjectLimit)?;
+        Ok(())
+    }
+
+    /// Takes the steps for reading or writing bytes.
+    pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), EvaluationFailure> {
+        self.charge(bytes / STEP_BYTES)
+    }
+
+    fn value(&mut self, expression: &'a Expression) -> EvaluationResult<'a> {
+        match expression {
+            Expression::Null => Ok(CelValue::Null),
+            Expression::Bool(value) => Ok(CelValue::Bool(*value)),
+            Expression::Int(number) => Ok(CelValue::Int(*number)),
+            Expression::Uint(number) => Ok(CelValue::Uint(*number)),
+            Expression::Double(number) => Ok(CelValue::Double(*number)),
+            Expression::Text(text) => Ok(CelValue::Text(Text::Given(text))),
+            Expression::Bytes(bytes) => Ok(CelValue::Bytes(bytes.as_slice().into())),
+            Expression::TypeName(name) => Ok(CelValue::Type(name)),
+            Expression::Subject | Expression::OldSubject | Expression::Local(_) => self.variable(expression),
+            Expression::Select(selection) => self.select(selection),
+            Expression::Index(indexing) => self.index(indexing),
+            Expression::Call(call) => self.call(call),
+            Expression::List(elements) => self.list(elements),
+            Expression::Map(entries) => self.map(entries),
+            Expression::And(parts) => self.decide(parts, false),
+            Expression::Or(parts) => self.decide(parts, true),
+            Expression::Not(operand) => Ok(CelValue::Bool(!self.truth(operand)?)),
+            Expression::Negate(operand) => self.negate(operand),
+            Expression::Conditional(parts) => self.conditional(parts),
+            Expression::Binary(operator, parts) => self.binary(*operator, parts),
+            Expression::Loop(looping) => self.looping(looping),
+            Expression::OptionalMap(parts, is_flat) => self.optional_map(parts, *is_flat),
+        }
+    }
+
+    fn variable(&mut self, expression: &Expression) -> EvaluationResult<'a> {
+        self.charge(1)?;
+        let found = match expression {
+            Expression::Local(at) => self.locals.get(*at).cloned(),
+            Expression::OldSubject => self.old.clone(),
+            _ => Some(self.subject.clone()),
+        };
+        found.ok_or_else(|| EvaluationFailure::error("no such attribute"))
+    }
+
+    fn truth(&mut self, expression: &'a Expression) -> Result<bool, EvaluationFailure> {
+        match self.value(expression)? {
+            CelValue::Bool(value) => Ok(value),
+            _ => Err(EvaluationFailure::no_overload()),
+        }
+    }
+
+    /// Evaluates `&&` and `||`: `decisive` is the value that decides them, whatever errors the others are.
+    fn decide(&mut self, parts: &'a [Expression], decisive: bool) -> EvaluationResult<'a> {
+        let mut error = None;
+        for part in parts {
+            match self.truth(part) {
+                Ok(value) if value == decisive => return Ok(CelValue::Bool(decisive)),
+                Ok(_) => {}
+                Err(EvaluationFailure::Error(text)) => error = error.or(Some(text)),
+                Err(failure @ (EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit)) => return Err(failure),
+            }
+        }
+        error.map_or(Ok(CelValue::Bool(!decisive)), |text| Err(EvaluationFailure::Error(text)))
+    }
+
+    fn negate(&mut self, operand: &'a Expression) -> EvaluationResult<'a> {
+        self.charge(1)?;
+        match self.value(operand)? {
+            CelValue::Int(number) => number.checked_neg().map(CelValue::Int).ok_or_else(overflow),
+            CelValue::Double(number) => Ok(CelValue::Double(-number)),
+            CelValue::Duration(number) => number.checked_neg().map(CelValue::Duration).ok_or_else(overflow),
+            _ => Err(EvaluationFailure::no_overload()),
+        }
+    }
+
+    fn conditional(&mut self, parts: &'a [Expression; 3]) -> EvaluationResult<'a> {
+        let [condition, then, other] = parts;
+        if self.truth(condition)? { self.value(then) } else { self.value(other) }
+    }
+
+    fn select(&mut self, selection: &'a MemberSelection) -> EvaluationResult<'a> {
+        let (operand, is_chained) = match self.value(&selection.operand)? {
+            CelValue::Optional(None) if selection.kind == SelectKind::Presence => return Ok(CelValue::Bool(false)),
+            CelValue::Optional(None) => return Ok(CelValue::Optional(None)),
+            CelValue::Optional(Some(inner)) => ((*inner).clone(), true),
+            operand => (operand, false),
+        };
+        let key = CelValue::Text(Text::Given(&selection.name));
+        let found = self.member(&operand, &key)?;
+        match selection.kind {
+            SelectKind::Presence => Ok(CelValue::Bool(found.is_some())),
+            SelectKind::Value if !is_chained => {
+                found.ok_or_else(|| EvaluationFailure::error(format!("no such key: {}", selection.name)))
+            }
+            SelectKind::Value | SelectKind::Optional => Ok(CelValue::Optional(found.map(Rc::new))),
+        }
+    }
+
+    /// Returns the member of a map with a key.
+    pub(super) fn member(
+        &mut self,
+        map: &CelValue<'a>,
+        key: &CelValue<'a>,
+    ) -> Result<Option<CelValue<'a>>, EvaluationFailure> {
+        self.charge(1)?;
+        match (map, key) {
+            (CelValue::Members(members), CelValue::Text(name)) => members.get(name).transpose(),
+            (CelValue::Map(entries), key) => {
+                for (known, value) in entries.iter() {
+                    if self.equal(known, key)? {
+                        return Ok(Some(value.clone()));
+                    }
+                }
+                Ok(None)
+            }
+            (_, _) => Err(EvaluationFailure::no_overload()),
+        }
+    }
+
+    fn index(&mut self, indexing: &'a ItemSelection) -> EvaluationResult<'a> {
+        let operand = self.value(&indexing.operand)?;
+        let at = self.value(&indexing.at)?;
+        let (operand, is_optional) = match operand {
+            CelValue::Optional(None) => return Ok(CelValue::Optional(None)),
+            CelValue::Optional(Some(inner)) => ((*inner).clone(), true),
+            operand => (operand, indexing.is_optional),
+        };
+        let is_list = operand.list_length().is_some();
+        let found = if is_list { self.item(&operand, &at)? } else { self.member(&operand, &at)? };
+        if is_optional {
+            return Ok(CelValue::Optional(found.map(Rc::new)));
+        }
+        found.ok_or_else(|| {
+            let problem = if is_list { "index out of bounds" } else { "no such key" };
+            EvaluationFailure::error(format!("{problem}: {}", key_text(&at)))
+        })
+    }
+
+    fn item(&mut self, list: &CelValue<'a>, at: &CelValue<'a>) -> Result<Option<CelValue<'a>>, EvaluationFailure> {
+        self.charge(1)?;
+        let at = match at {
+            CelValue::Int(at) => usize::try_from(*at).ok(),
+            CelValue::Uint(at) => usize::try_from(*at).ok(),
+            CelValue::Double(at) => super::conversions::to_int(*at).and_then(|at| usize::try_from(at).ok()),
+            _ => return Err(EvaluationFailure::no_overload()),
+        };
+        at.and_then(|at| list.item(at)).transpose()
+    }
+
+    /// Returns the items of a list, or the keys of a map.
+    pub(super) fn range(&mut self, value: &CelValue<'a>) -> Result<Vec<CelValue<'a>>, EvaluationFailure> {
+        match value {
+            CelValue::Items(items) => {
+                self.charge(items.list.len())?;
+                (0..items.list.len()).filter_map(|at| items.get(at)).collect()
+            }
+            CelValue::List(items) => {
+                self.charge(items.len())?;
+                Ok(items.to_vec())
+            }
+            CelValue::Members(members) => {
+                self.charge(members.object.len())?;
+                Ok(members.keys().map(CelValue::Text).collect())
+            }
+            CelValue::Map(entries) => {
+                self.charge(entries.len())?;
+                Ok(entries.iter().map(|(key, _)| key.clone()).collect())
+            }
+            _ => Err(EvaluationFailure::no_overload()),
+        }
+    }
+
+    /// Returns true if a list has an item, or a map a key.
+    pub(super) fn contains(&mut self, range: &CelValue<'a>, value: &CelValue<'a>) -> Result<bool, EvaluationFailure> {
+        let Some(length) = range.list_length() else { return Ok(self.member(range, value)?.is_some()) };
+        for at in 0..length {
+            if let Some(item) = range.item(at)
+                && self.equal(&item?, value)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Evaluates an element of a list or map; `None` for an optional one without a value.
+    fn element(&mut self, element: &'a Element) -> Result<Option<CelValue<'a>>, EvaluationFailure> {
+        let value = self.value(&element.value)?;
+        match (element.is_optional, value) {
+            (false, value) => Ok(Some(value)),
+            (true, CelValue::Optional(inner)) => Ok(inner.map(|inner| (*inner).clone())),
+            (true, _) => Err(EvaluationFailure::no_overload()),
+        }
+    }
+
+    fn list(&mut self, elements: &'a [Element]) -> EvaluationResult<'a> {
+        self.charge(elements.len() + 1)?;
+        let mut items = Vec::with_capacity(elements.len());
+        for element in elements {
+            items.extend(self.element(element)?);
+        }
+        Ok(CelValue::list(items))
+    }
+
+    fn map(&mut self, entries: &'a [MapEntry]) -> EvaluationResult<'a> {
+        self.charge(entries.len() + 1)?;
+        let mut members: Vec<(CelValue<'a>, CelValue<'a>)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let key = self.value(&entry.key)?;
+            let Some(value) = self.element(&entry.element)? else { continue };
+            for (known, _) in &members {
+                if self.equal(known, &key)? {
+                    return Err(EvaluationFailure::error(format!("Failed with repeated key: {}", key_text(&key))));
+                }
+            }
+            members.push((key, value));
+        }
+        Ok(CelValue::Map(Rc::new(members)))
+    }
+
+    fn binary(&mut self, operator: BinaryOperator, parts: &'a [Expression; 2]) -> EvaluationResult<'a> {
+        let left = self.value(&parts[0])?;
+        let right = self.value(&parts[1])?;
+        self.charge(1)?;
+        let order =
+            |is: fn(Ordering) -> bool| -> EvaluationResult<'a> { Ok(CelValue::Bool(is(compare(&left, &right)?))) };
+        match operator {
+            BinaryOperator::Equal => Ok(CelValue::Bool(self.equal(&left, &right)?)),
+            BinaryOperator::NotEqual => Ok(CelValue::Bool(!self.equal(&left, &right)?)),
+            BinaryOperator::Less => order(Ordering::is_lt),
+            BinaryOperator::LessOrEqual => order(Ordering::is_le),
+            BinaryOperator::Greater => order(Ordering::is_gt),
+            BinaryOperator::GreaterOrEqual => order(Ordering::is_ge),
+            BinaryOperator::In => Ok(CelValue::Bool(self.contains(&right, &left)?)),
+            BinaryOperator::Add => self.add(&left, &right),
+            BinaryOperator::Subtract
+            | BinaryOperator::Multiply
+            | BinaryOperator::Divide
+            | BinaryOperator::Remainder => calculate(operator, &left, &right),
+        }
+    }
+
+    fn add(&mut self, left: &CelValue<'a>, right: &CelValue<'a>) -> EvaluationResult<'a> {
+        match (left, right) {
+            (CelValue::Text(left), CelValue::Text(right)) => {
+                self.charge_bytes(left.len() + right.len())?;
+                Ok(CelValue::text([&**left, &**right].concat()))
+            }
+            (CelValue::Bytes(left), CelValue::Bytes(right)) => {
+                self.charge_bytes(left.len() + right.len())?;
+                Ok(CelValue::Bytes([&**left, &**right].concat().into()))
+            }
+            (CelValue::Items(_) | CelValue::List(_), CelValue::Items(_) | CelValue::List(_)) => {
+                self.add_lists(left, right)
+            }
+            (left, right) => calculate(BinaryOperator::Add, left, right),
+        }
+    }
+
+    fn looping(&mut self, looping: &'a Loop) -> EvaluationResult<'a> {
+        let range = self.value(&looping.range)?;
+        let keys = self.range(&range)?;
+        let outer = self.locals.len();
+        let result = self.each(looping, &range, keys);
+        self.locals.truncate(outer);
+        result
+    }
+
+    fn each(&mut self, looping: &'a Loop, range: &CelValue<'a>, keys: Vec<CelValue<'a>>) -> EvaluationResult<'a> {
+        let (outer, is_list) = (self.locals.len(), range.list_length().is_some());
+        let (mut error, mut found, mut items, mut members) = (None, 0, Vec::new(), Vec::new());
+        for (at, key) in keys.into_iter().enumerate() {
+            self.charge(1)?;
+            self.locals.truncate(outer);
+            // An index never exceeds the bytes of the object.
+            let place = if is_list { CelValue::Int(i64::try_from(at).unwrap_or(i64::MAX)) } else { key.clone() };
+            if looping.has_two {
+                let value = if is_list { key.clone() } else { self.member(range, &key)?.unwrap_or(CelValue::Null) };
+                self.locals.extend([place.clone(), value]);
+            } else {
+                self.locals.push(key.clone());
+            }
+            if let Some(filter) = &looping.filter
+                && !self.truth(filter)?
+            {
+                continue;
+            }
+            match looping.kind {
+                LoopKind::All | LoopKind::Exists => {
+                    let decisive = looping.kind == LoopKind::Exists;
+                    match self.truth(&looping.body) {
+                        Ok(value) if value == decisive => return Ok(CelValue::Bool(decisive)),
+                        Ok(_) => {}
+                        Err(EvaluationFailure::Error(text)) => error = error.or(Some(text)),
+                        Err(failure @ (EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit)) => {
+                            return Err(failure);
+                        }
+                    }
+                }
+                LoopKind::ExistsOne => found += usize::from(self.truth(&looping.body)?),
+                LoopKind::Filter => {
+                    if self.truth(&looping.body)? {
+                        items.push(key);
+                    }
+                }
+                LoopKind::Map => items.push(self.value(&looping.body)?),
+                LoopKind::MapValues => members.push((place, self.value(&looping.body)?)),
+            }
+        }
+        if let Some(text) = error {
+            return Err(EvaluationFailure::Error(text));
+        }
+        Ok(match looping.kind {
+            LoopKind::All => CelValue::Bool(true),
+            LoopKind::Exists => CelValue::Bool(false),
+            LoopKind::ExistsOne => CelValue::Bool(found == 1),
+            LoopKind::Filter | LoopKind::Map => CelValue::list(items),
+            LoopKind::MapValues => CelValue::Map(Rc::new(members)),
+        })
+    }
+
+    fn optional_map(&mut self, parts: &'a [Expression; 2], is_flat: bool) -> EvaluationResult<'a> {
+        let CelValue::Optional(operand) = self.value(&parts[0])? else { return Err(EvaluationFailure::no_overload()) };
+        let Some(inner) = operand else { return Ok(CelValue::Optional(None)) };
+        self.locals.push((*inner).clone());
+        let result = self.value(&parts[1]);
+        self.locals.pop();
+        let result = result?;
+        Ok(if is_flat { result } else { CelValue::some(result) })
+    }
+
+    fn call(&mut self, call: &'a FunctionCall) -> EvaluationResult<'a> {
+        self.charge(1)?;
+        let mut arguments = Vec::with_capacity(call.arguments.len());
+        for argument in &call.arguments {
+            arguments.push(self.value(argument)?);
+            // The alternative is not evaluated if there is a value.
+            if call.is_method
+                && ["or", "orValue"].contains(&&*call.name)
+                && let [CelValue::Optional(Some(value))] = arguments.as_slice()
+            {
+                return Ok(if call.name == "or" {
+                    CelValue::Optional(Some(Rc::clone(value)))
+                } else {
+                    (**value).clone()
+                });
+            }
+        }
+        functions::call(self, call, &arguments)
+    }
+}
+
+fn overflow() -> EvaluationFailure {
+    EvaluationFailure::error("integer overflow")
+}
+
+/// Calculates with two numbers, or with times.
+fn calculate<'a>(operator: BinaryOperator, left: &CelValue<'a>, right: &CelValue<'a>) -> EvaluationResult<'a> {
+    match (left, right) {
+        (CelValue::Int(left), CelValue::Int(right)) => {
+            refuse_zero(operator, *right == 0)?;
+            let result = match operator {
+                BinaryOperator::Add => left.checked_add(*right),
+                BinaryOperator::Subtract => left.checked_sub(*right),
+                BinaryOperator::Multiply => left.checked_mul(*right),
+                BinaryOperator::Divide => left.checked_div(*right),
+                BinaryOperator::Remainder => left.checked_rem(*right),
+                _ => return Err(EvaluationFailure::no_overload()),
+            };
+            result.map(CelValue::Int).ok_or_else(overflow)
+        }
+        (CelValue::Uint(left), CelValue::Uint(right)) => {
+            refuse_zero(operator, *right == 0)?;
+            let result = match operator {
+                BinaryOperator::Add => left.checked_add(*right),
+                BinaryOperator::Subtract => left.checked_sub(*right),
+                BinaryOperator::Multiply => left.checked_mul(*right),
+                BinaryOperator::Divide => left.checked_div(*right),
+                BinaryOperator::Remainder => left.checked_rem(*right),
+                _ => return Err(EvaluationFailure::no_overload()),
+            };
+            result.map(CelValue::Uint).ok_or_else(|| EvaluationFailure::error("unsigned integer overflow"))
+        }
+        (CelValue::Double(left), CelValue::Double(right)) => match operator {
+            BinaryOperator::Add => Ok(CelValue::Double(left + right)),
+            BinaryOperator::Subtract => Ok(CelValue::Double(left - right)),
+            BinaryOperator::Multiply => Ok(CelValue::Double(left * right)),
+            BinaryOperator::Divide => Ok(CelValue::Double(left / right)),
+            _ => Err(EvaluationFailure::no_overload()),
+        },
+        (left, right) => times::calculate(operator, left, right),
+    }
+}
+
+fn refuse_zero(operator: BinaryOperator, is_zero: bool) -> Result<(), EvaluationFailure> {
+    match operator {
+        BinaryOperator::Divide if is_zero => Err(EvaluationFailure::error("division by zero")),
+        BinaryOperator::Remainder if is_zero => Err(EvaluationFailure::error("modulus by zero")),
+        _ => Ok(()),
+    }
+}
