@@ -7,8 +7,9 @@
 //! default that threshold follows the largest block freed, up to 64 MiB for each arena; here it is fixed, from the start
 //! of the program on.
 //!
-//! `MALLOC_ARENA_MAX=2` in the environment bounds the number of arenas as well; the runtime has one worker per core,
-//! so there are few arenas in any case.
+//! Threads that write files have arenas too, which fill with objects between those that left. So there are as many arenas
+//! as cores, unless `MALLOC_ARENA_MAX` in the environment says otherwise: 500 events a second in front of another server left 75 MiB in
+//! seven arenas after eleven minutes and 92 MiB after an hour, and 67 MiB in two after eleven minutes.
 
 use crate::{
     cacher::Caches,
@@ -91,19 +92,42 @@ impl TrimPolicy {
     }
 }
 
+/// Bounds the number of arenas, unless the environment does, and fixes the threshold of their free ends. For the start of
+/// the program, before other threads allocate, and before any large block is freed, which would change the threshold.
+pub(crate) fn prepare() {
+    let cores = std::thread::available_parallelism().map_or(ARENAS_MIN, usize::from);
+    tune(std::env::var_os("MALLOC_ARENA_MAX").is_none().then_some(cores.max(ARENAS_MIN)));
+}
+
+/// Arenas of a machine with one core.
+const ARENAS_MIN: usize = 2;
+
 /// Returns the free memory of all arenas to the system, and fixes the threshold of their free ends. Cost: milliseconds,
 /// walks the free lists. After the first call, blocks of 128 KiB and more have a mapping of their own.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn trim() {
+    tune(None);
+}
+
+/// Trims, and bounds the number of arenas to come.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn tune(arenas: Option<usize>) {
     let free_end = limits::ARENA_FREE_END_MAX.try_into().expect("a small number");
-    #[expect(unsafe_code, reason = "glibc's calls to give memory back; they take no pointer and are safe at any time")]
-    // SAFETY: both only touch the allocator's own state, under its own locks.
-    let _ = unsafe { (libc::mallopt(libc::M_TRIM_THRESHOLD, free_end), libc::malloc_trim(0)) };
+    let arenas = arenas.and_then(|arenas| arenas.try_into().ok());
+    let settings =
+        arenas.map(|arenas| (libc::M_ARENA_MAX, arenas)).into_iter().chain([(libc::M_TRIM_THRESHOLD, free_end)]);
+    for (name, value) in settings {
+        #[expect(
+            unsafe_code,
+            reason = "glibc's calls to give memory back; they take no pointer and are safe at any time"
+        )]
+        // SAFETY: both only touch the allocator's own state, under its own locks.
+        let _ = unsafe { (libc::mallopt(name, value), libc::malloc_trim(0)) };
+    }
 }
 
 /// Other allocators return memory on their own.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn trim() {}
+fn tune(_: Option<usize>) {}
 
 #[cfg(test)]
 mod tests {

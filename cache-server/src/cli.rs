@@ -149,8 +149,7 @@ fn run_all(arguments: Vec<OsString>) -> ExitCode {
 
 /// Runs a command on a runtime that is left behind when the command ends.
 fn with_runtime(command: impl FnOnce(&Runtime) -> ExitCode) -> ExitCode {
-    // Before any large block is freed, which would change the allocator's thresholds.
-    allocator::trim();
+    allocator::prepare();
     let mut runtime = Builder::new_multi_thread();
     runtime.event_interval(SOCKETS_CHECKED_AFTER).thread_name(WORKER).enable_all();
     let runtime = match runtime.build() {
@@ -264,9 +263,9 @@ mod tests {
                 "Objects in this server: first-revision object-bytes-max",
                 "Connections: grace upgrade-socket unsent-bytes connections-max watches-max unix-socket host",
                 "Watch cache: window-bytes window-age bookmark-interval list-encoding",
-                "Authentication: client-ca-file token-auth-file service-account-issuer service-account-jwks api-audiences \
-                 oidc-issuer-url oidc-client-id oidc-username-claim oidc-username-prefix oidc-groups-claim \
-                 oidc-groups-prefix oidc-jwks oidc-ca-file token-review insecure-anonymous",
+                "Authentication: client-ca-file token-auth-file service-account-issuer service-account-jwks \
+                 service-account-signing-key-file api-audiences oidc-issuer-url oidc-client-id oidc-username-claim \
+                 oidc-username-prefix oidc-groups-claim oidc-groups-prefix oidc-jwks oidc-ca-file token-review insecure-anonymous",
                 "Flow control: flow-config max-requests-inflight",
                 "Audit log: audit-log audit-policy-file audit-log-maxsize audit-log-maxbackup",
                 #[cfg(feature = "traces")]

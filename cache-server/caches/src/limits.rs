@@ -510,7 +510,7 @@ pub const UPSTREAM_RETRY_AFTER_SECONDS: u32 = 5;
 pub const TRIM_BYTES: u64 = 4 << 20;
 
 /// Bytes at the free end of an arena of the allocator that stay mapped for the next burst. Memory: once per arena, of which
-/// glibc has at most eight per core. A smaller bound would return and fault in the same pages for each large response.
+/// there are as many as cores. A smaller bound would return and fault in the same pages for each large response.
 pub const ARENA_FREE_END_MAX: usize = 1 << 20;
 
 /// Pause between two checks of the process's size. Cost: one read of `/proc/self/status`.
