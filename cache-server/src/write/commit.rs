@@ -117,6 +117,12 @@ pub(super) async fn attempt(
             UpdatePlan::Keep => &current.object,
         });
     }
+    // Also of a write that changes nothing, or ends the object.
+    let next = match &plan {
+        UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
+        UpdatePlan::Keep => &current.object,
+    };
+    signing::check(app, place, &current.object, next).await?;
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
         UpdatePlan::Put(next) if matches!(current.extent, DecodedExtent::Touched(_)) => {
@@ -132,7 +138,6 @@ pub(super) async fn attempt(
     }
     if let UpdatePlan::Put(next) = &plan {
         grants::check(app, place.ty, place.name, Some(current), next).await?;
-        signing::check(app, place, &current.object, next).await?;
     }
     if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
         return Ok(Some(answer(AnswerDocument::Unstored(next.clone()))));

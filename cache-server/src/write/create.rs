@@ -56,6 +56,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         metadata::prepare_create(ty, &mut object, birth)?;
         metadata::metadata_mut(&mut object).extend(version.map(|version| ("resourceVersion".to_owned(), version)));
         signing::record_creator(app, ty, &mut object);
+        signing::check_subject(ty, &object)?;
         schemas::enforce(app, ty, &mut object, options.validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
         names_left -= 1;
@@ -151,6 +152,7 @@ pub(super) async fn create_named(
     let uid = ids::uuid().to_string();
     create::prepare_named(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     signing::record_creator(app, ty, &mut object);
+    signing::check_subject(ty, &object)?;
     schemas::enforce(app, ty, &mut object, options.validation, &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;

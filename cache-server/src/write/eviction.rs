@@ -35,8 +35,14 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     }
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let pod = commit::read(app, &place).await?;
+        // Before a budget is charged.
+        if let Some(text) = deletion::mismatch(&pod.object, &deletion) {
+            return Err(delete::refusal(&place, DeleteError::Precondition(text)));
+        }
         if eviction::is_counted(&pod.object) {
-            counted(app, &place, &pod, &deletion).await?;
+            // Another pod of this name has budgets of its own.
+            let uid = deletion.uid.clone().or_else(|| Some(pod.entry.uid().to_owned()));
+            counted(app, &place, &pod, &DeleteOptions { uid, ..deletion }).await?;
             return Ok(WriteAnswer::success(warnings));
         }
         let bound = if eviction::may_be_counted(&pod.object) { at_version(&deletion, &pod) } else { deletion.clone() };

@@ -2,9 +2,16 @@
 //!
 //! Source: Kubernetes `plugin/pkg/admission/certificates`, `pkg/registry/certificates/certificates/strategy.go`.
 
-use access_rules::request_info::{RequestInfo, ResourceAttributes};
+use access_rules::{
+    authentication::certificate::requested_subject,
+    request_info::{RequestInfo, ResourceAttributes},
+    user::MASTERS,
+};
 use api_rules::{
-    object::{Object, WriteTarget, at, metadata::Part},
+    object::{
+        Object, WriteTarget, at,
+        metadata::{self, Part},
+    },
     registry::ResourceType,
 };
 use informer_serving::{
@@ -25,6 +32,26 @@ pub(super) fn record_creator(app: &LocalApp<'_>, ty: &ResourceType, object: &mut
     }
     spec.extend(user);
 }
+
+/// Returns `Ok` if a new signing request is for a subject that its signer may have.
+///
+/// # Errors
+/// 403 for a client of kube-apiserver in the group `system:masters`.
+pub(super) fn check_subject(ty: &ResourceType, object: &Object) -> Result<(), Status> {
+    let text = |path| at(object, path).and_then(Value::as_str).unwrap_or_default();
+    if !ty.is_approved() || text("spec.signerName") != CLIENT_SIGNER {
+        return Ok(());
+    }
+    // Signers read the request themselves; one that cannot be read gets no certificate.
+    let groups = requested_subject(text("spec.request")).map(|subject| subject.groups).unwrap_or_default();
+    if !groups.iter().any(|group| group == MASTERS) {
+        return Ok(());
+    }
+    let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+    Err(Status::forbidden(&ty.group, &ty.plural, metadata::text(object, "name"), &why))
+}
+
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Returns `Ok` if the caller may change the status of a signing request from `stored` to `next`.
 ///

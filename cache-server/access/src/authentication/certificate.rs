@@ -87,12 +87,20 @@ pub fn public_key(certificate: &[u8]) -> Result<Vec<u8>, CertificateError> {
     parsed.tbs_certificate().subject_public_key_info().to_der().map_err(|_| CertificateError::Malformed)
 }
 
-/// Returns the common name in a request for a certificate: PEM in base64, as in a CertificateSigningRequest. Empty without
-/// one.
+/// The subject of a request for a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestedSubject {
+    /// The common name; empty without one.
+    pub name: String,
+    /// The organizations, which are groups of the user.
+    pub groups: Vec<String>,
+}
+
+/// Reads the subject of a request for a certificate: PEM in base64, as in a CertificateSigningRequest.
 ///
 /// # Errors
 /// The problem, in kube-apiserver's words where that has its own.
-pub(crate) fn requested_name(request: &str) -> Result<String, &'static str> {
+pub fn requested_subject(request: &str) -> Result<RequestedSubject, &'static str> {
     const LABEL: &str = "CERTIFICATE REQUEST";
     let is_pem = "PEM block type must be CERTIFICATE REQUEST";
     let decode = |text: &str| {
@@ -103,11 +111,16 @@ pub(crate) fn requested_name(request: &str) -> Result<String, &'static str> {
     let block = pem.split_once("-----BEGIN CERTIFICATE REQUEST-----").and_then(|(_, rest)| rest.split_once("-----END"));
     let (block, _) = block.filter(|(_, end)| end.trim_start().starts_with(LABEL)).ok_or(is_pem)?;
     let parsed = CertReq::from_der(&decode(block)?).map_err(|_| "it is malformed")?;
-    let mut name = "";
-    for attribute in parsed.info.subject.iter().filter(|attribute| attribute.oid == COMMON_NAME) {
-        name = text(attribute.value.tag(), attribute.value.value()).ok_or("its common name is unreadable")?;
+    let mut subject = RequestedSubject::default();
+    for attribute in parsed.info.subject.iter() {
+        let value = || text(attribute.value.tag(), attribute.value.value());
+        match attribute.oid {
+            COMMON_NAME => subject.name = value().ok_or("its common name is unreadable")?.to_owned(),
+            ORGANIZATION => subject.groups.push(value().ok_or("its organization is unreadable")?.to_owned()),
+            _ => {}
+        }
     }
-    Ok(name.to_owned())
+    Ok(subject)
 }
 
 /// Returns the text of an attribute's value; `None` for other types, and encodings that are no text.

@@ -16,6 +16,8 @@ use crate::user::User;
 const SECONDS_DEFAULT: i64 = 3_600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
+/// Longest life of a token. It outlives its account and the objects that it is bound to, since nothing asks for these.
+const SECONDS_ISSUED_MAX: i64 = 24 * 3_600;
 
 /// The spec of a TokenRequest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -72,7 +74,7 @@ impl TokenRequest {
         let spec = sent.get("spec").filter(|spec| !spec.is_null());
         let request = spec.map(Self::deserialize).transpose();
         let request = request.map_err(|_| Status::bad_request("the spec cannot be read"))?.unwrap_or_default();
-        let seconds = request.expiration_seconds();
+        let seconds = request.expiration_seconds.unwrap_or(SECONDS_DEFAULT);
         let why = match seconds {
             ..SECONDS_MIN => "may not specify a duration less than 10 minutes",
             SECONDS_MIN..=SECONDS_MAX => return Ok(request),
@@ -82,10 +84,10 @@ impl TokenRequest {
         Err(Status::invalid("authentication.k8s.io", "TokenRequest", "", vec![cause]))
     }
 
-    /// Seconds of the token's life.
+    /// Seconds of the token's life: at most a day, as if kube-apiserver had `--service-account-max-token-expiration=24h`.
     #[must_use]
     pub fn expiration_seconds(&self) -> i64 {
-        self.expiration_seconds.unwrap_or(SECONDS_DEFAULT)
+        self.expiration_seconds.unwrap_or(SECONDS_DEFAULT).min(SECONDS_ISSUED_MAX)
     }
 
     /// The requested audiences; empty for those of the server.
@@ -202,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn a_token_lives_from_ten_minutes_to_a_century() {
+    fn a_token_lives_from_ten_minutes_to_a_day() {
         let life = |seconds: i64| read(json!({ "expirationSeconds": seconds })).map(|read| read.expiration_seconds());
         assert_eq!(read(Value::Null).map(|read| read.expiration_seconds()), Ok(3_600));
-        assert_eq!((life(600), life(1 << 32)), (Ok(600), Ok(1 << 32)));
+        assert_eq!((life(600), life(1 << 32)), (Ok(600), Ok(86_400)));
         let refused = |value: i64, why: &str| {
             let text = format!("spec.expirationSeconds: Invalid value: {value}: may not specify a duration {why}");
             Err((422, format!("TokenRequest.authentication.k8s.io \"\" is invalid: {text}")))

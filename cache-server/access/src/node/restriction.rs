@@ -259,7 +259,8 @@ impl<'a> NodeWriter<'a> {
 
     /// Returns an error if the object is not placed at the node.
     fn check_place(self, object: &Object) -> Result<(), ()> {
-        if spec(object, "nodeName").as_str() == Some(self.name) { Ok(()) } else { Err(()) }
+        let is_here = !self.name.is_empty() && spec(object, "nodeName").as_str() == Some(self.name);
+        if is_here { Ok(()) } else { Err(()) }
     }
 
     fn delete_pod(self, pod: &Object) -> Result<(), Reason> {
@@ -360,7 +361,8 @@ impl<'a> NodeWriter<'a> {
             return Ok(());
         }
         let text = spec(request, "request").as_str().unwrap_or_default();
-        let name = certificate::requested_name(text).map_err(|problem| format!("unable to parse csr: {problem}"))?;
+        let name =
+            certificate::requested_subject(text).map_err(|problem| format!("unable to parse csr: {problem}"))?.name;
         let own = format!("{NODE_PREFIX}{}", self.name);
         if name == own { Ok(()) } else { Err(format!("can only create a node CSR with CN={own}")) }
     }

@@ -23,7 +23,13 @@ pub(super) fn check(stored: &Object, next: &Object, causes: &mut Causes) {
     }
     let all = |pod| at(pod, FIELD).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let name = |container: &Value| container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let new: HashMap<String, &Value> = all(next).iter().map(|container| (name(container), container)).collect();
+    let mut new: HashMap<String, &Value> = HashMap::new();
+    for (at, container) in all(next).iter().enumerate() {
+        if new.insert(name(container), container).is_some() {
+            let field = format!("{FIELD}[{at}].name");
+            causes.push_with(|| StatusCause::duplicate(&field, &quote(&name(container))));
+        }
+    }
     for old in all(stored) {
         let what = match new.get(&name(old)) {
             None => "removed",

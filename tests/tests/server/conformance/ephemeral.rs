@@ -52,6 +52,10 @@ async fn containers_are_only_added() {
         let refused = client.put(CONTAINERS, &whole).await.with_code(422).message();
         assert!(refused.contains(&format!("spec.ephemeralContainers: Forbidden: {text}")), "{refused}");
     }
+    let mut twice = stored.clone();
+    twice["spec"]["ephemeralContainers"] = json!([debugger("d1", "new"), debugger("d1", "i"), debugger("d2", "i")]);
+    let refused = client.put(CONTAINERS, &twice).await.with_code(422).message();
+    assert!(refused.contains("spec.ephemeralContainers[1].name: Duplicate value: \"d1\""), "{refused}");
     client.delete(CONTAINERS).await.with_code(405);
     assert_eq!(names(&client).await, ["d1", "d2"]);
 }

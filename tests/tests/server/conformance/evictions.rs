@@ -66,6 +66,10 @@ async fn a_budget_counts_the_pods_that_go() {
     }
     client.patch(&format!("{PODS}/other"), MERGE_PATCH, &json!({"metadata": {"labels": {"app": "x"}}})).await;
     budget(&client, "web", json!({}), json!({"disruptionsAllowed": 1, "currentHealthy": 2})).await;
+    // An eviction of another pod with that name takes none.
+    let mut other = eviction("a");
+    other["deleteOptions"]["preconditions"] = json!({"uid": "other"});
+    client.post(&format!("{PODS}/a/eviction"), &other).await.with_code(409);
     let answer = evict(&client, "a").await.with_code(201).json();
     assert_eq!(answer, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}));
     assert!(!exists(&client, "a").await);
