@@ -117,6 +117,10 @@ pub const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
 /// Levels of one expression. Stack: some KiB each.
 pub const EXPRESSION_DEPTH_MAX: usize = 100;
 
+/// Lists, maps, macros and optional values that one expression makes: its values nest at most that much deeper than the
+/// object. Stack: some KiB each.
+pub const VALUE_LEVELS_MAX: usize = 256;
+
 /// Constant patterns in the expressions of one schema.
 pub const EXPRESSION_PATTERNS_MAX: usize = 256;
 

@@ -26,7 +26,10 @@ use super::{
     is_keyed, lists, member, parsed, properties,
     values::shown,
 };
-use crate::{limits::RULE_MESSAGE_BYTES_MAX, registry::ResourceType};
+use crate::{
+    limits::{EXPRESSION_BYTES_MAX, RULE_MESSAGE_BYTES_MAX, WARNING_CHARS_MAX, WARNINGS_MAX},
+    registry::ResourceType,
+};
 
 const RULES: &str = "x-kubernetes-validations";
 const OUT_OF_BUDGET: &str =
@@ -36,7 +39,7 @@ const UNCHECKED: &str = "some validation rules were not checked because the obje
 /// One compiled rule.
 struct ValidationRule {
     program: CompiledExpression,
-    /// The rule in errors: its message, or its text.
+    /// The rule in errors: its message, or its text, up to [`EXPRESSION_BYTES_MAX`].
     name: String,
     has_message: bool,
     message: Option<CompiledExpression>,
@@ -71,29 +74,64 @@ struct CompiledRules(Option<RuleTree>);
 #[derive(Default)]
 struct RuleCompiler {
     allowance: Allowance,
-    /// Rules that are not enforced: places, and reasons.
-    unenforced: Vec<(String, String)>,
+    /// Warnings about rules that are not enforced, at most [`WARNINGS_MAX`].
+    unenforced: Vec<String>,
+}
+
+/// The place of a schema in its definition, written for warnings only.
+enum SchemaPath<'a> {
+    Version(usize),
+    Keyword(&'a Self, &'a str),
+    Property(&'a Self, &'a str),
+    Rule(&'a Self, usize),
+}
+
+impl SchemaPath<'_> {
+    fn write(&self, out: &mut String) {
+        let (parent, part) = match self {
+            Self::Version(at) => return out.push_str(&format!("spec.versions[{at}].schema.openAPIV3Schema")),
+            Self::Keyword(parent, keyword) => (parent, format!(".{keyword}")),
+            Self::Property(parent, name) => (parent, format!(".properties[{name}]")),
+            Self::Rule(parent, at) => (parent, format!(".{RULES}[{at}]")),
+        };
+        parent.write(out);
+        out.push_str(&part);
+    }
 }
 
 impl RuleCompiler {
+    /// Notes what is not enforced.
+    fn note(&mut self, at: &SchemaPath<'_>, keyword: &str, reason: &str) {
+        if self.unenforced.len() == WARNINGS_MAX {
+            return;
+        }
+        let mut text = String::new();
+        SchemaPath::Keyword(at, keyword).write(&mut text);
+        text.push_str(&format!(": not enforced by this server: {reason}"));
+        self.unenforced.push(text.chars().take(WARNING_CHARS_MAX).collect());
+    }
+
     /// Returns the rules of a schema; `None` if there are none.
-    fn tree(&mut self, schema: &SchemaObject, at: &str, depth: usize) -> Option<RuleTree> {
+    fn tree(&mut self, schema: &SchemaObject, at: &SchemaPath<'_>, depth: usize) -> Option<RuleTree> {
         if depth == DEPTH_MAX {
             return None;
         }
+        if schema.get("allOf").is_some_and(has_rules) {
+            self.note(at, "allOf", "rules in it");
+        }
         let mut tree = RuleTree::default();
         for (place, rule) in schema.get(RULES).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            tree.rules.extend(self.rule(rule, schema, &format!("{at}.{RULES}[{place}]")));
+            tree.rules.extend(self.rule(rule, schema, &SchemaPath::Rule(at, place)));
         }
         for (name, property) in properties(schema).into_iter().flatten() {
             if let Some(schema) = property.as_object()
-                && let Some(inner) = self.tree(schema, &format!("{at}.properties[{name}]"), depth + 1)
+                && let Some(inner) = self.tree(schema, &SchemaPath::Property(at, name), depth + 1)
             {
                 tree.properties.insert(name.clone(), inner);
             }
         }
         let mut inner = |name: &str| {
-            let inner = self.tree(schema.get(name)?.as_object()?, &format!("{at}.{name}"), depth + 1)?;
+            let inner = self.tree(schema.get(name)?.as_object()?, &SchemaPath::Keyword(at, name), depth + 1)?;
             Some(Box::new(inner))
         };
         (tree.items, tree.additional) = (inner("items"), inner("additionalProperties"));
@@ -101,7 +139,7 @@ impl RuleCompiler {
         (has_inner || !tree.rules.is_empty()).then_some(tree)
     }
 
-    fn rule(&mut self, rule: &Value, schema: &SchemaObject, at: &str) -> Option<ValidationRule> {
+    fn rule(&mut self, rule: &Value, schema: &SchemaObject, at: &SchemaPath<'_>) -> Option<ValidationRule> {
         let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
         let source = text("rule").trim();
         if source.is_empty() {
@@ -110,13 +148,13 @@ impl RuleCompiler {
         let program = match compile(text("rule"), &mut self.allowance) {
             Ok(program) => program,
             Err(reason) => {
-                self.unenforced.push((format!("{at}.rule"), reason));
+                self.note(at, "rule", &reason);
                 return None;
             }
         };
         let message = Some(text("messageExpression")).filter(|message| !message.is_empty()).and_then(|message| {
             let compiled = compile(message, &mut self.allowance);
-            compiled.map_err(|reason| self.unenforced.push((format!("{at}.messageExpression"), reason))).ok()
+            compiled.map_err(|reason| self.note(at, "messageExpression", &reason)).ok()
         });
         let reason = match text("reason") {
             "FieldValueForbidden" => ViolationReason::Forbidden,
@@ -125,9 +163,10 @@ impl RuleCompiler {
             _ => ViolationReason::Invalid,
         };
         let has_message = !text("message").is_empty();
+        let name = if has_message { text("message").trim() } else { source };
         Some(ValidationRule {
             program,
-            name: if has_message { text("message").trim() } else { source }.to_owned(),
+            name: name[..name.floor_char_boundary(EXPRESSION_BYTES_MAX)].to_owned(),
             has_message,
             message,
             reason,
@@ -137,7 +176,16 @@ impl RuleCompiler {
     }
 }
 
-/// Returns the rules in the schemas of a definition that this server does not enforce, as warnings.
+/// Returns true if a schema or a schema in it has rules.
+fn has_rules(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => members.contains_key(RULES) || members.values().any(has_rules),
+        Value::Array(items) => items.iter().any(has_rules),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Returns the rules in the schemas of a definition that this server does not enforce, as at most [`WARNINGS_MAX`] warnings.
 #[must_use]
 pub fn unenforced_rules(definition: &Object) -> Vec<String> {
     let versions = definition.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
@@ -146,11 +194,11 @@ pub fn unenforced_rules(definition: &Object) -> Vec<String> {
         let schema = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).and_then(Value::as_object);
         let mut compiler = RuleCompiler::default();
         if let Some(schema) = schema {
-            compiler.tree(schema, &format!("spec.versions[{place}].schema.openAPIV3Schema"), 0);
+            compiler.tree(schema, &SchemaPath::Version(place), 0);
         }
-        let warning = |(at, reason): (String, String)| format!("{at}: not enforced by this server: {reason}");
-        warnings.extend(compiler.unenforced.into_iter().map(warning));
+        warnings.append(&mut compiler.unenforced);
     }
+    warnings.truncate(WARNINGS_MAX);
     warnings
 }
 
@@ -250,7 +298,8 @@ impl CheckedValue<'_, '_> {
 pub(super) fn check(ty: &ResourceType, object: &Object, stored: Option<&Object>, causes: &mut Causes) {
     let Some(parsed) = parsed(ty) else { return };
     let Some(schema) = parsed.schema.as_object() else { return };
-    let rules = ty.derived.get_or_make(|| CompiledRules(RuleCompiler::default().tree(schema, "", 0)));
+    let rules =
+        ty.derived.get_or_make(|| CompiledRules(RuleCompiler::default().tree(schema, &SchemaPath::Version(0), 0)));
     let Some(tree) = &rules.0 else { return };
     if causes.any(blocks) {
         return causes.push(StatusCause::invalid("<nil>", "null", UNCHECKED));
@@ -290,8 +339,20 @@ struct RuleCheck<'c> {
 }
 
 impl RuleCheck<'_> {
+    /// Takes the step for a value or for a rule of one. Returns false if none is left.
+    fn take_step(&mut self, checked: CheckedValue<'_, '_>) -> bool {
+        if self.has_stopped {
+            return false;
+        }
+        if self.budget.charge(1).is_err() {
+            self.has_stopped = true;
+            self.add_of_type(checked, "", || OUT_OF_BUDGET.to_owned());
+        }
+        !self.has_stopped
+    }
+
     fn visit<'a>(&mut self, tree: &'a RuleTree, checked: CheckedValue<'a, '_>) {
-        if checked.value.is_null() || self.has_stopped {
+        if checked.value.is_null() || !self.take_step(checked) {
             return;
         }
         if !tree.rules.is_empty() {
@@ -305,11 +366,19 @@ impl RuleCheck<'_> {
     }
 
     fn members<'a>(&mut self, tree: &'a RuleTree, object: &'a Object, checked: CheckedValue<'a, '_>) {
-        for (name, inner) in &tree.properties {
-            let schema =
-                properties(checked.schema).and_then(|properties| properties.get(name)).and_then(Value::as_object);
-            if let (Some(value), Some(schema)) = (object.get(name), schema) {
+        let mut property = |name: &'a str, inner: &'a RuleTree, value: &'a Value| {
+            let schema = properties(checked.schema).and_then(|properties| properties.get(name));
+            if let Some(schema) = schema.and_then(Value::as_object) {
                 self.member(inner, name, value, schema, &RulePath::Member(checked.path, name), checked);
+            }
+        };
+        if tree.properties.len() < object.len() {
+            for (name, inner) in &tree.properties {
+                object.get(name).into_iter().for_each(|value| property(name, inner, value));
+            }
+        } else {
+            for (name, value) in object {
+                tree.properties.get(name).into_iter().for_each(|inner| property(name, inner, value));
             }
         }
         let additional = checked.schema.get("additionalProperties").and_then(Value::as_object);
@@ -329,7 +398,8 @@ impl RuleCheck<'_> {
         path: &RulePath<'_>,
         parent: CheckedValue<'a, '_>,
     ) {
-        let old = parent.old.and_then(|old| old.get(name));
+        // To kube-apiserver, null is no value.
+        let old = parent.old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
         // A stored object may have another version there.
         let is_hidden = parent.outer.is_none() && ["apiVersion", "kind"].contains(&name);
         let stored = parent.correlation.filter(|_| !is_hidden).and_then(|parent| parent.stored.get(name));
@@ -348,7 +418,8 @@ impl RuleCheck<'_> {
             _ => HashMap::new(),
         };
         for (at, value) in list.iter().enumerate() {
-            let old = if known.is_empty() { None } else { known.get(&keys(value)).copied() };
+            let old =
+                if known.is_empty() { None } else { known.get(&keys(value)).copied().filter(|old| !old.is_null()) };
             let stored = old.filter(|_| checked.correlation.is_some());
             let correlation = stored.map(|stored| Correlation::new(value, stored));
             let outer = checked.correlation.or(checked.outer);
@@ -361,23 +432,30 @@ impl RuleCheck<'_> {
         let is_root = matches!(checked.path, RulePath::Root);
         let read = |value: &'a Value| typed(value, checked.schema, is_root);
         let subject = read(checked.value);
+        let old = checked.old.map(read);
+        let plain_old = old.as_ref().and_then(|old| old.as_ref().ok());
         for rule in &tree.rules {
-            if self.has_stopped {
+            if !self.take_step(checked) {
                 return;
             }
             if rule.program.uses_old && checked.old.is_none() && !rule.takes_optional {
                 continue;
             }
-            let old = match (checked.old.map(read).transpose(), rule.takes_optional) {
-                (Ok(old), true) => Some(CelValue::Optional(old.map(Rc::new))),
-                (Ok(old), false) => old,
-                (Err(_), _) => None,
+            let subject = match &subject {
+                Ok(subject) => subject,
+                Err(failure) => {
+                    self.failed(rule, checked, failure);
+                    continue;
+                }
             };
-            let result = subject
-                .clone()
-                .and_then(|subject| Evaluation::run(&rule.program, subject, old.clone(), &mut self.budget));
-            match result {
-                Ok(CelValue::Bool(false)) => self.violated(rule, checked, subject.as_ref().ok(), old),
+            let rule_old = match old {
+                Some(Err(_)) => None,
+                _ if rule.takes_optional => Some(CelValue::Optional(plain_old.cloned().map(Rc::new))),
+                _ => plain_old.cloned(),
+            };
+            match Evaluation::run(&rule.program, subject.clone(), rule_old, &mut self.budget) {
+                // A message reads the plain value, also where the rule reads an optional one.
+                Ok(CelValue::Bool(false)) => self.violated(rule, checked, subject, plain_old),
                 // A rule of another type is refused by kube-apiserver, in the definition.
                 Ok(_) => {}
                 Err(failure) => self.failed(rule, checked, &failure),
@@ -387,8 +465,9 @@ impl RuleCheck<'_> {
 
     /// Adds a cause for a rule without a result.
     fn failed(&mut self, rule: &ValidationRule, checked: CheckedValue<'_, '_>, failure: &EvaluationFailure) {
+        self.has_stopped = !matches!(failure, EvaluationFailure::Error(_));
         let name = &rule.name;
-        let text = match failure {
+        self.add_of_type(checked, "", || match failure {
             EvaluationFailure::Error(error) if error.starts_with("no such overload") => format!(
                 "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
             ),
@@ -400,15 +479,13 @@ impl RuleCheck<'_> {
                 )
             }
             EvaluationFailure::ObjectLimit => OUT_OF_BUDGET.to_owned(),
-        };
-        self.has_stopped = !matches!(failure, EvaluationFailure::Error(_));
-        self.add_of_type(checked, "", &text);
+        });
     }
 
     /// Adds a cause with the type of the value in place of the value.
-    fn add_of_type(&mut self, checked: CheckedValue<'_, '_>, below: &str, text: &str) {
+    fn add_of_type(&mut self, checked: CheckedValue<'_, '_>, below: &str, text: impl FnOnce() -> String) {
         let ty = checked.schema.get("type").and_then(Value::as_str).unwrap_or_default();
-        self.causes.push_with(|| StatusCause::invalid(&checked.path.field(below), &quote(ty), text));
+        self.causes.push_with(|| StatusCause::invalid(&checked.path.field(below), &quote(ty), &text()));
     }
 
     /// Adds a cause for a rule that is not true, unless an unchanged value broke it before.
@@ -416,14 +493,14 @@ impl RuleCheck<'_> {
         &mut self,
         rule: &'a ValidationRule,
         checked: CheckedValue<'a, '_>,
-        subject: Option<&CelValue<'a>>,
-        old: Option<CelValue<'a>>,
+        subject: &CelValue<'a>,
+        old: Option<&CelValue<'a>>,
     ) {
         if !rule.program.uses_old && checked.is_unchanged() {
             return;
         }
-        let message = rule.message.as_ref().zip(subject).and_then(|(message, subject)| {
-            match Evaluation::run(message, subject.clone(), old, &mut self.budget) {
+        let message = rule.message.as_ref().and_then(|message| {
+            match Evaluation::run(message, subject.clone(), old.cloned(), &mut self.budget) {
                 Ok(CelValue::Text(text)) => Some(text.trim().to_owned()).filter(|text| is_message(text)),
                 Ok(_) | Err(EvaluationFailure::Error(_)) => None,
                 Err(EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit) => {
@@ -434,12 +511,14 @@ impl RuleCheck<'_> {
         });
         if self.has_stopped {
             let text = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
-            return self.add_of_type(checked, &rule.field_path, text);
+            return self.add_of_type(checked, &rule.field_path, || text.to_owned());
         }
-        let detail = message.unwrap_or_else(|| {
-            if rule.has_message { rule.name.clone() } else { format!("failed rule: {}", rule.name) }
+        self.causes.push_with(|| {
+            let detail = message.unwrap_or_else(|| {
+                if rule.has_message { rule.name.clone() } else { format!("failed rule: {}", rule.name) }
+            });
+            cause(rule, checked, &detail)
         });
-        self.causes.push_with(|| cause(rule, checked, &detail));
     }
 }
 

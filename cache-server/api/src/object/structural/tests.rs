@@ -232,3 +232,71 @@ fn a_stored_pattern_that_does_not_compile_refuses_texts() {
     let why = "spec.a in body should match '(, but pattern is invalid: error parsing regexp: missing closing ): `(`'";
     assert!(refused.contains(why), "{refused}");
 }
+
+/// Returns the causes by the rules in the schema of `spec`.
+#[cfg(feature = "cel")]
+fn rule_causes(schema: &Value, spec: Value, stored: Option<Value>) -> Vec<String> {
+    let whole = |spec| object(json!({"kind": "Widget", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec}));
+    let stored = stored.map(whole);
+    check(&widgets(schema), Part::Main, &whole(spec), stored.as_ref())
+        .map_or_else(|status| causes(&status), |()| Vec::new())
+}
+
+/// Goal: many rules over many values take bounded time. Method: rules that are skipped, far more often than there are steps.
+#[cfg(feature = "cel")]
+#[test]
+fn each_rule_takes_a_step() {
+    let rules = vec![json!({"rule": "self == oldSelf"}); 3_000];
+    let schema = json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": rules}});
+    let found = rule_causes(&schema, json!(vec![1; 5_000]), None);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("running out of cost budget"), "{found:?}");
+}
+
+/// Goal: small objects of a large schema are checked in bounded time. Method: 40,000,000 pairs of them.
+#[cfg(feature = "cel")]
+#[test]
+fn small_objects_of_a_large_schema_are_checked() {
+    let property = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
+    let properties: Object = (0..20_000).map(|at| (format!("p{at}"), property.clone())).collect();
+    let schema = json!({"type": "array", "items": {"type": "object", "properties": properties}});
+    let mut items = vec![json!({}); 20_000];
+    items[19_999] = json!({"p7": 0, "p8": 1});
+    let found = rule_causes(&schema, Value::Array(items), None);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("spec[19999].p7"), "{found:?}");
+}
+
+#[cfg(feature = "cel")]
+#[test]
+fn messages_of_rules_are_bounded() {
+    let rule = json!({"rule": "false", "message": "m".repeat(700_000)});
+    let schema = json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [rule]}});
+    let found = rule_causes(&schema, json!(vec![1; 20_000]), None);
+    assert!(found.iter().all(|cause| cause.len() < 20_000), "{}", found[0].len());
+}
+
+#[cfg(feature = "cel")]
+#[test]
+fn a_stored_null_is_no_old_value() {
+    let with = |rule: Value| {
+        let a = json!({"type": "string", "nullable": true, "x-kubernetes-validations": [rule]});
+        json!({"type": "object", "properties": {"a": a}})
+    };
+    let causes = |rule| rule_causes(&with(rule), json!({"a": "x"}), Some(json!({"a": null})));
+    assert!(causes(json!({"rule": "self == oldSelf"})).is_empty(), "the rule is skipped");
+    assert!(causes(json!({"rule": "!oldSelf.hasValue()", "optionalOldSelf": true})).is_empty());
+}
+
+#[cfg(feature = "cel")]
+#[test]
+fn warnings_about_rules_are_few_and_short() {
+    let definition = |schema: Value| object(json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}));
+    let rules = vec![json!({"rule": format!("{}()", "f".repeat(1_000))}); 200];
+    let found = unenforced_rules(&definition(json!({"type": "object", "x-kubernetes-validations": rules})));
+    assert_eq!(found.len(), crate::limits::WARNINGS_MAX);
+    assert!(found.iter().all(|warning| warning.len() <= crate::limits::WARNING_CHARS_MAX));
+    let part = json!({"properties": {"a": {"x-kubernetes-validations": [{"rule": "true"}]}}});
+    let found = unenforced_rules(&definition(json!({"type": "object", "allOf": [part]})));
+    assert_eq!(found, ["spec.versions[0].schema.openAPIV3Schema.allOf: not enforced by this server: rules in it"]);
+}

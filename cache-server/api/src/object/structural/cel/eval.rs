@@ -2,17 +2,19 @@
 
 use std::{cmp::Ordering, rc::Rc};
 
+use serde_json::Value as Json;
+
 use super::{
+    super::SchemaObject,
     conversions::key_text,
     expression::{
         BinaryOperator, Element, Expression, FunctionCall, ItemSelection, Loop, LoopKind, MapEntry, MemberSelection,
         SelectKind,
     },
     functions,
-    order::compare,
     parse::CompiledExpression,
     times,
-    value::{CelValue, Text},
+    value::{CelValue, Text, decoded_bytes, typed},
 };
 use crate::limits::{CALL_STEPS_MAX, OBJECT_STEPS_MAX, STEP_BYTES};
 
@@ -22,6 +24,17 @@ pub(in super::super) struct StepBudget(u64);
 impl Default for StepBudget {
     fn default() -> Self {
         Self(OBJECT_STEPS_MAX)
+    }
+}
+
+impl StepBudget {
+    /// Takes steps.
+    ///
+    /// # Errors
+    /// [`EvaluationFailure::ObjectLimit`].
+    pub(in super::super) fn charge(&mut self, steps: u64) -> Result<(), EvaluationFailure> {
+        self.0 = self.0.checked_sub(steps).ok_or(EvaluationFailure::ObjectLimit)?;
+        Ok(())
     }
 }
 
@@ -78,13 +91,28 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     pub(super) fn charge(&mut self, steps: usize) -> Result<(), EvaluationFailure> {
         let steps = steps as u64;
         self.steps = self.steps.checked_sub(steps).ok_or(EvaluationFailure::CallLimit)?;
-        self.budget.0 = self.budget.0.checked_sub(steps).ok_or(EvaluationFailure::ObjectLimit)?;
-        Ok(())
+        self.budget.charge(steps)
     }
 
     /// Takes the steps for reading or writing bytes.
     pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), EvaluationFailure> {
         self.charge(bytes / STEP_BYTES)
+    }
+
+    /// Takes the steps for reading a text, bytes or a URL.
+    pub(super) fn charge_value(&mut self, value: &CelValue<'_>) -> Result<(), EvaluationFailure> {
+        self.charge_bytes(match value {
+            CelValue::Text(text) => text.len(),
+            CelValue::Bytes(bytes) => bytes.len(),
+            CelValue::Url(url) => url.length(),
+            _ => 0,
+        })
+    }
+
+    /// Reads a value in the object through its schema.
+    pub(super) fn read(&mut self, value: &'a Json, schema: &'a SchemaObject) -> EvaluationResult<'a> {
+        self.charge_bytes(decoded_bytes(value, schema))?;
+        typed(value, schema, false)
     }
 
     fn value(&mut self, expression: &'a Expression) -> EvaluationResult<'a> {
@@ -95,7 +123,10 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             Expression::Uint(number) => Ok(CelValue::Uint(*number)),
             Expression::Double(number) => Ok(CelValue::Double(*number)),
             Expression::Text(text) => Ok(CelValue::Text(Text::Given(text))),
-            Expression::Bytes(bytes) => Ok(CelValue::Bytes(bytes.as_slice().into())),
+            Expression::Bytes(bytes) => {
+                self.charge_bytes(bytes.len())?;
+                Ok(CelValue::Bytes(bytes.as_slice().into()))
+            }
             Expression::TypeName(name) => Ok(CelValue::Type(name)),
             Expression::Subject | Expression::OldSubject | Expression::Local(_) => self.variable(expression),
             Expression::Select(selection) => self.select(selection),
@@ -186,7 +217,10 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     ) -> Result<Option<CelValue<'a>>, EvaluationFailure> {
         self.charge(1)?;
         match (map, key) {
-            (CelValue::Members(members), CelValue::Text(name)) => members.get(name).transpose(),
+            (CelValue::Members(members), CelValue::Text(name)) => {
+                self.charge_bytes(name.len())?;
+                members.get(name, self).transpose()
+            }
             (CelValue::Map(entries), key) => {
                 for (known, value) in entries.iter() {
                     if self.equal(known, key)? {
@@ -226,7 +260,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             CelValue::Double(at) => super::conversions::to_int(*at).and_then(|at| usize::try_from(at).ok()),
             _ => return Err(EvaluationFailure::no_overload()),
         };
-        at.and_then(|at| list.item(at)).transpose()
+        at.and_then(|at| list.item(at, self)).transpose()
     }
 
     /// Returns the items of a list, or the keys of a map.
@@ -234,7 +268,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         match value {
             CelValue::Items(items) => {
                 self.charge(items.list.len())?;
-                (0..items.list.len()).filter_map(|at| items.get(at)).collect()
+                (0..items.list.len()).filter_map(|at| items.get(at, self)).collect()
             }
             CelValue::List(items) => {
                 self.charge(items.len())?;
@@ -242,6 +276,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             }
             CelValue::Members(members) => {
                 self.charge(members.object.len())?;
+                self.charge_bytes(members.object.keys().map(String::len).sum())?;
                 Ok(members.keys().map(CelValue::Text).collect())
             }
             CelValue::Map(entries) => {
@@ -256,7 +291,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     pub(super) fn contains(&mut self, range: &CelValue<'a>, value: &CelValue<'a>) -> Result<bool, EvaluationFailure> {
         let Some(length) = range.list_length() else { return Ok(self.member(range, value)?.is_some()) };
         for at in 0..length {
-            if let Some(item) = range.item(at)
+            if let Some(item) = range.item(at, self)
                 && self.equal(&item?, value)?
             {
                 return Ok(true);
@@ -304,8 +339,8 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         let left = self.value(&parts[0])?;
         let right = self.value(&parts[1])?;
         self.charge(1)?;
-        let order =
-            |is: fn(Ordering) -> bool| -> EvaluationResult<'a> { Ok(CelValue::Bool(is(compare(&left, &right)?))) };
+        let mut order =
+            |is: fn(Ordering) -> bool| -> EvaluationResult<'a> { Ok(CelValue::Bool(is(self.compare(&left, &right)?))) };
         match operator {
             BinaryOperator::Equal => Ok(CelValue::Bool(self.equal(&left, &right)?)),
             BinaryOperator::NotEqual => Ok(CelValue::Bool(!self.equal(&left, &right)?)),

@@ -50,6 +50,7 @@ pub(super) fn call<'a>(
     arguments: &[CelValue<'a>],
 ) -> EvaluationResult<'a> {
     let name = &*call.name;
+    arguments.iter().try_for_each(|argument| evaluation.charge_value(argument))?;
     let Some((receiver, rest)) = arguments.split_first() else { return Ok(constant(name)) };
     if name == "size" {
         return size(evaluation, receiver);
@@ -70,10 +71,7 @@ pub(super) fn call<'a>(
         CelValue::Cidr(range) => net::call_cidr(name, *range, rest.first()),
         CelValue::Url(url) => evaluation.call_url(name, url),
         CelValue::Format(format) => match (name, rest) {
-            ("validate", [CelValue::Text(text)]) => {
-                evaluation.charge_bytes(text.len())?;
-                Ok(formats::validate(format, text))
-            }
+            ("validate", [CelValue::Text(text)]) => Ok(formats::validate(format, text)),
             (_, _) => Err(EvaluationFailure::no_overload()),
         },
         _ => Err(EvaluationFailure::no_overload()),
@@ -107,9 +105,6 @@ fn function<'a>(
     value: &CelValue<'a>,
     rest: &[CelValue<'a>],
 ) -> EvaluationResult<'a> {
-    if let CelValue::Text(text) = value {
-        evaluation.charge_bytes(text.len())?;
-    }
     match (name, value, rest) {
         ("quantity", CelValue::Text(text), []) => quantity::parse(text).map(CelValue::Quantity),
         ("isQuantity", CelValue::Text(text), []) => Ok(CelValue::Bool(quantity::parse(text).is_ok())),

@@ -6,7 +6,6 @@ use super::{
     conversions::to_int,
     eval::{Evaluation, EvaluationFailure, EvaluationResult},
     expression::BinaryOperator,
-    order::compare,
     times,
     value::CelValue,
 };
@@ -30,10 +29,10 @@ impl<'a> Evaluation<'a, '_> {
         }
         let items = self.range(receiver)?;
         match (name, rest) {
-            ("isSorted", []) => is_sorted(&items),
+            ("isSorted", []) => self.is_sorted(&items),
             ("sum", []) => sum(&items),
-            ("min", []) => extreme(name, items, Ordering::Less),
-            ("max", []) => extreme(name, items, Ordering::Greater),
+            ("min", []) => self.extreme(name, items, Ordering::Less),
+            ("max", []) => self.extreme(name, items, Ordering::Greater),
             ("distinct", []) => self.distinct(items),
             ("reverse", []) => Ok(CelValue::list(items.into_iter().rev().collect())),
             ("first", []) => Ok(CelValue::Optional(items.into_iter().next().map(Rc::new))),
@@ -46,11 +45,35 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
+    fn is_sorted(&mut self, items: &[CelValue<'a>]) -> EvaluationResult<'a> {
+        for pair in items.windows(2) {
+            let [left, right] = pair else { continue };
+            if self.compare(left, right)?.is_gt() {
+                return Ok(CelValue::Bool(false));
+            }
+        }
+        Ok(CelValue::Bool(true))
+    }
+
+    /// Returns the least or the greatest item, as `order` says.
+    fn extreme(&mut self, name: &str, items: Vec<CelValue<'a>>, order: Ordering) -> EvaluationResult<'a> {
+        let mut items = items.into_iter();
+        let Some(mut found) = items.next() else {
+            return Err(EvaluationFailure::error(format!("{name} called on empty list")));
+        };
+        for item in items {
+            if self.compare(&item, &found)? == order {
+                found = item;
+            }
+        }
+        Ok(found)
+    }
+
     fn index_of(&mut self, list: &CelValue<'a>, value: &CelValue<'a>, is_last: bool) -> EvaluationResult<'a> {
         let length = list.list_length().unwrap_or_default();
         for step in 0..length {
             let at = if is_last { length - 1 - step } else { step };
-            if let Some(item) = list.item(at)
+            if let Some(item) = list.item(at, self)
                 && self.equal(&item?, value)?
             {
                 return Ok(CelValue::Int(i64::try_from(at).unwrap_or(i64::MAX)));
@@ -145,16 +168,6 @@ impl<'a> Evaluation<'a, '_> {
     }
 }
 
-fn is_sorted<'a>(items: &[CelValue<'a>]) -> EvaluationResult<'a> {
-    for pair in items.windows(2) {
-        let [left, right] = pair else { continue };
-        if compare(left, right)?.is_gt() {
-            return Ok(CelValue::Bool(false));
-        }
-    }
-    Ok(CelValue::Bool(true))
-}
-
 fn sum<'a>(items: &[CelValue<'a>]) -> EvaluationResult<'a> {
     let Some((first, rest)) = items.split_first() else { return Ok(CelValue::Int(0)) };
     rest.iter().try_fold(first.clone(), |sum, item| match (&sum, item) {
@@ -168,20 +181,6 @@ fn sum<'a>(items: &[CelValue<'a>]) -> EvaluationResult<'a> {
         (CelValue::Double(sum), CelValue::Double(item)) => Ok(CelValue::Double(sum + item)),
         (sum, item) => times::calculate(BinaryOperator::Add, sum, item),
     })
-}
-
-/// Returns the least or the greatest item, as `order` says.
-fn extreme<'a>(name: &str, items: Vec<CelValue<'a>>, order: Ordering) -> EvaluationResult<'a> {
-    let mut items = items.into_iter();
-    let Some(mut found) = items.next() else {
-        return Err(EvaluationFailure::error(format!("{name} called on empty list")));
-    };
-    for item in items {
-        if compare(&item, &found)? == order {
-            found = item;
-        }
-    }
-    Ok(found)
 }
 
 fn slice<'a>(items: &[CelValue<'a>], start: i64, end: i64) -> EvaluationResult<'a> {

@@ -257,6 +257,13 @@ fn decoded(text: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&out).into_owned())
 }
 
+impl Url {
+    /// Returns the bytes of its parts.
+    pub(super) const fn length(&self) -> usize {
+        self.scheme.len() + self.host.len() + self.path.len() + self.query.len()
+    }
+}
+
 impl<'a> Evaluation<'a, '_> {
     /// Calls a method of a URL.
     pub(super) fn call_url(&mut self, name: &str, url: &Url) -> EvaluationResult<'a> {

@@ -42,7 +42,7 @@ fn compare_numbers(left: NumberValue, right: NumberValue) -> Option<Ordering> {
 ///
 /// # Errors
 /// `no such overload` for types without an order.
-pub(super) fn compare(left: &CelValue<'_>, right: &CelValue<'_>) -> Result<Ordering, EvaluationFailure> {
+fn compare(left: &CelValue<'_>, right: &CelValue<'_>) -> Result<Ordering, EvaluationFailure> {
     if let (Some(left), Some(right)) = (number(left), number(right)) {
         return compare_numbers(left, right).ok_or_else(|| EvaluationFailure::error("NaN values cannot be ordered"));
     }
@@ -57,6 +57,15 @@ pub(super) fn compare(left: &CelValue<'_>, right: &CelValue<'_>) -> Result<Order
 }
 
 impl<'a> Evaluation<'a, '_> {
+    /// Compares two values of one type.
+    ///
+    /// # Errors
+    /// `no such overload` for types without an order.
+    pub(super) fn compare(&mut self, left: &CelValue<'_>, right: &CelValue<'_>) -> Result<Ordering, EvaluationFailure> {
+        self.charge_value(left)?;
+        compare(left, right)
+    }
+
     /// Returns true for equal values. Lists that are sets or maps are equal in any order.
     pub(super) fn equal(&mut self, left: &CelValue<'a>, right: &CelValue<'a>) -> Result<bool, EvaluationFailure> {
         self.charge(1)?;
@@ -82,7 +91,10 @@ impl<'a> Evaluation<'a, '_> {
             (CelValue::Quantity(left), CelValue::Quantity(right)) => left == right,
             (CelValue::Ip(left), CelValue::Ip(right)) => left == right,
             (CelValue::Cidr(left), CelValue::Cidr(right)) => left == right,
-            (CelValue::Url(left), CelValue::Url(right)) => left == right,
+            (CelValue::Url(known), CelValue::Url(other)) => {
+                self.charge_value(left)?;
+                known == other
+            }
             (CelValue::Optional(None), CelValue::Optional(None)) => true,
             (CelValue::Optional(Some(left)), CelValue::Optional(Some(right))) => self.equal(left, right)?,
             (CelValue::Opaque(left), CelValue::Opaque(right)) => self.same(left, right)?,
@@ -107,7 +119,10 @@ impl<'a> Evaluation<'a, '_> {
         self.charge(1)?;
         match value {
             Json::Array(items) => items.iter().try_for_each(|item| self.charge_json(item)),
-            Json::Object(members) => members.values().try_for_each(|member| self.charge_json(member)),
+            Json::Object(members) => members.iter().try_for_each(|(name, member)| {
+                self.charge_bytes(name.len())?;
+                self.charge_json(member)
+            }),
             Json::String(text) => self.charge_bytes(text.len()),
             Json::Null | Json::Bool(_) | Json::Number(_) => Ok(()),
         }
@@ -124,7 +139,7 @@ impl<'a> Evaluation<'a, '_> {
             return self.equal_sets(items, left, right);
         }
         for at in 0..length.unwrap_or_default() {
-            let (Some(left), Some(right)) = (left.item(at), right.item(at)) else { return Ok(false) };
+            let (Some(left), Some(right)) = (left.item(at, self), right.item(at, self)) else { return Ok(false) };
             if !self.equal(&left?, &right?)? {
                 return Ok(false);
             }
@@ -142,10 +157,10 @@ impl<'a> Evaluation<'a, '_> {
         let length = items.list.len();
         for at in 0..length {
             // Usually, the order is the same.
-            let Some(item) = right.item(at) else { return Ok(false) };
+            let Some(item) = right.item(at, self) else { return Ok(false) };
             let (item, mut found) = (item?, false);
             for step in 0..length {
-                let Some(other) = left.item((at + step) % length) else { return Ok(false) };
+                let Some(other) = left.item((at + step) % length, self) else { return Ok(false) };
                 if self.equal(&other?, &item)? {
                     found = true;
                     break;
@@ -163,6 +178,8 @@ impl<'a> Evaluation<'a, '_> {
             return Ok(false);
         }
         for (name, value) in left.object {
+            self.charge(1)?;
+            self.charge_bytes(name.len())?;
             let equal = match (left.schema(name), right.object.get(name)) {
                 (_, None) => false,
                 (Some(schema), Some(other)) => {
@@ -170,8 +187,8 @@ impl<'a> Evaluation<'a, '_> {
                         value == other
                     } else {
                         let other_schema = right.schema(name).unwrap_or(schema);
-                        let other = super::typed(other, other_schema, false)?;
-                        self.equal(&super::typed(value, schema, false)?, &other)?
+                        let (value, other) = (self.read(value, schema)?, self.read(other, other_schema)?);
+                        self.equal(&value, &other)?
                     }
                 }
                 (None, Some(other)) => self.same(value, other)?,

@@ -11,7 +11,9 @@ use super::{
     lex::{ExpressionToken, tokens},
     patterns,
 };
-use crate::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_PATTERNS_MAX, EXPRESSIONS_BYTES_MAX};
+use crate::limits::{
+    EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_PATTERNS_MAX, EXPRESSIONS_BYTES_MAX, VALUE_LEVELS_MAX,
+};
 
 /// A compiled expression.
 pub(in super::super) struct CompiledExpression {
@@ -42,8 +44,15 @@ pub(in super::super) fn compile(text: &str, allowance: &mut Allowance) -> Result
     }
     let left = allowance.bytes.checked_sub(text.len());
     allowance.bytes = left.ok_or_else(|| format!("beyond the {EXPRESSIONS_BYTES_MAX} bytes of rules of one schema"))?;
-    let mut parser =
-        ExpressionParser { tokens: tokens(text)?, at: 0, scope: Vec::new(), nesting: 0, uses_old: false, allowance };
+    let mut parser = ExpressionParser {
+        tokens: tokens(text)?,
+        at: 0,
+        scope: Vec::new(),
+        nesting: 0,
+        value_levels: 0,
+        uses_old: false,
+        allowance,
+    };
     let tree = parser.expression()?;
     match parser.peek() {
         ExpressionToken::End => Ok(CompiledExpression { expression: tree.expression, uses_old: parser.uses_old }),
@@ -65,6 +74,8 @@ struct ExpressionParser<'a> {
     /// Variables of the macros around.
     scope: Vec<String>,
     nesting: usize,
+    /// Parts so far whose value has one level more than the values in it.
+    value_levels: usize,
     uses_old: bool,
     allowance: &'a mut Allowance,
 }
@@ -132,6 +143,16 @@ impl ExpressionParser<'_> {
 
     fn expect(&mut self, symbol: &str) -> Result<(), String> {
         if self.take(symbol) { Ok(()) } else { Err(unexpected(self.peek())) }
+    }
+
+    /// Counts a part that puts values into another one. Variables pass values on, so the levels of values add up over a whole
+    /// expression, beyond its own levels.
+    fn add_value_level(&mut self) -> Result<(), String> {
+        self.value_levels += 1;
+        if self.value_levels > VALUE_LEVELS_MAX {
+            return Err(format!("more than {VALUE_LEVELS_MAX} lists, maps, macros and optional values"));
+        }
+        Ok(())
     }
 
     /// Parses a whole expression, at most [`EXPRESSION_DEPTH_MAX`] in each other.
@@ -364,6 +385,7 @@ impl ExpressionParser<'_> {
             return self.looping(target, kind, name.starts_with("transform"));
         }
         if ["optMap", "optFlatMap"].contains(&name) && has_variable {
+            self.add_value_level()?;
             let ExpressionToken::Name(variable) = self.next() else {
                 return Err("a variable without a name".to_owned());
             };
@@ -388,6 +410,7 @@ impl ExpressionParser<'_> {
     }
 
     fn looping(&mut self, range: Tree, kind: LoopKind, needs_two: bool) -> TreeResult {
+        self.add_value_level()?;
         let mut variables = Vec::new();
         let may_have_two = needs_two || matches!(kind, LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne);
         while let (ExpressionToken::Name(name), true) = (self.peek().clone(), self.is_symbol(1, ",")) {
@@ -423,6 +446,9 @@ impl ExpressionParser<'_> {
         if !functions::is_known(name, is_method, arguments.len()) {
             return Err(format!("unknown function '{name}'"));
         }
+        if name.starts_with("optional.") {
+            self.add_value_level()?;
+        }
         let pattern = match (name, arguments.get(1)) {
             ("matches" | "find" | "findAll", Some(Expression::Text(text))) => Some(self.pattern(text)?),
             _ => None,
@@ -456,6 +482,7 @@ impl ExpressionParser<'_> {
     }
 
     fn list(&mut self) -> TreeResult {
+        self.add_value_level()?;
         let (mut elements, mut depth) = (Vec::new(), 0);
         while !self.take("]") {
             let is_optional = self.take("?");
@@ -471,6 +498,7 @@ impl ExpressionParser<'_> {
     }
 
     fn map(&mut self) -> TreeResult {
+        self.add_value_level()?;
         let (mut entries, mut depth) = (Vec::new(), 0);
         while !self.take("}") {
             let is_optional = self.take("?");

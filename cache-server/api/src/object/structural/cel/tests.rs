@@ -3,14 +3,20 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_PATTERNS_MAX, EXPRESSIONS_BYTES_MAX};
+use crate::limits::{
+    EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_PATTERNS_MAX, EXPRESSIONS_BYTES_MAX, VALUE_LEVELS_MAX,
+};
 
 /// Evaluates an expression over a text.
 fn evaluate(expression: &str, subject: &str) -> Result<String, String> {
+    evaluate_over(expression, &subject.into(), &json!({"type": "string"}))
+}
+
+/// Evaluates an expression over a value with a schema.
+fn evaluate_over(expression: &str, subject: &Json, schema: &Json) -> Result<String, String> {
     let program = compile(expression, &mut Allowance::default())?;
-    let (subject, schema) = (Json::from(subject), json!({"type": "string"}));
     let schema = schema.as_object().expect("an object");
-    let subject = typed(&subject, schema, false).map_err(|failure| format!("{failure:?}"))?;
+    let subject = typed(subject, schema, false).map_err(|failure| format!("{failure:?}"))?;
     match Evaluation::run(&program, subject, None, &mut StepBudget::default()) {
         Ok(value) => Ok(conversions::as_text(&value).unwrap_or_else(|| value.type_name().to_owned())),
         Err(EvaluationFailure::Error(text)) => Err(text.into()),
@@ -146,6 +152,35 @@ fn nesting_is_bounded() {
     assert_eq!(evaluate(&long_chain, ""), Ok("true".to_owned()), "alternatives do not nest");
 }
 
+/// Goal: values nest in bounded levels too. Method: variables that each hold the one before in lists, up to the limit and beyond.
+#[test]
+fn nesting_of_values_is_bounded() {
+    let wrapped = |macros: usize, lists: usize| {
+        let body = format!("v{macros} == v{macros} && '%s'.format([v{macros}]) != ''");
+        (0..macros).rev().fold(body, |body, level| {
+            let of = if level == 0 { "self".to_owned() } else { format!("v{level}") };
+            format!("{}{of}{}.all(v{}, {body})", "[".repeat(lists), "]".repeat(lists), level + 1)
+        })
+    };
+    assert_eq!(evaluate(&wrapped(50, 4), ""), Ok("true".to_owned()));
+    for (macros, lists) in [(50, 30), (90, 3)] {
+        let error = evaluate(&wrapped(macros, lists), "").expect_err("too many levels");
+        assert_eq!(error, format!("more than {VALUE_LEVELS_MAX} lists, maps, macros and optional values"));
+    }
+}
+
+/// Goal: reading a member with a format is not free. Method: a long text, decoded again and again.
+#[test]
+fn decoded_texts_end_at_their_limit() {
+    for (format, text) in
+        [("byte", "a".repeat(1 << 20)), ("duration", "1s".repeat(100_000)), ("byte", "!".repeat(1 << 20))]
+    {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string", "format": format}}});
+        let found = evaluate_over("lists.range(900).all(x, has(self.a))", &json!({"a": text}), &schema);
+        assert_eq!(found, Err("CallLimit".to_owned()), "{format}");
+    }
+}
+
 #[test]
 fn a_schema_takes_bounded_expressions() {
     let mut allowance = Allowance::default();
@@ -188,6 +223,15 @@ fn hostile_expressions_end_at_their_limit() {
         ("lists.range(900000).map(x, {x: x}).size() == lists.range(900000).size()".to_owned(), ""),
         ("'%s%s%s%s%s%s%s%s%s%s%s%s'.format(lists.range(12).map(x, self)) == ''".to_owned(), &long),
         ("lists.range(900).map(x, self).join() == ''".to_owned(), &long),
+        (format!("lists.range(300000).map(x, b'{}').size() == 1", "a".repeat(10_000)), ""),
+        ("lists.range(900).all(x, ''.indexOf(self) == -1)".to_owned(), &long),
+        ("lists.range(900).all(x, self <= self)".to_owned(), &long),
+        ("[self].map(y, lists.range(900).map(x, y)).all(y, y.isSorted())".to_owned(), &long),
+        ("[bytes(self)].all(y, lists.range(900).all(x, string(y) != ''))".to_owned(), &long),
+        ("[url('https://h/' + self)].all(y, lists.range(900).all(x, y.getEscapedPath() != ''))".to_owned(), &long),
+        ("[url('https://h/' + self)].all(y, lists.range(900).all(x, y != url('https://h/')))".to_owned(), &long),
+        ("[cidr('10.0.0.0/8')].all(y, lists.range(900).all(x, !y.containsIP(self)))".to_owned(), &long),
+        ("self.findAll('a|.*c').size() == 0".to_owned(), &long),
     ] {
         let shown: String = expression.chars().take(60).collect();
         assert_eq!(evaluate(&expression, subject), Err("CallLimit".to_owned()), "{shown}");

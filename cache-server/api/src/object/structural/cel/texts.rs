@@ -21,7 +21,6 @@ impl<'a> Evaluation<'a, '_> {
         rest: &[CelValue<'a>],
         pattern: Option<&Regex>,
     ) -> EvaluationResult<'a> {
-        self.charge_bytes(text.len())?;
         if ["matches", "find", "findAll"].contains(&name) {
             return self.search(name, text, rest, pattern);
         }
@@ -80,7 +79,9 @@ impl<'a> Evaluation<'a, '_> {
         };
         let mut found = Vec::new();
         for part in pattern.find_iter(text).take(limit.unwrap_or(usize::MAX)) {
+            // Each search may read the rest of the text.
             self.charge(1)?;
+            self.charge_bytes((text.len() - part.end()).saturating_mul(source.len() / 4 + 1))?;
             found.push(CelValue::text(part.as_str()));
         }
         Ok(CelValue::list(found))
@@ -126,7 +127,8 @@ impl<'a> Evaluation<'a, '_> {
                 rest = next;
                 continue;
             }
-            let item = list.item(at).ok_or_else(|| EvaluationFailure::error(format!("index {at} out of range")))??;
+            let item =
+                list.item(at, self).ok_or_else(|| EvaluationFailure::error(format!("index {at} out of range")))??;
             at += 1;
             let digits = rest.strip_prefix('.').map(|after| {
                 let length = after.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(after.len());

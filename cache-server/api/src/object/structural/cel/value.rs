@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     super::{EMBEDDED, INT_OR_STRING, SchemaObject, flag, properties},
-    eval::EvaluationFailure,
+    eval::{Evaluation, EvaluationFailure, EvaluationResult},
     net::{Cidr, Url},
     times,
 };
@@ -74,10 +74,10 @@ pub(in super::super) struct TypedItems<'a> {
 }
 
 impl<'a> TypedItems<'a> {
-    pub(super) fn get(&self, at: usize) -> Option<Result<CelValue<'a>, EvaluationFailure>> {
+    pub(super) fn get(&self, at: usize, evaluation: &mut Evaluation<'a, '_>) -> Option<EvaluationResult<'a>> {
         let item = self.list.get(at)?;
         let schema = self.schema.get("items").and_then(Json::as_object);
-        Some(schema.map_or(Ok(CelValue::Opaque(item)), |schema| typed(item, schema, false)))
+        Some(schema.map_or(Ok(CelValue::Opaque(item)), |schema| evaluation.read(item, schema)))
     }
 }
 
@@ -125,13 +125,13 @@ impl<'a> TypedMembers<'a> {
     }
 
     /// Returns the member with a key as expressions write it. Null members of objects are absent.
-    pub(super) fn get(&self, key: &str) -> Option<Result<CelValue<'a>, EvaluationFailure>> {
+    pub(super) fn get(&self, key: &str, evaluation: &mut Evaluation<'a, '_>) -> Option<EvaluationResult<'a>> {
         let name = if self.is_object() { unescaped(key)? } else { key.to_owned() };
         let value = self.object.get(&name)?;
         if self.is_object() && value.is_null() {
             return None;
         }
-        Some(typed(value, self.schema(&name)?, false))
+        Some(evaluation.read(value, self.schema(&name)?))
     }
 
     /// Returns the keys of the members with a schema, as expressions write them.
@@ -188,8 +188,15 @@ pub(in super::super) fn typed<'a>(
     }
 }
 
+/// Returns the bytes of a text that [`typed`] decodes each time.
+pub(super) fn decoded_bytes(value: &Json, schema: &SchemaObject) -> usize {
+    let is_decoded = |format: &str| ["duration", "date", "date-time", "byte"].contains(&format);
+    let format = schema.get("format").and_then(Json::as_str);
+    value.as_str().filter(|_| format.is_some_and(is_decoded)).map_or(0, str::len)
+}
+
 /// Reads a text as its format says.
-fn formatted<'a>(text: &'a str, schema: &SchemaObject) -> Result<CelValue<'a>, EvaluationFailure> {
+fn formatted<'a>(text: &'a str, schema: &SchemaObject) -> EvaluationResult<'a> {
     match schema.get("format").and_then(Json::as_str) {
         Some("duration") => times::parse_duration(text).map(CelValue::Duration),
         Some("date") => times::parse_date(text).map(CelValue::Timestamp),
@@ -311,9 +318,9 @@ impl<'a> CelValue<'a> {
     }
 
     /// Returns an item of a list.
-    pub(super) fn item(&self, at: usize) -> Option<Result<Self, EvaluationFailure>> {
+    pub(super) fn item(&self, at: usize, evaluation: &mut Evaluation<'a, '_>) -> Option<EvaluationResult<'a>> {
         match self {
-            Self::Items(items) => items.get(at),
+            Self::Items(items) => items.get(at, evaluation),
             Self::List(items) => items.get(at).cloned().map(Ok),
             _ => None,
         }
