@@ -62,6 +62,13 @@ impl Pattern {
         self.regex.is_match(text.as_bytes())
     }
 
+    /// Returns the matches in a text, and the places behind them. No match lies inside of a letter.
+    #[cfg(feature = "cel")]
+    pub(crate) fn find_iter<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, usize)> {
+        let matches = self.regex.find_iter(text.as_bytes());
+        matches.filter_map(|found| Some((text.get(found.range())?, found.end())))
+    }
+
     /// Returns an estimate of the states of its automaton.
     pub(crate) const fn states(&self) -> usize {
         self.states

@@ -26,7 +26,6 @@ mod lists;
 mod net;
 mod order;
 mod parse;
-mod patterns;
 mod quantity;
 mod texts;
 mod times;

@@ -7,7 +7,7 @@
 
 use std::{net::Ipv6Addr, sync::LazyLock};
 
-use informer_serving::go::parse_duration;
+use informer_serving::go;
 use jiff::civil::Date;
 use regex::Regex;
 use serde_json::Value;
@@ -87,7 +87,7 @@ pub(super) fn has_format(format: &str, text: &str) -> bool {
         "creditcard" => is_credit_card(text),
         "date" => is_date(text),
         "datetime" => is_date_time(text),
-        "duration" => is_duration(text),
+        "duration" => parse_duration(text).is_some(),
         "email" => addresses::is_email(text),
         "hexcolor" => HEX_COLOR.is_match(text),
         "hostname" => is_hostname(text),
@@ -141,28 +141,40 @@ fn is_date_time(text: &str) -> bool {
     parts.next().is_some_and(is_date) && parts.next().is_some_and(|time| TIME.is_match(time))
 }
 
-/// Returns true for a duration of Go or of Scala. The latter may be anywhere in a text.
-fn is_duration(text: &str) -> bool {
+/// Returns the nanoseconds of a duration of Go or of several of Scala, which may be anywhere in a text.
+pub(super) fn parse_duration(text: &str) -> Option<i64> {
     static SCALA: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("([0-9]+)[\\t\\n\\f\\r ]*([A-Za-z\u{b5}]+)").expect("a constant"));
-    if parse_duration(text).is_ok() {
-        return true;
+    if let Ok(nanoseconds) = go::parse_duration(text) {
+        return Some(nanoseconds);
     }
-    let mut is_known = false;
+    let mut sum = None;
     for found in SCALA.captures_iter(text) {
         let (_, [number, unit]) = found.extract();
-        if number.parse::<i64>().is_err() {
-            return false;
+        let number: i64 = number.parse().ok()?;
+        if let Some(unit) = unit_nanoseconds(&unit.to_lowercase()) {
+            // As in Go, a sum beyond the range wraps.
+            sum = Some(sum.unwrap_or(0_i64).wrapping_add(number.wrapping_mul(unit)));
         }
-        is_known |= is_unit(&unit.to_lowercase());
     }
-    is_known
+    sum
 }
 
-fn is_unit(unit: &str) -> bool {
-    let short = ["ns", "us", "\u{b5}s", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
-    let long = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
-    short.contains(&unit) || long.iter().any(|start| unit.starts_with(start))
+fn unit_nanoseconds(unit: &str) -> Option<i64> {
+    const SECOND: i64 = 1_000_000_000;
+    const DAY: i64 = 86_400 * SECOND;
+    let units: [(&[&str], &str, i64); 8] = [
+        (&["ns"], "nano", 1),
+        (&["us", "\u{b5}s"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", SECOND),
+        (&["m"], "min", 60 * SECOND),
+        (&["h", "hr"], "hour", 3_600 * SECOND),
+        (&["d"], "day", DAY),
+        (&["w", "wk"], "week", 7 * DAY),
+    ];
+    let found = units.iter().find(|(short, long, _)| short.contains(&unit) || unit.starts_with(long));
+    found.map(|(_, _, nanoseconds)| *nanoseconds)
 }
 
 /// Returns true for one label, or for several of which the last has letters only.

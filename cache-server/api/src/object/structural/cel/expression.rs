@@ -1,6 +1,6 @@
 //! Expressions as trees, with names resolved to places.
 
-use regex::Regex;
+use crate::pattern::Pattern;
 
 /// An expression.
 pub(super) enum Expression {
@@ -66,7 +66,7 @@ pub(super) struct FunctionCall {
     pub is_method: bool,
     pub arguments: Vec<Expression>,
     /// The pattern, if it is a constant.
-    pub pattern: Option<Regex>,
+    pub pattern: Option<Pattern>,
 }
 
 /// An item of a list; an optional one without a value is left out.

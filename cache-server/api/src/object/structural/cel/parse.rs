@@ -1,7 +1,5 @@
 //! Parses expressions, expands macros, and resolves names.
 
-use regex::Regex;
-
 use super::{
     expression::{
         BinaryOperator, Element, Expression, FunctionCall, ItemSelection, Loop, LoopKind, MapEntry, MemberSelection,
@@ -9,11 +7,11 @@ use super::{
     },
     functions,
     lex::{ExpressionToken, tokens},
-    patterns,
 };
 use crate::limits::{
-    EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_PATTERNS_MAX, EXPRESSIONS_BYTES_MAX, VALUE_LEVELS_MAX,
+    EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSIONS_BYTES_MAX, PATTERN_STATES_MAX, VALUE_LEVELS_MAX,
 };
+use crate::pattern::Pattern;
 
 /// A compiled expression.
 pub(in super::super) struct CompiledExpression {
@@ -22,15 +20,15 @@ pub(in super::super) struct CompiledExpression {
     pub(in super::super) uses_old: bool,
 }
 
-/// The bytes and patterns left to the expressions of one schema.
+/// The bytes and states of patterns left to the expressions of one schema.
 pub(in super::super) struct Allowance {
     bytes: usize,
-    patterns: usize,
+    states: usize,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { bytes: EXPRESSIONS_BYTES_MAX, patterns: EXPRESSION_PATTERNS_MAX }
+        Self { bytes: EXPRESSIONS_BYTES_MAX, states: PATTERN_STATES_MAX }
     }
 }
 
@@ -456,11 +454,8 @@ impl ExpressionParser<'_> {
         tree(Expression::Call(Box::new(FunctionCall { name: name.to_owned(), is_method, arguments, pattern })), depth)
     }
 
-    fn pattern(&mut self, text: &str) -> Result<Regex, String> {
-        let left = self.allowance.patterns.checked_sub(1);
-        self.allowance.patterns =
-            left.ok_or_else(|| format!("beyond the {EXPRESSION_PATTERNS_MAX} patterns of one schema"))?;
-        patterns::compile(text)
+    fn pattern(&mut self, text: &str) -> Result<Pattern, String> {
+        Pattern::compile(text, &mut self.allowance.states).map_err(|error| error.to_string())
     }
 
     /// Parses arguments and the closing bracket.

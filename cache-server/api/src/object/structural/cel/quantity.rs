@@ -62,9 +62,16 @@ fn scale(suffix: &str) -> Option<QuantityScale> {
 
 /// Returns the value in billionths; `None` beyond the range.
 fn scaled(whole: &str, fraction: &str, scale: QuantityScale) -> Option<i128> {
+    let room = match scale {
+        QuantityScale::Two(_) => 19,
+        QuantityScale::Ten(_) => 37,
+    };
+    let whole = whole.trim_start_matches('0');
+    let (fraction, cut) = fraction.split_at(fraction.len().min(usize::saturating_sub(room, whole.len())));
     let digits = [whole, fraction].concat();
-    let digits = digits.trim_start_matches('0');
     let number: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    // Digits for which there is no room are below a billionth: they round up.
+    let number = number + i128::from(cut.bytes().any(|digit| digit != b'0'));
     let places = i32::try_from(fraction.len()).ok()?;
     let (number, exponent) = match scale {
         QuantityScale::Two(power) => (number.checked_mul(1 << power)?, 9 - places),
@@ -125,6 +132,8 @@ mod tests {
             (".5", Some(ONE / 2)),
             ("1n", Some(1)),
             ("0.1n", Some(1)),
+            ("0.5000000000000000000000000000000000000000000000000", Some(ONE / 2)),
+            ("1.0000000000000000000000000000000000000000000000001", Some(ONE + 1)),
             ("", None),
             ("abc", None),
             ("1x", None),

@@ -4,7 +4,8 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::limits::{
-    EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_PATTERNS_MAX, EXPRESSIONS_BYTES_MAX, VALUE_LEVELS_MAX,
+    EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EXPRESSIONS_BYTES_MAX, PATTERN_STATES, PATTERN_STATES_MAX,
+    VALUE_LEVELS_MAX,
 };
 
 /// Evaluates an expression over a text.
@@ -63,6 +64,8 @@ fn expressions_have_values() {
         ("'100%%'.format([])", "100%"),
         ("['a', 'b'].join('-') + ['c', 'd'].join()", "a-bcd"),
         ("matches('abc', 'b')", "true"),
+        ("'{{a}}'.matches('^{{.*}}$') && '<a.>'.matches(r'^\\<\\Qa.\\E>$')", "true"),
+        ("'\u{e4}b'.findAll('').size()", "3"),
         ("strings.quote('a\"b')", "\"a\\\"b\""),
         ("int('0') == 0 && uint(3) == 3u && double('1.5') == 1.5 && bool('true')", "true"),
         ("format.named('dns1123Label').hasValue()", "true"),
@@ -182,6 +185,14 @@ fn decoded_texts_end_at_their_limit() {
 }
 
 #[test]
+fn durations_of_members_are_those_of_their_format() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string", "format": "duration"}}});
+    for (text, expected) in [("1d", "86400s"), ("2 days", "172800s"), ("1h", "3600s"), ("1w 1 hr", "608400s")] {
+        assert_eq!(evaluate_over("string(self.a)", &json!({"a": text}), &schema), Ok(expected.to_owned()), "{text}");
+    }
+}
+
+#[test]
 fn a_schema_takes_bounded_expressions() {
     let mut allowance = Allowance::default();
     assert!(compile(&format!("'{}'", "a".repeat(EXPRESSION_BYTES_MAX)), &mut allowance).is_err(), "too long");
@@ -189,8 +200,8 @@ fn a_schema_takes_bounded_expressions() {
     let compiled = (0..100).take_while(|_| compile(&text, &mut allowance).is_ok()).count();
     assert_eq!(compiled, EXPRESSIONS_BYTES_MAX / EXPRESSION_BYTES_MAX);
     let mut allowance = Allowance::default();
-    let compiled = (0..1_000).take_while(|_| compile("self.matches('a')", &mut allowance).is_ok()).count();
-    assert_eq!(compiled, EXPRESSION_PATTERNS_MAX);
+    let compiled = (0..1_000).take_while(|_| compile("self.matches('a{1000}')", &mut allowance).is_ok()).count();
+    assert_eq!(compiled, PATTERN_STATES_MAX / (PATTERN_STATES + 1_001));
 }
 
 /// Goal: an expression costs bounded time and memory. Method: each way to multiply work or values.
@@ -231,6 +242,8 @@ fn hostile_expressions_end_at_their_limit() {
         ("[url('https://h/' + self)].all(y, lists.range(900).all(x, y.getEscapedPath() != ''))".to_owned(), &long),
         ("[url('https://h/' + self)].all(y, lists.range(900).all(x, y != url('https://h/')))".to_owned(), &long),
         ("[cidr('10.0.0.0/8')].all(y, lists.range(900).all(x, !y.containsIP(self)))".to_owned(), &long),
+        ("lists.range(20).all(x, !self.matches('[ab]*a[ab]{1000}c'))".to_owned(), &long),
+        ("lists.range(900).all(x, !''.matches('^\\\\pL{100}' + string(x)))".to_owned(), &long),
         ("self.findAll('a|.*c').size() == 0".to_owned(), &long),
     ] {
         let shown: String = expression.chars().take(60).collect();

@@ -1,15 +1,15 @@
 //! Functions of texts. Places in a text count code points.
 
-use regex::Regex;
-
 use super::{
     conversions::as_text,
     eval::{Evaluation, EvaluationFailure, EvaluationResult},
     lists::count,
-    patterns,
     value::CelValue,
 };
-use crate::limits::{DIGITS_MAX, PATTERN_STEPS};
+use crate::{
+    limits::{DIGITS_MAX, PATTERN_STATES_MAX, PATTERN_STEPS, STATES_PER_STEP},
+    pattern::Pattern,
+};
 use informer_serving::go::quote;
 
 impl<'a> Evaluation<'a, '_> {
@@ -19,7 +19,7 @@ impl<'a> Evaluation<'a, '_> {
         name: &str,
         text: &str,
         rest: &[CelValue<'a>],
-        pattern: Option<&Regex>,
+        pattern: Option<&Pattern>,
     ) -> EvaluationResult<'a> {
         if ["matches", "find", "findAll"].contains(&name) {
             return self.search(name, text, rest, pattern);
@@ -56,7 +56,7 @@ impl<'a> Evaluation<'a, '_> {
         name: &str,
         text: &str,
         rest: &[CelValue<'a>],
-        pattern: Option<&Regex>,
+        pattern: Option<&Pattern>,
     ) -> EvaluationResult<'a> {
         let Some((CelValue::Text(source), limit)) = rest.split_first() else {
             return Err(EvaluationFailure::no_overload());
@@ -65,26 +65,34 @@ impl<'a> Evaluation<'a, '_> {
         let pattern = if let Some(pattern) = pattern {
             pattern
         } else {
-            self.charge(PATTERN_STEPS.saturating_mul(source.len() + 1))?;
-            compiled = patterns::compile(source).map_err(EvaluationFailure::error)?;
+            compiled = self.compiled(source)?;
             &compiled
         };
-        self.charge_bytes(text.len().saturating_mul(source.len() / 4 + 1))?;
+        let times = 1 + pattern.states() / STATES_PER_STEP;
+        self.charge_bytes(text.len().saturating_mul(times))?;
         let limit = match (name, limit) {
             ("matches", []) => return Ok(CelValue::Bool(pattern.is_match(text))),
-            ("find", []) => return Ok(CelValue::text(pattern.find(text).map_or("", |found| found.as_str()))),
+            ("find", []) => return Ok(CelValue::text(pattern.find_iter(text).next().map_or("", |(found, _)| found))),
             ("findAll", []) => None,
             ("findAll", [CelValue::Int(limit)]) => count(*limit),
             (_, _) => return Err(EvaluationFailure::no_overload()),
         };
         let mut found = Vec::new();
-        for part in pattern.find_iter(text).take(limit.unwrap_or(usize::MAX)) {
+        for (part, end) in pattern.find_iter(text).take(limit.unwrap_or(usize::MAX)) {
             // Each search may read the rest of the text.
             self.charge(1)?;
-            self.charge_bytes((text.len() - part.end()).saturating_mul(source.len() / 4 + 1))?;
-            found.push(CelValue::text(part.as_str()));
+            self.charge_bytes((text.len() - end).saturating_mul(times))?;
+            found.push(CelValue::text(part));
         }
         Ok(CelValue::list(found))
+    }
+
+    /// Compiles a pattern, and takes steps for its states.
+    fn compiled(&mut self, source: &str) -> Result<Pattern, EvaluationFailure> {
+        let mut left = PATTERN_STATES_MAX;
+        let compiled = Pattern::compile(source, &mut left);
+        self.charge(PATTERN_STEPS * (PATTERN_STATES_MAX - left))?;
+        compiled.map_err(|error| EvaluationFailure::error(error.to_string()))
     }
 
     fn replace(&mut self, text: &str, old: &str, new: &str, limit: Option<usize>) -> EvaluationResult<'a> {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
 use super::{
-    super::{EMBEDDED, INT_OR_STRING, SchemaObject, flag, properties},
+    super::{EMBEDDED, INT_OR_STRING, SchemaObject, flag, formats, properties},
     eval::{Evaluation, EvaluationFailure, EvaluationResult},
     net::{Cidr, Url},
     times,
@@ -198,7 +198,10 @@ pub(super) fn decoded_bytes(value: &Json, schema: &SchemaObject) -> usize {
 /// Reads a text as its format says.
 fn formatted<'a>(text: &'a str, schema: &SchemaObject) -> EvaluationResult<'a> {
     match schema.get("format").and_then(Json::as_str) {
-        Some("duration") => times::parse_duration(text).map(CelValue::Duration),
+        Some("duration") => {
+            let parsed = formats::parse_duration(text).map(CelValue::Duration);
+            parsed.ok_or_else(|| EvaluationFailure::error(format!("unable to parse {text} as duration")))
+        }
         Some("date") => times::parse_date(text).map(CelValue::Timestamp),
         Some("date-time") => times::parse_timestamp(text).map(CelValue::Timestamp),
         Some("byte") => match STANDARD.decode(text) {
