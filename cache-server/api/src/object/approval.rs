@@ -25,7 +25,7 @@ const DENIED: &str = "Denied";
 const FINAL: [&str; 3] = [APPROVED, DENIED, "Failed"];
 
 /// Completes the conditions of a signing request as sent: those that the request cannot change are as stored, and each has
-/// its times, but for those that [`check`] refuses. Calls `now` only for a write of conditions.
+/// its times, but for those that `check` refuses. Calls `now` only for a write of conditions.
 pub fn complete(place: &WriteTarget<'_>, stored: &Object, sent: &mut Object, now: impl FnOnce() -> String) {
     if !place.ty.is_approved() || !matches!(place.part, Part::Approval | Part::Status) {
         return;
