@@ -8,8 +8,8 @@
 //! of the program on.
 //!
 //! Threads that write files have arenas too, which fill with objects between those that left. So there are as many arenas
-//! as cores, unless `MALLOC_ARENA_MAX` in the environment says otherwise: 500 events a second in front of another server left 75 MiB in
-//! seven arenas after eleven minutes and 92 MiB after an hour, and 67 MiB in two after eleven minutes.
+//! as cores, unless `MALLOC_ARENA_MAX` in the environment says otherwise: 500 events a second in front of another server
+//! left 75 MiB in seven arenas after eleven minutes, and 67 MiB in two.
 
 use crate::{
     cacher::Caches,

@@ -159,8 +159,8 @@ async fn carry_out(
     app.work.run(size, pin!(one(app, head.method, &request, format))).await?
 }
 
-/// Reads the object that a POST sends to a subresource, or as an order. `ty` is its type, and `about` that of the object
-/// that it is about. Returns it with its options and with warnings about its fields.
+/// Reads the body of a POST to a subresource or to `bindings`. `ty` is the type of the body, and `about` the type of the
+/// object that it concerns. Returns the body, its options, and warnings about its fields.
 fn read_order(
     app: &LocalApp<'_>,
     request: &WriteRequest<'_>,

@@ -4,7 +4,8 @@
 //! and hashes are computed by `ring`. INVARIANT: no error contains a part of a token or of a key.
 //!
 //! In reading order: [`bearer`] (tokens in headers), [`token_file`] (static tokens), [`signed_token`] (JSON Web Tokens and
-//! their keys), [`claims`] (users of verified tokens), [`token_request`] (new tokens), [`certificate`] (users of TLS certificates), [`impersonation`]
+//! their keys), [`claims`] (users of verified tokens), [`token_request`] (new tokens), [`certificate`] (users of TLS certificates),
+//! [`impersonation`]
 //! (acting as another user).
 
 pub mod bearer;

@@ -67,8 +67,8 @@ pub const STRICT_ERRORS_MAX: usize = 100;
 /// Names in `x-kubernetes-list-map-keys` that count. Time: that many look-ups for each item.
 pub const LIST_KEYS_MAX: usize = 32;
 
-/// States of the automata of all patterns in one CustomResourceDefinition, and of those in the rules of one schema. Patterns in use have some hundred each, long ones of
-/// Unicode classes some 30,000. Memory: some hundred bytes each, once an object of the type was validated.
+/// States of the automata of all patterns in one CustomResourceDefinition, and of those in the rules of one schema.
+/// Patterns in use have some hundred each, long ones of Unicode classes some 30,000. Memory: some hundred bytes each, once an object of the type was validated.
 pub const PATTERN_STATES_MAX: usize = 128 << 10;
 
 /// States that each pattern counts for at least.
@@ -122,13 +122,14 @@ pub const EXPRESSION_DEPTH_MAX: usize = 100;
 /// object. Stack: some KiB each.
 pub const VALUE_LEVELS_MAX: usize = 256;
 
-/// Steps of one evaluation of an expression, as many as kube-apiserver's cost: some 0.1 s.
+/// Steps of one evaluation of an expression, as many as kube-apiserver's cost: some 0.1 s. Memory: at most about a hundred
+/// bytes a step, for the items of lists.
 pub const CALL_STEPS_MAX: u64 = 1_000_000;
 
 /// Steps of all evaluations for one object, as many as kube-apiserver's cost: some 1 s.
 pub const OBJECT_STEPS_MAX: u64 = 10_000_000;
 
-/// Bytes of a text that are read or written in one step. Memory: at most ten times [`CALL_STEPS_MAX`].
+/// Bytes of a text that are read or written in one step.
 pub const STEP_BYTES: usize = 10;
 
 /// Steps for each state of a pattern that is compiled during an evaluation.

@@ -25,7 +25,7 @@ pub(super) struct AuthenticationFlags {
     service_account_issuer: Option<String>,
 
     /// Public keys of that issuer as a JSON Web Key Set: a file, a URL, or upstream for the upstream's /openid/v1/jwks; or
-    /// a file in PEM. Left out: that of the signing key, or discovered at the issuer.
+    /// a file in PEM. Left out: the key of the signing key file, or the keys that the issuer announces.
     #[arg(
         long, env = "CACHE_SERVER_SERVICE_ACCOUNT_JWKS", value_name = "FILE|URL|upstream", value_parser = key_source,
         requires = "service_account_issuer"

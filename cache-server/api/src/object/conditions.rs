@@ -16,7 +16,8 @@ pub(super) fn find<'a>(object: &'a Object, name: &str) -> Option<&'a Value> {
     of(object).iter().find(|condition| condition["type"] == name)
 }
 
-/// Adds a condition, or replaces that of its type. It begins `now`, unless one of its status has begun before.
+/// Adds a condition, or replaces the one of its type. Its transition time is `now`, or that of the replaced one if the status
+/// is equal.
 pub(super) fn set(object: &mut Object, mut condition: Value, now: &str) {
     let mut all = of(object).to_vec();
     let place = all.iter().position(|old| old["type"] == condition["type"]);

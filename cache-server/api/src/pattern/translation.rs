@@ -1,5 +1,5 @@
-//! Reads Go's syntax and writes that of the crate `regex`. Letters and digits are written as they are, other characters by
-//! their numbers, groups without names.
+//! Translates Go's syntax into the syntax of the crate `regex`: copies letters and digits, writes other characters as their
+//! numbers, and drops the names of groups.
 
 use std::fmt::Write as _;
 

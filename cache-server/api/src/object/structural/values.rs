@@ -179,7 +179,7 @@ impl Violations<'_> {
         }
     }
 
-    /// Checks a value, whether or not it is unchanged. The order is that of kube-apiserver, and so are the counts.
+    /// Checks a changed or unchanged value, in kube-apiserver's order and with its counts.
     pub(super) fn value_itself(&mut self, subject: &Subject<'_>, node: &SchemaNode<'_>) {
         if !self.take_steps(STEPS_PER_VALUE) {
             return;

@@ -166,6 +166,8 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     fn decide(&mut self, parts: &'a [Expression], decisive: bool) -> EvaluationResult<'a> {
         let mut error = None;
         for part in parts {
+            // Constants take no steps themselves.
+            self.charge(1)?;
             match self.truth(part) {
                 Ok(value) if value == decisive => return Ok(CelValue::Bool(decisive)),
                 Ok(_) => {}
@@ -476,26 +478,13 @@ fn calculate<'a>(operator: BinaryOperator, left: &CelValue<'a>, right: &CelValue
     match (left, right) {
         (CelValue::Int(left), CelValue::Int(right)) => {
             refuse_zero(operator, *right == 0)?;
-            let result = match operator {
-                BinaryOperator::Add => left.checked_add(*right),
-                BinaryOperator::Subtract => left.checked_sub(*right),
-                BinaryOperator::Multiply => left.checked_mul(*right),
-                BinaryOperator::Divide => left.checked_div(*right),
-                BinaryOperator::Remainder => left.checked_rem(*right),
-                _ => return Err(EvaluationFailure::no_overload()),
-            };
-            result.map(CelValue::Int).ok_or_else(overflow)
+            let checked = [i64::checked_add, i64::checked_sub, i64::checked_mul, i64::checked_div, i64::checked_rem];
+            operation(operator, checked)?(*left, *right).map(CelValue::Int).ok_or_else(overflow)
         }
         (CelValue::Uint(left), CelValue::Uint(right)) => {
             refuse_zero(operator, *right == 0)?;
-            let result = match operator {
-                BinaryOperator::Add => left.checked_add(*right),
-                BinaryOperator::Subtract => left.checked_sub(*right),
-                BinaryOperator::Multiply => left.checked_mul(*right),
-                BinaryOperator::Divide => left.checked_div(*right),
-                BinaryOperator::Remainder => left.checked_rem(*right),
-                _ => return Err(EvaluationFailure::no_overload()),
-            };
+            let checked = [u64::checked_add, u64::checked_sub, u64::checked_mul, u64::checked_div, u64::checked_rem];
+            let result = operation(operator, checked)?(*left, *right);
             result.map(CelValue::Uint).ok_or_else(|| EvaluationFailure::error("unsigned integer overflow"))
         }
         (CelValue::Double(left), CelValue::Double(right)) => match operator {
@@ -506,6 +495,21 @@ fn calculate<'a>(operator: BinaryOperator, left: &CelValue<'a>, right: &CelValue
             _ => Err(EvaluationFailure::no_overload()),
         },
         (left, right) => times::calculate(operator, left, right),
+    }
+}
+
+/// Returns the function of an operator among those of `+`, `-`, `*`, `/` and `%`.
+fn operation<F>(
+    operator: BinaryOperator,
+    [add, subtract, multiply, divide, remainder]: [F; 5],
+) -> Result<F, EvaluationFailure> {
+    match operator {
+        BinaryOperator::Add => Ok(add),
+        BinaryOperator::Subtract => Ok(subtract),
+        BinaryOperator::Multiply => Ok(multiply),
+        BinaryOperator::Divide => Ok(divide),
+        BinaryOperator::Remainder => Ok(remainder),
+        _ => Err(EvaluationFailure::no_overload()),
     }
 }
 

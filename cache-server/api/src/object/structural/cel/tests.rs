@@ -245,6 +245,7 @@ fn hostile_expressions_end_at_their_limit() {
         ("lists.range(20).all(x, !self.matches('[ab]*a[ab]{1000}c'))".to_owned(), &long),
         ("lists.range(900).all(x, !''.matches('^\\\\pL{100}' + string(x)))".to_owned(), &long),
         ("self.findAll('a|.*c').size() == 0".to_owned(), &long),
+        (format!("lists.range(1000).all(x, {})", vec!["true"; 1_500].join("&&")), ""),
     ] {
         let shown: String = expression.chars().take(60).collect();
         assert_eq!(evaluate(&expression, subject), Err("CallLimit".to_owned()), "{shown}");
