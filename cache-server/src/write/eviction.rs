@@ -39,15 +39,16 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         if let Some(text) = deletion::mismatch(&pod.object, &deletion) {
             return Err(delete::refusal(&place, DeleteError::Precondition(text)));
         }
+        // Another pod of this name has a state and budgets of its own.
+        let uid = deletion.uid.clone().or_else(|| Some(pod.entry.uid().to_owned()));
+        let this = DeleteOptions { uid, ..deletion.clone() };
         if eviction::is_counted(&pod.object) {
-            // Another pod of this name has budgets of its own.
-            let uid = deletion.uid.clone().or_else(|| Some(pod.entry.uid().to_owned()));
-            counted(app, &place, &pod, &DeleteOptions { uid, ..deletion }).await?;
+            counted(app, &place, &pod, &this).await?;
             return Ok(WriteAnswer::success(warnings));
         }
-        let bound = if eviction::may_be_counted(&pod.object) { at_version(&deletion, &pod) } else { deletion.clone() };
+        let bound = if eviction::may_be_counted(&pod.object) { at_version(&this, &pod) } else { this };
         match delete(app, &place, bound).await {
-            // Another write came first; the pod may be counted now.
+            // Another write came first; the pod, or a new one, may be counted now.
             Err(status) if status.reason == Reason::Conflict && deletion.resource_version.is_none() => {}
             deleted => return deleted.map(|()| WriteAnswer::success(warnings)),
         }

@@ -370,10 +370,9 @@ impl<'a> NodeWriter<'a> {
 
 /// True if a volume of the pod has a token for this audience.
 fn mounts_token(pod: &Object, audience: &str) -> bool {
-    let list = |value: &'static str, of: &Value| of[value].as_array().cloned().unwrap_or_default();
-    let volumes = spec(pod, "volumes").as_array().map_or(&[][..], Vec::as_slice);
-    let sources = volumes.iter().flat_map(|volume| list("sources", &volume["projected"]));
-    let mut tokens = sources.filter_map(|source| source.get("serviceAccountToken").cloned());
+    let volumes = spec(pod, "volumes").as_array().into_iter().flatten();
+    let sources = volumes.filter_map(|volume| volume["projected"]["sources"].as_array()).flatten();
+    let mut tokens = sources.filter_map(|source| source.get("serviceAccountToken"));
     tokens.any(|token| token.is_object() && token["audience"].as_str().unwrap_or_default() == audience)
 }
 
