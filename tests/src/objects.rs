@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 /// A request for a certificate of CN=a in PEM, for CertificateSigningRequests.
 pub const SIGNING_REQUEST: &str = include_str!("request.pem");
+/// A request for a certificate of O=system:masters, CN=a.
+pub const MASTERS_REQUEST: &str = include_str!("masters.pem");
 
 /// An object and the collection it belongs to.
 #[derive(Clone, Debug)]

@@ -36,18 +36,20 @@ pub(super) fn record_creator(app: &LocalApp<'_>, ty: &ResourceType, object: &mut
 /// Returns `Ok` if a new signing request is for a subject that its signer may have.
 ///
 /// # Errors
-/// 403 for a client of kube-apiserver in the group `system:masters`.
+/// 403 for a client of kube-apiserver in the group `system:masters`, or one whose request cannot be read.
 pub(super) fn check_subject(ty: &ResourceType, object: &Object) -> Result<(), Status> {
     let text = |path| at(object, path).and_then(Value::as_str).unwrap_or_default();
     if !ty.is_approved() || text("spec.signerName") != CLIENT_SIGNER {
         return Ok(());
     }
-    // Signers read the request themselves; one that cannot be read gets no certificate.
-    let groups = requested_subject(text("spec.request")).map(|subject| subject.groups).unwrap_or_default();
-    if !groups.iter().any(|group| group == MASTERS) {
-        return Ok(());
-    }
-    let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+    // A signer may read what this server cannot.
+    let why = match requested_subject(text("spec.request")) {
+        Ok(subject) if subject.groups.iter().any(|group| group == MASTERS) => {
+            format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
+        }
+        Ok(_) => return Ok(()),
+        Err(problem) => format!("failed to parse CSR: {problem}"),
+    };
     Err(Status::forbidden(&ty.group, &ty.plural, metadata::text(object, "name"), &why))
 }
 
@@ -63,12 +65,12 @@ pub(super) async fn check(
     stored: &Object,
     next: &Object,
 ) -> Result<(), Status> {
+    let Some(caller) = app.caller.filter(|_| place.ty.is_approved()) else { return Ok(()) };
     let verb = match place.part {
         Part::Approval => "approve",
         Part::Status if stored.get("status") != next.get("status") => "sign",
         Part::Main | Part::Status | Part::EphemeralContainers => return Ok(()),
     };
-    let Some(caller) = app.caller.filter(|_| place.ty.is_approved()) else { return Ok(()) };
     let signer = at(stored, "spec.signerName").and_then(Value::as_str).unwrap_or_default();
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer.to_owned(), format!("{domain}/*")] {

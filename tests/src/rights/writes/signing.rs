@@ -36,6 +36,7 @@ pub(super) fn cases() -> Vec<WriteCase> {
         };
         cases.push(decide(patch(user, "approve", &approval, condition("Approved")), "approve"));
         cases.push(decide(put(user, "deny", &approval, condition("Denied")), "approve"));
+        cases.push(decide(patch(user, "approve nothing new", &approval, json!({})), "approve"));
         cases.push(decide(patch(user, "fail", &status, condition("Failed")), "sign"));
         let labels = json!({"metadata": {"labels": {"a": "b"}}});
         cases.push(patch(user, "label by the status", &status, labels).expecting(OK));

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tests::{
     http::{Client, MERGE_PATCH},
-    objects::SIGNING_REQUEST,
+    objects::{MASTERS_REQUEST, SIGNING_REQUEST},
     process::Server,
 };
 
@@ -70,6 +70,24 @@ async fn a_request_is_approved_at_its_subresource() {
     assert_eq!(client.get(&path("/approval")).await.with_code(200).json(), read(&client).await);
     assert_eq!(client.put(&path("/approval"), &changed).await.code, 409, "it has the version before");
     client.post(&path("/approval"), &approved).await.with_code(405);
+}
+
+/// Goal: no client gets a request for the group that may do everything. Method: a request for it of the signer of such
+/// clients and of another one, and one that cannot be read.
+#[tokio::test]
+async fn masters_are_not_requested() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let post = async |name: &str, request: &str, signer: &str| {
+        let spec = json!({"request": STANDARD.encode(request), "signerName": signer, "usages": ["client auth"]});
+        client.post(REQUESTS, &json!({"metadata": {"name": name}, "spec": spec})).await
+    };
+    let signer = "kubernetes.io/kube-apiserver-client";
+    let refused = post("masters", MASTERS_REQUEST, signer).await.with_code(403).message();
+    assert!(refused.contains("signer with system:masters group is not allowed"), "{refused}");
+    post("unreadable", "none", signer).await.with_code(403);
+    post("other", MASTERS_REQUEST, "example.com/signer").await.with_code(201);
+    post("plain", SIGNING_REQUEST, signer).await.with_code(201);
 }
 
 /// Goal: decisions are final, and the certificate is signed once. Method: a denial by a patch; changes of the conditions and
