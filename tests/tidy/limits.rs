@@ -78,6 +78,7 @@ const INTERNAL: &[&str] = &[
     "PATTERN_STEPS",
     "RULE_MESSAGE_BYTES_MAX",
     "STEP_BYTES",
+    "VALIDATION_STEPS_MAX",
     "VALUE_LEVELS_MAX",
     // Files, tasks and memory of the process.
     "ARENA_FREE_END_MAX",
