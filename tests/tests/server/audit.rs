@@ -144,7 +144,11 @@ fn lines_of(folder: &Path) -> Vec<String> {
     names.sort();
     names
         .iter()
-        .flat_map(|name| fs::read_to_string(name).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|name| {
+            let text = String::from_utf8_lossy(&fs::read(name).unwrap()).into_owned();
+            // Without its end, a line is still being written.
+            text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect::<Vec<_>>()
+        })
         .collect()
 }
 
