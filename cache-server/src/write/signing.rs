@@ -16,7 +16,7 @@ use api_rules::{
 };
 use informer_serving::{
     go::quote,
-    status::{Status, StatusExt as _},
+    status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use serde_json::{Value, json};
 
@@ -36,21 +36,25 @@ pub(super) fn record_creator(app: &LocalApp<'_>, ty: &ResourceType, object: &mut
 /// Returns `Ok` if a new signing request is for a subject that its signer may have.
 ///
 /// # Errors
-/// 403 for a client of kube-apiserver in the group `system:masters`, or one whose request cannot be read.
+/// 403 for a client of kube-apiserver in the group `system:masters`; 422 for one whose request cannot be read.
 pub(super) fn check_subject(ty: &ResourceType, object: &Object) -> Result<(), Status> {
     let text = |path| at(object, path).and_then(Value::as_str).unwrap_or_default();
+    // Another signer may read what this server cannot.
     if !ty.is_approved() || text("spec.signerName") != CLIENT_SIGNER {
         return Ok(());
     }
-    // A signer may read what this server cannot.
-    let why = match requested_subject(text("spec.request")) {
+    let (name, request) = (metadata::text(object, "name"), text("spec.request"));
+    match requested_subject(request) {
         Ok(subject) if subject.groups.iter().any(|group| group == MASTERS) => {
-            format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
+            let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+            Err(Status::forbidden(&ty.group, &ty.plural, name, &why))
         }
-        Ok(_) => return Ok(()),
-        Err(problem) => format!("failed to parse CSR: {problem}"),
-    };
-    Err(Status::forbidden(&ty.group, &ty.plural, metadata::text(object, "name"), &why))
+        Ok(_) => Ok(()),
+        Err(problem) => {
+            let cause = StatusCause::invalid("spec.request", &quote(request), problem);
+            Err(Status::invalid(&ty.group, &ty.kind, name, vec![cause]))
+        }
+    }
 }
 
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";

@@ -66,10 +66,6 @@ async fn a_budget_counts_the_pods_that_go() {
     }
     client.patch(&format!("{PODS}/other"), MERGE_PATCH, &json!({"metadata": {"labels": {"app": "x"}}})).await;
     budget(&client, "web", json!({}), json!({"disruptionsAllowed": 1, "currentHealthy": 2})).await;
-    // An eviction of another pod with that name takes none.
-    let mut other = eviction("a");
-    other["deleteOptions"]["preconditions"] = json!({"uid": "other"});
-    client.post(&format!("{PODS}/a/eviction"), &other).await.with_code(409);
     let answer = evict(&client, "a").await.with_code(201).json();
     assert_eq!(answer, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}));
     assert!(!exists(&client, "a").await);
@@ -97,6 +93,20 @@ async fn a_budget_counts_the_pods_that_go() {
     evict(&client, "b").await.with_code(201);
     evict(&client, "other").await.with_code(201);
     assert!(!exists(&client, "b").await && !exists(&client, "other").await);
+}
+
+/// Goal: an eviction that is refused takes nothing from a budget. Method: one of another pod with that name, before one that
+/// the budget allows.
+#[tokio::test]
+async fn a_refused_eviction_takes_no_disruption() {
+    let server = server(&[]).await;
+    let client = server.client();
+    run(&client, "a", "Running", true).await;
+    budget(&client, "web", json!({}), json!({"disruptionsAllowed": 1, "currentHealthy": 2})).await;
+    let mut other = eviction("a");
+    other["deleteOptions"]["preconditions"] = json!({"uid": "other"});
+    client.post(&format!("{PODS}/a/eviction"), &other).await.with_code(409);
+    evict(&client, "a").await.with_code(201);
 }
 
 /// Goal: pods that serve nothing go without a budget, or as its policy allows. Method: pods that are pending, have ended, or
