@@ -20,7 +20,7 @@ use tokio::{
     net::{TcpListener, TcpSocket},
     sync::oneshot,
     task::{JoinError, JoinSet, spawn_blocking},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 pub use cache_server_wire::tls::TlsError;
@@ -29,6 +29,7 @@ use access_rules::authentication::certificate::ServerNames;
 use cache_server_wire::{
     accept::{self, OpenConnections},
     handler::{ConnectionSettings, ConnectionShared},
+    http2::GOODBYES_SPREAD,
     listeners::{GivenUnixSocket, Listeners, UnixSocketFile, adopt_tcp, bind_tcp},
     tls::{Acceptor, ClientVerifiers},
 };
@@ -362,7 +363,7 @@ async fn begin(app: Arc<App>) -> Result<(), StartError> {
 
 /// Repeats the end of a start that failed, until it succeeds.
 async fn finish_again(app: Arc<App>) -> Result<(), StartError> {
-    tokio::time::sleep(limits::START_RETRY_PAUSE).await;
+    sleep(limits::START_RETRY_PAUSE).await;
     finish(&app).await
 }
 
@@ -582,7 +583,7 @@ impl Server {
 }
 
 /// Time that a server whose folder the next process waits for answers requests of open connections.
-const LEAVE_WAIT: Duration = Duration::from_millis(500);
+const LEAVE_WAIT: Duration = Duration::from_millis(250);
 
 /// Lets clients leave for the next process, if there is one.
 async fn leave(connections: &mut OpenConnections, departure: Departure, app: &App) {
@@ -591,6 +592,8 @@ async fn leave(connections: &mut OpenConnections, departure: Departure, app: &Ap
     }
     connections.used(limits::UPGRADE_UNUSED_WAIT).await;
     connections.leave();
+    // A client that has not been told would watch here again.
+    sleep(GOODBYES_SPREAD).await;
     if departure == Departure::Awaited {
         connections.ended(Instant::now() + LEAVE_WAIT).await;
     } else {
@@ -601,7 +604,7 @@ async fn leave(connections: &mut OpenConnections, departure: Departure, app: &Ap
 /// Drops protobuf messages and compressed objects that no client uses, for ever.
 async fn drop_idle_forms() {
     loop {
-        tokio::time::sleep(watch_cache::limits::MESSAGES_IDLE).await;
+        sleep(watch_cache::limits::MESSAGES_IDLE).await;
         watch_cache::drop_idle_messages();
         watch_cache::drop_idle_pieces();
     }

@@ -18,7 +18,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-use watch_cache::{CacheStats, Limits, Reader, Total};
+use watch_cache::{CacheStats, Limits, ParkedWatchers, Reader, Total};
 
 use self::health::StreamHealth;
 pub use self::saved::{HandedStates, SavedStates, StateOrigin, drop_states};
@@ -161,10 +161,10 @@ impl Caches {
         self.saved.iter().for_each(|saved| saved.drop_handed());
     }
 
-    /// Wakes all watchers, so that each sees what is not in its cache. Cost: one waker each.
-    pub fn wake_watchers(&self) {
+    /// Returns the watchers of all caches, to be woken part by part, so that each sees what is not in its cache.
+    pub fn watchers(&self) -> Vec<ParkedWatchers> {
         let readers: Vec<_> = self.all.lock().running.values().map(RunningCache::reader).collect();
-        readers.iter().for_each(Reader::wake_watchers);
+        readers.iter().map(Reader::watchers).collect()
     }
 
     /// Sets the cluster that the source follows, by its uid; `None` if it cannot be known. Saved states are loaded only after

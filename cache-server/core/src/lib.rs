@@ -44,7 +44,7 @@ pub use form::{
 pub use interest::{BucketWaker, ClosedCache};
 pub use limits::{Limits, Total};
 pub use page::{Measurement, Page};
-pub use reader::{CacheSnapshot, Reader};
+pub use reader::{CacheSnapshot, ParkedWatchers, Reader};
 pub use slices::{Budget, Slices};
 pub use stats::CacheStats;
 pub use waiting::PositionWait;

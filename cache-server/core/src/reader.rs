@@ -17,6 +17,7 @@ use crate::{
     epoch::{Epoch, FrozenState, Pin, WindowHolder, largest_owner},
     event::{ChangeKind, Event},
     filter::Filter,
+    interest::Waiters,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
     stats::CacheStats,
     waiting::PositionWait,
@@ -107,10 +108,11 @@ impl Reader {
         self.shared.waiting.is_closed()
     }
 
-    /// Wakes all watchers. A watcher that parks meanwhile may be missed. Cost: one waker each.
-    pub fn wake_watchers(&self) {
-        let mut touched = self.shared.state.read().buckets.everybody();
-        self.shared.interest.touch(&mut touched);
+    /// Returns the watchers of now, to be woken part by part. One that parks meanwhile may be missed. Cost: a pointer for
+    /// each namespace, name and node that is watched.
+    #[must_use]
+    pub fn watchers(&self) -> ParkedWatchers {
+        ParkedWatchers { shared: Arc::clone(&self.shared), buckets: self.shared.state.read().buckets.everybody() }
     }
 
     /// Returns the oldest position that a watch of all objects can resume from.
@@ -314,6 +316,21 @@ impl Reader {
             streams_cut_for_time: counters.cuts.streams_for_time.load(Ordering::Relaxed),
             selector_evaluations: self.shared.filters.evaluations(),
         }
+    }
+}
+
+/// Watchers that wait for the next event of a cache. Those of one namespace, name or node are woken together.
+#[derive(Debug)]
+pub struct ParkedWatchers {
+    shared: Arc<CacheCore>,
+    buckets: Vec<Arc<Waiters>>,
+}
+
+impl ParkedWatchers {
+    /// Wakes one of `parts` equal parts of those that are left: all, if it is 1. Cost: one waker each.
+    pub fn wake_part(&mut self, parts: usize) {
+        let left = self.buckets.len() - self.buckets.len().div_ceil(parts.max(1));
+        self.shared.interest.touch(&mut self.buckets.split_off(left));
     }
 }
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     net,
     task::spawn_blocking,
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 
 use cache_server_wire::{
@@ -572,10 +572,19 @@ pub(super) async fn end_watches(app: &App) {
     let deadline = Instant::now() + ENDS_SPREAD;
     while 0 < watches.count() && Instant::now() < deadline {
         // Again and again: a watcher that was about to wait for events has missed the last time.
-        app.caches.wake_watchers();
-        sleep(ENDS_SPREAD / 10).await;
+        let next = Instant::now() + ENDS_SPREAD / 10;
+        let mut parked = app.caches.watchers();
+        for parts in (1..=WAKE_PARTS).rev() {
+            parked.iter_mut().for_each(|watchers| watchers.wake_part(parts));
+            sleep(WAKE_PAUSE).await;
+        }
+        sleep_until(next).await;
     }
 }
+
+/// Parts in which watchers are woken, and the pause after each: requests of others come in between.
+const WAKE_PARTS: usize = 20;
+const WAKE_PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

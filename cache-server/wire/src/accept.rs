@@ -76,7 +76,7 @@ impl OpenConnections {
         }
     }
 
-    /// Lets each client end its connection: over HTTP/2 after the open requests, over HTTP/1.1 with the next answer, which
+    /// Lets each client end its connection: over HTTP/2, within [`GOODBYES_SPREAD`](crate::http2::GOODBYES_SPREAD), after the open requests, over HTTP/1.1 with the next answer, which
     /// says so. A client that sends a request meanwhile gets its answer.
     pub fn leave(&self) {
         // An error means that no connection is open.

@@ -25,7 +25,10 @@ use futures::FutureExt as _;
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::Service};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 use self::{
     flood::FloodTap,
@@ -89,7 +92,7 @@ pub async fn serve<S: Socket, H: Handler>(
             let ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx));
             return timeout(GOODBYE_WAIT, ended).await.unwrap_or(Ok(()));
         }
-        _ = closed.changed() => false,
+        () = leaving(&mut closed) => false,
     };
     // hyper's graceful shutdown waits for the preface, so drop a connection without one.
     if !begun.is_so() {
@@ -104,6 +107,21 @@ pub async fn serve<S: Socket, H: Handler>(
         // A client that does not confirm the end may still open streams. Others may read the end of a response.
         () = streams.idle_for(GOODBYE_WAIT), if is_refused => Ok(()),
         () = crowd.outlasts_idle(|| streams.idle_since()) => Ok(()),
+    }
+}
+
+/// Period over which clients are told to leave: thousands at once would hold up requests.
+pub const GOODBYES_SPREAD: Duration = Duration::from_millis(250);
+
+/// Resolves once the connection takes no more requests: at the end of the server, or soon after it has begun to leave.
+async fn leaving(closed: &mut watch::Receiver<()>) {
+    if closed.changed().await.is_ok() {
+        // Boxed: connections without an end have no room for it.
+        let pause = Box::pin(sleep(GOODBYES_SPREAD.mul_f64(fastrand::f64())));
+        tokio::select! {
+            () = pause => {}
+            _ = closed.changed() => {}
+        }
     }
 }
 

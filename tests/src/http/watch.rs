@@ -174,6 +174,12 @@ impl Event {
     /// its code.
     pub fn brief(&self) -> String {
         match self.kind {
+            // Tables have no name.
+            EventKind::Added | EventKind::Modified | EventKind::Deleted
+                if self.object["metadata"]["name"].is_null() =>
+            {
+                format!("{} {}", self.kind.as_str(), self.object["kind"])
+            }
             EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 format!("{} {}", self.kind.as_str(), key(&self.object))
             }
