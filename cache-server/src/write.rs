@@ -25,6 +25,10 @@ mod nodes;
 mod patch;
 mod review;
 mod scale;
+#[cfg(feature = "assets")]
+mod schemas;
+#[cfg(not(feature = "assets"))]
+#[path = "write/schemas/absent.rs"]
 mod schemas;
 mod signing;
 mod token;

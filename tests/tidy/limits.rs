@@ -4,8 +4,12 @@ use std::{collections::BTreeMap, fs};
 
 use crate::cargo::root;
 
-const FILES: [&str; 3] =
-    ["cache-server/caches/src/limits.rs", "cache-server/api/src/limits.rs", "cache-server/core/src/limits.rs"];
+const FILES: [&str; 4] = [
+    "cache-server/caches/src/limits.rs",
+    "cache-server/api/src/limits.rs",
+    "cache-server/core/src/limits.rs",
+    "cache-server/objects/src/limits.rs",
+];
 
 /// Limits that no client or operator of the server meets: of costs within a request, of the commands, and of internal
 /// queues.

@@ -30,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("informer", &["informer-core", "informer-log", "informer-testing"]),
     ("watch-cache", &["informer-core", "informer-serving"]),
     ("api-rules", &["informer-core", "informer-serving", "watch-cache"]),
+    ("object-rules", &["api-rules", "informer-serving"]),
     ("access-rules", &["informer-core", "informer-serving"]),
     (
         "cache-server-caches",
@@ -77,6 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cache-server-workload",
             "informer-core",
             "informer-serving",
+            "object-rules",
             "watch-cache",
         ],
     ),
@@ -158,13 +160,13 @@ fn a_client_carries_no_server() {
     assert_eq!(testing["optional"], true, "only the feature `testing` brings the fake API server");
 }
 
-/// Goal: a server of its own objects carries and waits for no client of a cluster. Method: the crates of a build with
+/// Goal: a server of its own objects carries and waits for no client of a cluster, and for no schemas. Method: the crates of a build with
 /// `embedded` alone.
 #[test]
 fn a_server_of_its_own_objects_carries_no_client() {
     let crates = cargo::crates_of("cache-server", "embedded");
     assert!(crates.contains("cache-server-stores"), "{crates:?}");
-    for absent in ["informer", "kube", "k8s-openapi", "ratatui"] {
+    for absent in ["informer", "kube", "k8s-openapi", "object-rules", "ratatui", "regex"] {
         assert!(
             !crates.contains(absent),
             "{absent} is needed by `cargo build --no-default-features --features embedded`"
@@ -172,12 +174,14 @@ fn a_server_of_its_own_objects_carries_no_client() {
     }
 }
 
-/// Goal: a cache in front of a cluster carries no storage. Method: the crates of a build with `upstream` alone.
+/// Goal: a cache in front of a cluster carries no storage and no schemas. Method: the crates of a build with `upstream` alone.
 #[test]
 fn a_cache_in_front_of_a_cluster_carries_no_storage() {
     let crates = cargo::crates_of("cache-server", "upstream");
     assert!(crates.contains("cache-server-upstream"), "{crates:?}");
-    for absent in ["cache-server-stores", "cache-server-top", "cache-server-workload", "redb", "tonic", "prost"] {
+    for absent in
+        ["cache-server-stores", "cache-server-top", "cache-server-workload", "object-rules", "redb", "tonic", "prost"]
+    {
         assert!(
             !crates.contains(absent),
             "{absent} is needed by `cargo build --no-default-features --features upstream`"
@@ -202,6 +206,7 @@ fn cores_know_no_task_socket_or_clock() {
         ("informer-serving", &[]),
         ("watch-cache", &[]),
         ("api-rules", &["jiff", "log"]),
+        ("object-rules", &["jiff", "log"]),
         ("access-rules", &["log"]),
     ];
     for (core, allowed) in cores {
@@ -225,8 +230,10 @@ fn cores_know_no_task_socket_or_clock() {
 #[test]
 fn the_rules_of_the_api_read_no_clock() {
     let mut files = Vec::new();
-    sources(&root().join("cache-server/api/src"), &mut files);
-    assert!(files.len() > 30);
+    for folder in ["cache-server/api/src", "cache-server/objects/src"] {
+        sources(&root().join(folder), &mut files);
+    }
+    assert!(files.len() > 60);
     for file in files.iter().filter(|file| !file.components().any(|part| part.as_os_str() == "tests")) {
         let source = fs::read_to_string(file).expect("a readable file");
         for clock in ["::now()", "SystemTime", "Instant::"] {
@@ -366,6 +373,7 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server",
     "cache-server/core",
     "cache-server/api",
+    "cache-server/objects",
     "cache-server/access",
     "cache-server/caches",
     "cache-server/stores",

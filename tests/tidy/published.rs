@@ -23,6 +23,7 @@ const PUBLISHED: &[&str] = &[
     "informer-log",
     "informer-serving",
     "informer-testing",
+    "object-rules",
     "watch-cache",
 ];
 

@@ -4,13 +4,11 @@
 //! and the request's parts, and gets a new object or the Status to answer with.
 //!
 //! In reading order: [`registry`] (the types), [`schemas`] (the shapes of their values), [`object`] (what writes do),
-//! `pattern` (regular expressions), [`table`] (the columns that people see), and [`etcd`] (keys and values of a
-//! kube-apiserver's storage).
+//! [`table`] (the columns that people see), and [`etcd`] (keys and values of a kube-apiserver's storage).
 
 pub mod etcd;
 pub mod limits;
 pub mod object;
-mod pattern;
 pub mod registry;
 pub mod schemas;
 pub mod table;

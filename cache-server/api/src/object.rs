@@ -26,7 +26,6 @@ pub mod request;
 pub mod scale;
 mod sparse;
 mod strategic;
-pub mod structural;
 pub mod update;
 pub mod validation;
 pub mod weight;

@@ -19,9 +19,7 @@ use watch_cache::{Field, Schema};
 
 pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, DefinitionRefusal, Object, TakenNames};
 pub use derived::DerivedValues;
-pub use names::NameRule;
-pub use names::refuse_namespace;
-pub(crate) use names::refuse_service_label;
+pub use names::{NameRule, refuse_namespace, refuse_service_label};
 pub use subresource::Subresource;
 pub use table::{CreatedStatus, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
 

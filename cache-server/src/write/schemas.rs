@@ -1,11 +1,18 @@
 //! Schemas of custom resources, which are enforced where this server acts as a cluster. Elsewhere their fields are kept as
 //! they were sent. Reads return objects as they are stored; writes begin from the object as its present schema completes it.
+//! The patterns of definitions are checked everywhere.
 
 use api_rules::{
-    object::{Object, WriteTarget, body, metadata::Part, options::FieldValidation, structural, validation},
+    object::{
+        Object, WriteTarget, body,
+        metadata::{self, Part},
+        options::FieldValidation,
+        validation,
+    },
     registry::ResourceType,
 };
 use informer_serving::status::Status;
+use object_rules::structural;
 
 use crate::{
     app::App,
@@ -49,10 +56,10 @@ pub(super) fn complete_stored(app: &App, ty: &ResourceType, current: &mut Curren
     }
 }
 
-/// Completes an object to create, and checks its values.
+/// Completes an object to create, and checks its values and its patterns.
 ///
 /// # Errors
-/// As [`complete`]; 422 for values that the schema does not allow.
+/// As [`complete`]; 422 for values that the schema does not allow, and for patterns that are no regular expressions.
 pub(super) fn enforce(
     app: &App,
     ty: &ResourceType,
@@ -60,31 +67,42 @@ pub(super) fn enforce(
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    note_unenforced(app, ty, object, None, warnings);
+    check_definition(app, ty, object, None, warnings)?;
     complete(app, ty, object, validation, warnings)?;
     if concern(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
 }
 
-/// Names the rules of a new or changed definition that this server does not enforce, in `warnings` and in the log.
-fn note_unenforced(app: &App, ty: &ResourceType, object: &Object, stored: Option<&Object>, warnings: &mut Vec<String>) {
-    let is_unchanged = || stored.is_some_and(|stored| stored.get("spec") == object.get("spec"));
-    if !app.config.acts_as_cluster || !ty.defines_types || is_unchanged() {
-        return;
-    }
-    #[cfg(feature = "assets")]
-    for rule in structural::unenforced_rules(object) {
-        let definition = api_rules::object::metadata::text(object, "name");
-        tracing::warn!(definition, rule, "validation rule skipped");
-        warnings.push(rule);
-    }
-    #[cfg(not(feature = "assets"))]
-    let _ = warnings;
-}
-
-/// Checks the values of the successor of `stored`. Adds to `warnings` what its schema lacks here.
+/// Checks the patterns of a new or changed definition. Names its rules that this server does not enforce, in `warnings` and
+/// in the log.
 ///
 /// # Errors
-/// 422 for new values that the schema does not allow.
+/// 422 for patterns that are no regular expressions.
+fn check_definition(
+    app: &App,
+    ty: &ResourceType,
+    object: &Object,
+    stored: Option<&Object>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let is_unchanged = || stored.is_some_and(|stored| stored.get("spec") == object.get("spec"));
+    if !ty.defines_types || is_unchanged() {
+        return Ok(());
+    }
+    structural::check_patterns(ty, object)?;
+    if app.config.acts_as_cluster {
+        for rule in structural::unenforced_rules(object) {
+            let definition = metadata::text(object, "name");
+            tracing::warn!(definition, rule, "validation rule skipped");
+            warnings.push(rule);
+        }
+    }
+    Ok(())
+}
+
+/// Checks the values and patterns of the successor of `stored`. Adds to `warnings` what its schema lacks here.
+///
+/// # Errors
+/// 422 for new values that the schema does not allow, and for new patterns that are no regular expressions.
 pub(super) fn check_successor(
     app: &App,
     place: &WriteTarget<'_>,
@@ -92,6 +110,6 @@ pub(super) fn check_successor(
     next: &Object,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    note_unenforced(app, place.ty, next, Some(stored), warnings);
+    check_definition(app, place.ty, next, Some(stored), warnings)?;
     if concern(app, place.ty) { structural::check(place.ty, place.part, next, Some(stored)) } else { Ok(()) }
 }

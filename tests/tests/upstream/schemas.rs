@@ -9,8 +9,8 @@ use tests::{
 use super::until;
 
 const TABLES: [&str; 2] = [
-    include_str!("../../../cache-server/api/src/object/structural/rows.yaml"),
-    include_str!("../../../cache-server/api/src/object/structural/rules.yaml"),
+    include_str!("../../../cache-server/objects/src/structural/rows.yaml"),
+    include_str!("../../../cache-server/objects/src/structural/rules.yaml"),
 ];
 /// Minor version of the server whose answers the table has.
 const MINOR: u32 = 37;

@@ -3,7 +3,7 @@
 //! keeps neither nulls nor empty maps and lists, and has the strings of a Secret in base64.
 //!
 //! Not implemented, on purpose: rules about values (ranges, names in specs). Of custom resources only the metadata is
-//! validated here; [`structural`](super::structural) enforces their schemas, where the server acts as a cluster.
+//! validated here; the crate `object-rules` enforces their schemas, where the server acts as a cluster.
 //!
 //! INVARIANT: one walk over an object, with one look-up per member; texts are built only for violations.
 //!
@@ -67,8 +67,8 @@ pub(crate) fn check_as(ty: &ResourceType, object: &mut Object, is_sparse: bool) 
     found
 }
 
-/// Validates the metadata of an object in a custom one, like its own.
-pub(super) fn check_embedded(metadata: &mut Value, path: &ValuePath<'_>, found: &mut Findings) {
+/// Validates the metadata of an object in a custom one, like its own. `path` is that of the metadata.
+pub fn check_embedded(metadata: &mut Value, path: &ValuePath<'_>, found: &mut Findings) {
     if let Some(shape) = schemas::object_meta() {
         walk(metadata, &shape, path, found);
     }
@@ -146,8 +146,10 @@ pub fn headers(warnings: &[String]) -> Vec<String> {
 
 /// The type that has a field. Its name is looked up for violations only.
 #[derive(Clone, Copy)]
-pub(super) enum FieldOwner<'a> {
+pub enum FieldOwner<'a> {
+    /// The type of this shape.
     Shape(&'a ValueShape),
+    /// The type of objects of this kind.
     Kind(&'a str),
 }
 
@@ -163,18 +165,21 @@ impl<'a> FieldOwner<'a> {
 
 /// Path from the object to a value, on the stack.
 #[derive(Clone, Copy)]
-pub(super) enum ValuePath<'a> {
+pub enum ValuePath<'a> {
+    /// The object itself.
     Root,
     /// Field name, and the type that has the field.
     Field(&'a Self, &'a str, FieldOwner<'a>),
     /// A key of a map.
     Key(&'a Self, &'a str),
+    /// The place of an item in a list.
     Item(&'a Self, usize),
 }
 
 impl ValuePath<'_> {
     /// Formats the path: `spec.containers[0].name`.
-    pub(super) fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         match self {
             Self::Root => String::new(),
             Self::Field(parent, name, _) | Self::Key(parent, name) => {

@@ -89,7 +89,7 @@ pub fn refuse_namespace(namespace: &str) -> Vec<String> {
 
 /// The errors for `name` as an RFC 1035 label, joined; empty if it is valid.
 #[must_use]
-pub(crate) fn refuse_service_label(name: &str) -> String {
+pub fn refuse_service_label(name: &str) -> String {
     NameRule::ServiceLabel.refuse(name).join(",")
 }
 

@@ -1,11 +1,9 @@
 //! Defaults and validation of a definition on write.
 //!
 //! INVARIANT: an accepted object can be read as a [`Definition`] and defines types that the registry can hold. Schemas
-//! are stored unchanged and not validated, except for their patterns and the paths of selectable fields.
+//! are stored unchanged and not validated here, except for the paths of selectable fields.
 //!
 //! Source: apiextensions-apiserver `pkg/apis/apiextensions/{v1/defaults,validation/validation}.go`.
-
-mod patterns;
 
 use std::collections::BTreeSet;
 
@@ -52,7 +50,6 @@ impl Definition {
         let mut causes = Causes::default();
         definition.check_names(&mut causes);
         definition.check_spec(&mut causes);
-        definition.check_patterns(&mut causes);
         match change {
             DefinitionChange::Create => definition.check_approval(&mut causes),
             DefinitionChange::Update(stored) => {

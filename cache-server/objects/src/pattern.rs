@@ -63,7 +63,6 @@ impl Pattern {
     }
 
     /// Returns the matches in a text, and the places behind them. No match lies inside of a letter.
-    #[cfg(feature = "cel")]
     pub(crate) fn find_iter<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, usize)> {
         let matches = self.regex.find_iter(text.as_bytes());
         matches.filter_map(|found| Some((text.get(found.range())?, found.end())))

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use informer_serving::status::{Status, StatusCause, StatusExt as _};
+use api_rules::{
+    limits::{WARNING_CHARS_MAX, WARNINGS_MAX},
+    object::{body::Encoding, metadata::Part},
+    registry::{Custom, Registry},
+};
+use informer_serving::status::{Status, StatusCause};
 use serde_json::{Value, json};
 
-use super::{
-    super::{Object, body::Encoding, metadata::Part},
-    *,
-};
-use crate::registry::{Custom, Definition, DefinitionChange, DefinitionRefusal, Registry};
+use super::*;
 
 /// A type `widgets.example.com` with this schema of `spec` and of `status`.
 fn widgets(spec: &Value) -> ResourceType {
@@ -42,7 +43,6 @@ fn objects_are_kept_and_refused_as_by_kube_apiserver() {
     compare(include_bytes!("rows.yaml"));
 }
 
-#[cfg(feature = "cel")]
 #[test]
 fn rules_are_enforced_as_by_kube_apiserver() {
     compare(include_bytes!("rules.yaml"));
@@ -76,13 +76,11 @@ fn compare(table: &[u8]) {
 /// Returns the causes for which a definition with a schema is refused.
 fn refusal(schema: &Value) -> Vec<String> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}});
-    let mut definition = object(json!({"metadata": {"name": "widgets.example.com"}, "spec": {
-        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
-        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}}));
-    match Definition::prepare(&mut definition, DefinitionChange::Create) {
-        Err(DefinitionRefusal::Invalid(found)) => causes(&Status::invalid("", "", "", found)),
-        Err(DefinitionRefusal::Malformed) | Ok(()) => Vec::new(),
-    }
+    let ty =
+        Registry::builtin().find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("a built-in type");
+    let definition = object(json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "versions": [{"name": "v1", "schema": schema}]}}));
+    check_patterns(&ty, &definition).map_or_else(|status| causes(&status), |()| Vec::new())
 }
 
 /// Returns what becomes of the spec, or of the status, that a row sends.
@@ -234,7 +232,6 @@ fn a_stored_pattern_that_does_not_compile_refuses_texts() {
 }
 
 /// Returns the causes by the rules in the schema of `spec`.
-#[cfg(feature = "cel")]
 fn rule_causes(schema: &Value, spec: Value, stored: Option<Value>) -> Vec<String> {
     let whole = |spec| object(json!({"kind": "Widget", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec}));
     let stored = stored.map(whole);
@@ -243,7 +240,6 @@ fn rule_causes(schema: &Value, spec: Value, stored: Option<Value>) -> Vec<String
 }
 
 /// Goal: many rules over many values take bounded time. Method: rules that are skipped, far more often than there are steps.
-#[cfg(feature = "cel")]
 #[test]
 fn each_rule_takes_a_step() {
     let rules = vec![json!({"rule": "self == oldSelf"}); 3_000];
@@ -254,7 +250,6 @@ fn each_rule_takes_a_step() {
 }
 
 /// Goal: small objects of a large schema are checked in bounded time. Method: 40,000,000 pairs of them.
-#[cfg(feature = "cel")]
 #[test]
 fn small_objects_of_a_large_schema_are_checked() {
     let property = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
@@ -267,7 +262,6 @@ fn small_objects_of_a_large_schema_are_checked() {
     assert!(found[0].contains("spec[19999].p7"), "{found:?}");
 }
 
-#[cfg(feature = "cel")]
 #[test]
 fn messages_of_rules_are_bounded() {
     let rule = json!({"rule": "false", "message": "m".repeat(700_000)});
@@ -276,7 +270,6 @@ fn messages_of_rules_are_bounded() {
     assert!(found.iter().all(|cause| cause.len() < 20_000), "{}", found[0].len());
 }
 
-#[cfg(feature = "cel")]
 #[test]
 fn a_stored_null_is_no_old_value() {
     let with = |rule: Value| {
@@ -288,14 +281,13 @@ fn a_stored_null_is_no_old_value() {
     assert!(causes(json!({"rule": "!oldSelf.hasValue()", "optionalOldSelf": true})).is_empty());
 }
 
-#[cfg(feature = "cel")]
 #[test]
 fn warnings_about_rules_are_few_and_short() {
     let definition = |schema: Value| object(json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}));
     let rules = vec![json!({"rule": format!("{}()", "f".repeat(1_000))}); 200];
     let found = unenforced_rules(&definition(json!({"type": "object", "x-kubernetes-validations": rules})));
-    assert_eq!(found.len(), crate::limits::WARNINGS_MAX);
-    assert!(found.iter().all(|warning| warning.len() <= crate::limits::WARNING_CHARS_MAX));
+    assert_eq!(found.len(), WARNINGS_MAX);
+    assert!(found.iter().all(|warning| warning.len() <= WARNING_CHARS_MAX));
     let part = json!({"properties": {"a": {"x-kubernetes-validations": [{"rule": "true"}]}}});
     let found = unenforced_rules(&definition(json!({"type": "object", "allOf": [part]})));
     assert_eq!(found, ["spec.versions[0].schema.openAPIV3Schema.allOf: not enforced by this server: rules in it"]);

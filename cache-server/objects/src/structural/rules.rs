@@ -13,6 +13,11 @@ use std::{
     rc::Rc,
 };
 
+use api_rules::{
+    limits::{WARNING_CHARS_MAX, WARNINGS_MAX},
+    object::Object,
+    registry::ResourceType,
+};
 use informer_serving::{
     go::quote,
     status::{CauseExt as _, CauseReason, Causes, StatusCause},
@@ -20,16 +25,12 @@ use informer_serving::{
 use serde_json::Value;
 
 use super::{
-    super::Object,
     DEPTH_MAX, SchemaObject,
     cel::{Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, StepBudget, compile, typed},
     is_keyed, lists, member, parsed, properties,
     values::shown,
 };
-use crate::{
-    limits::{EXPRESSION_BYTES_MAX, RULE_MESSAGE_BYTES_MAX, WARNING_CHARS_MAX, WARNINGS_MAX},
-    registry::ResourceType,
-};
+use crate::limits::{EXPRESSION_BYTES_MAX, RULE_MESSAGE_BYTES_MAX};
 
 const RULES: &str = "x-kubernetes-validations";
 const OUT_OF_BUDGET: &str =

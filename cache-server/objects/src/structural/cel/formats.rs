@@ -1,9 +1,9 @@
 //! Named formats of texts: `format.dns1123Label().validate(text)`.
 
+use api_rules::registry::NameRule;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{net::Url, times, value::CelValue};
-use crate::registry::NameRule;
 
 /// Names of the formats.
 pub(super) const NAMES: [&str; 11] = [

@@ -7,13 +7,14 @@
 
 use std::{net::Ipv6Addr, sync::LazyLock};
 
+use api_rules::registry::NameRule;
 use informer_serving::go;
 use jiff::civil::Date;
 use regex::Regex;
 use serde_json::Value;
 
 use super::{INT_OR_STRING, SchemaObject, addresses, flag};
-use crate::{limits::PATTERN_STATES_MAX, pattern::Pattern, registry::NameRule};
+use crate::{limits::PATTERN_STATES_MAX, pattern::Pattern};
 
 /// Formats of texts without their dashes.
 const NAMES: [&str; 26] = [

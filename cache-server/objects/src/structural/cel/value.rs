@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, ops::Deref, rc::Rc, sync::LazyLock};
 
+use api_rules::object::Object;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
@@ -12,7 +13,6 @@ use super::{
     net::{Cidr, Url},
     times,
 };
-use crate::object::Object;
 
 /// A value. Clones share lists, maps and texts.
 #[derive(Clone)]

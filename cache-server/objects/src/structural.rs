@@ -1,5 +1,5 @@
 //! Enforces the schema of a custom resource: [`complete`] drops what the schema does not know and fills in its defaults,
-//! [`check`] refuses values that it does not allow.
+//! [`check`] refuses values that it does not allow. [`check_patterns`] refuses a definition.
 //!
 //! Not implemented, on purpose: the rules for names and labels in the metadata of embedded objects.
 //!
@@ -10,14 +10,13 @@
 
 mod addresses;
 mod branches;
-#[cfg(feature = "cel")]
 mod cel;
 mod complete;
 mod embedded;
 mod formats;
 mod lists;
 mod numbers;
-#[cfg(feature = "cel")]
+mod patterns;
 mod rules;
 mod subject;
 mod values;
@@ -27,19 +26,21 @@ mod tests;
 
 use std::{collections::HashMap, sync::Arc};
 
+use api_rules::{
+    object::{Object, validation::ValuePath},
+    registry::ResourceType,
+};
 use serde_json::{Map, Value};
 
-#[cfg(feature = "cel")]
-pub use self::rules::unenforced_rules;
 pub use self::{
     complete::{complete, complete_stored},
+    patterns::check_patterns,
+    rules::unenforced_rules,
     values::check,
 };
-use super::{Object, validation::ValuePath};
 use crate::{
     limits::PATTERN_STATES_MAX,
     pattern::{Pattern, PatternError},
-    registry::ResourceType,
 };
 
 /// Nesting of values that is enforced; deeper ones are kept as they were sent.

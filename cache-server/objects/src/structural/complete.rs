@@ -1,18 +1,21 @@
 //! Drops unknown members and nulls, and fills in defaults.
 
-use informer_serving::status::Status;
-use serde_json::Value;
-
-use super::{
-    super::{
+use api_rules::{
+    limits::STRICT_ERRORS_MAX,
+    object::{
         Object, body,
         validation::{self, Findings, ValuePath},
         weight::{TooHeavy, Weight},
     },
+    registry::ResourceType,
+};
+use informer_serving::status::Status;
+use serde_json::Value;
+
+use super::{
     DEFAULTED, DEPTH_MAX, EMBEDDED, PRESERVE, SchemaNode, SchemaObject, default, flag, member, parsed, properties,
     strings,
 };
-use crate::{limits::STRICT_ERRORS_MAX, registry::ResourceType};
 
 /// Members of every object, which are checked by a schema of their own.
 const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];

@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 
+use api_rules::object::{Object, validation::ValuePath};
 use informer_serving::{
     go::quote,
     status::{CauseExt as _, Causes, StatusCause},
 };
 use serde_json::Value;
 
-use super::{
-    super::{Object, validation::ValuePath},
-    LIST_KEYS, LIST_TYPE, SchemaNode, SchemaObject, each_value, is_keyed, strings,
-};
+use super::{LIST_KEYS, LIST_TYPE, SchemaNode, SchemaObject, each_value, is_keyed, strings};
 use crate::limits::LIST_KEYS_MAX;
 
 /// Adds causes for equal items, unless the stored object has some: a definition may have become stricter since.

@@ -2,6 +2,14 @@
 //!
 //! A first walk counts violations and builds no text. If it finds one, a second one builds the causes, up to their limit.
 
+use api_rules::{
+    object::{
+        Object,
+        metadata::{self, Part},
+        validation::ValuePath,
+    },
+    registry::ResourceType,
+};
 use informer_serving::{
     go::{self, quote},
     limits::CAUSES_MAX,
@@ -10,11 +18,6 @@ use informer_serving::{
 use serde_json::Value;
 
 use super::{
-    super::{
-        Object,
-        metadata::{self, Part},
-        validation::ValuePath,
-    },
     DEPTH_MAX, INT_OR_STRING, PATTERN, SchemaNode, SchemaObject, embedded, flag, formats, lists, numbers, parsed,
     strings,
     subject::{Subject, ValueView},
@@ -24,7 +27,6 @@ use crate::{
         ALLOWED_BYTES_MAX, ALLOWED_VALUES_MAX, BYTES_PER_STEP, STATES_PER_STEP, STEPS_PER_VALUE, VALIDATION_STEPS_MAX,
     },
     pattern::{Pattern, PatternError},
-    registry::ResourceType,
 };
 
 /// Checks the part of a custom resource that a write may change. Violations by values that `stored` has too are no cause: a
@@ -51,7 +53,6 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
         }
     }
     lists::check(object, stored, &root, &mut causes);
-    #[cfg(feature = "cel")]
     super::rules::check(ty, object, stored, &mut causes);
     if causes.is_empty() {
         return Ok(());

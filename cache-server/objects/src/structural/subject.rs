@@ -5,12 +5,10 @@
 
 use std::collections::HashMap;
 
+use api_rules::object::{Object, validation::ValuePath};
 use serde_json::Value;
 
-use super::{
-    super::{Object, validation::ValuePath},
-    SchemaNode, SchemaObject, is_keyed, lists, member,
-};
+use super::{SchemaNode, SchemaObject, is_keyed, lists, member};
 
 /// A whole object, or a value in one.
 #[derive(Clone, Copy)]

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use api_rules::object::validation::ValuePath;
 use informer_serving::{
     go,
     status::{CauseExt as _, StatusCause},
@@ -9,7 +10,6 @@ use informer_serving::{
 use serde_json::{Number, Value};
 
 use super::{
-    super::validation::ValuePath,
     SchemaObject, flag, formats,
     values::{Violations, expected_type, shown},
 };

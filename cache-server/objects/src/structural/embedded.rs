@@ -2,17 +2,17 @@
 //!
 //! Source: apiextensions-apiserver `pkg/apiserver/schema/objectmeta/validation.go`.
 
+use api_rules::{
+    object::{Object, validation::ValuePath},
+    registry::refuse_service_label,
+};
 use informer_serving::{
     go::quote,
     status::{CauseExt as _, Causes, StatusCause},
 };
 use serde_json::Value;
 
-use super::{
-    super::{Object, validation::ValuePath},
-    EMBEDDED, SchemaNode, each_value, flag,
-};
-use crate::registry::refuse_service_label;
+use super::{EMBEDDED, SchemaNode, each_value, flag};
 
 /// Adds causes for embedded objects without a type. Unchanged ones are refused, too.
 pub(super) fn check(object: &Object, root: &SchemaNode<'_>, causes: &mut Causes) {
