@@ -9,6 +9,7 @@ use informer_serving::{
     status::{CauseExt as _, Status, StatusCause, StatusExt as _},
 };
 use parking_lot::Mutex;
+use serde_json::Value;
 use watch_cache::Entry;
 
 use super::{
@@ -187,7 +188,42 @@ pub fn plan(
     if metadata::is_terminating(stored) && metadata::finalizers(&next).is_empty() && !place.ty.holds_objects {
         return Ok(UpdatePlan::Delete(next));
     }
-    Ok(if next == *stored { UpdatePlan::Keep } else { UpdatePlan::Put(next) })
+    let is_equal = next == *stored || (matches!(change, RequestedChange::Apply(_)) && equals_but_times(stored, &next));
+    Ok(if is_equal { UpdatePlan::Keep } else { UpdatePlan::Put(next) })
+}
+
+/// Returns true if two objects differ at most in the times of their managers: `admit` filled in what an apply left out.
+///
+/// Source: apiserver `endpoints/handlers/fieldmanager/equality.go`.
+fn equals_but_times(stored: &Object, next: &Object) -> bool {
+    fn is_equal_but(name: &str, stored: &Object, next: &Object, is_equal: impl Fn(&Value, &Value) -> bool) -> bool {
+        stored.len() == next.len()
+            && stored.iter().all(|(member, value)| {
+                next.get(member).is_some_and(|next| value == next || (member == name && is_equal(value, next)))
+            })
+    }
+    fn both<'a>(stored: &'a Value, next: &'a Value) -> Option<(&'a Object, &'a Object)> {
+        stored.as_object().zip(next.as_object())
+    }
+    let entry = |stored: &Value, next: &Value| {
+        both(stored, next).is_some_and(|(stored, next)| is_equal_but("time", stored, next, |_, _| true))
+    };
+    // They are in the order of their times.
+    fn by_manager(entries: &[Value]) -> Vec<&Value> {
+        let mut sorted = entries.iter().collect::<Vec<_>>();
+        let members = ["operation", "manager", "apiVersion", "subresource"];
+        sorted.sort_by_cached_key(|entry| members.map(|member| entry[member].as_str().unwrap_or_default().to_owned()));
+        sorted
+    }
+    let entries = |stored: &Value, next: &Value| {
+        let lists = stored.as_array().zip(next.as_array()).filter(|(stored, next)| stored.len() == next.len());
+        lists.is_some_and(|(stored, next)| {
+            by_manager(stored).into_iter().zip(by_manager(next)).all(|(stored, next)| entry(stored, next))
+        })
+    };
+    is_equal_but("metadata", stored, next, |stored, next| {
+        both(stored, next).is_some_and(|(stored, next)| is_equal_but("managedFields", stored, next, entries))
+    })
 }
 
 /// Checks that a change keeps name and namespace.
@@ -258,7 +294,7 @@ fn check_version(place: &WriteTarget<'_>, stored: &Object, sent: &Object) -> Res
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::{super::metadata::Part, *};
 
@@ -443,6 +479,25 @@ mod tests {
         let metadata = &next["metadata"];
         assert_eq!((&metadata["annotations"], &metadata["finalizers"]), (&json!({"a": "b"}), &json!(["x/y"])));
         assert_eq!(put(case.merge(json!({"status": null}))).get("status"), None);
+    }
+
+    #[test]
+    fn an_apply_that_changes_times_alone_changes_nothing() {
+        let managed = |times: [&str; 2], label: &str| {
+            let mut entries = [("a", times[0]), ("b", times[1])].map(|(manager, time)| {
+                json!({"manager": manager, "operation": "Apply", "time": time, "fieldsV1": {"f:data": {}}})
+            });
+            entries.sort_by_key(|entry| entry["time"].to_string());
+            object(json!({"metadata": {"name": "a", "labels": {"l": label}, "managedFields": entries}}))
+        };
+        let stored = managed(["1", "2"], "x");
+        assert!(equals_but_times(&stored, &managed(["3", "2"], "x")));
+        assert!(!equals_but_times(&stored, &managed(["3", "2"], "y")));
+        let mut other = managed(["3", "2"], "x");
+        other["metadata"]["managedFields"][0]["fieldsV1"] = json!({});
+        assert!(!equals_but_times(&stored, &other));
+        other["metadata"]["managedFields"] = json!([]);
+        assert!(!equals_but_times(&stored, &other));
     }
 
     #[test]
