@@ -67,3 +67,7 @@ pub const RULE_MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 /// Digits behind the point that a format may ask for.
 pub const DIGITS_MAX: usize = 100;
+
+/// Resources that the sum of a pod's containers counts, by name. Further ones, which would be sizes of huge pages, get no
+/// default.
+pub const SUMMED_RESOURCES_MAX: usize = 16;
