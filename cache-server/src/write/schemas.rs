@@ -1,6 +1,6 @@
-//! Schemas of custom resources, which are enforced where this server acts as a cluster. Elsewhere their fields are kept as
-//! they were sent. Reads return objects as they are stored; writes begin from the object as its present schema completes it.
-//! The patterns of definitions are checked everywhere.
+//! Schemas of custom resources, which are enforced where this server acts as a cluster, and defaults of the built-in types,
+//! which are filled in there. Elsewhere fields are kept as they were sent. Reads return objects as they are stored; writes
+//! begin from the object as its present schema completes it. The patterns of definitions are checked everywhere.
 
 use api_rules::{
     object::{
@@ -12,19 +12,25 @@ use api_rules::{
     registry::ResourceType,
 };
 use informer_serving::status::Status;
-use object_rules::structural;
+use object_rules::{defaults, structural};
 
 use crate::{
     app::App,
+    clock,
     stored::current::{Current, DecodedExtent},
 };
 
-/// True if objects of the type must fit its schema. They are decoded whole then.
+/// True if writes complete objects of the type. They are decoded whole then.
 pub(super) fn concern(app: &App, ty: &ResourceType) -> bool {
+    is_enforced(app, ty) || (app.config.acts_as_cluster && defaults::concern(ty))
+}
+
+/// True if objects of the type must fit its schema.
+fn is_enforced(app: &App, ty: &ResourceType) -> bool {
     app.config.acts_as_cluster && ty.custom.is_some()
 }
 
-/// Drops unknown fields and fills in defaults. Adds complaints about the fields to `warnings`.
+/// Fills in defaults, and drops unknown fields of custom resources. Adds complaints about the fields to `warnings`.
 ///
 /// # Errors
 /// 400 for unknown fields, if they are to be refused; 413 for too large defaults.
@@ -35,8 +41,8 @@ pub(super) fn complete(
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    if !concern(app, ty) {
-        return Ok(());
+    if !is_enforced(app, ty) {
+        return if app.config.acts_as_cluster { defaults::fill(ty, object, &clock::now) } else { Ok(()) };
     }
     let unknown = structural::complete(ty, object)?;
     let complaints = unknown.iter().map(|path| validation::unknown_field(path)).collect();
@@ -47,7 +53,7 @@ pub(super) fn complete(
 /// Completes a stored object, as kube-apiserver does after each read: its definition may have changed since. Changes
 /// nothing if its defaults are too large, which is an error of [`complete`] only for writes of it.
 pub(super) fn complete_stored(app: &App, ty: &ResourceType, current: &mut Current) {
-    if !concern(app, ty) {
+    if !is_enforced(app, ty) {
         return;
     }
     let mut object = current.object.clone();
@@ -69,7 +75,7 @@ pub(super) fn enforce(
 ) -> Result<(), Status> {
     check_definition(app, ty, object, None, warnings)?;
     complete(app, ty, object, validation, warnings)?;
-    if concern(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
+    if is_enforced(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
 }
 
 /// Checks the patterns of a new or changed definition. Names its rules that this server does not enforce, in `warnings` and
@@ -111,5 +117,5 @@ pub(super) fn check_successor(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     check_definition(app, place.ty, next, Some(stored), warnings)?;
-    if concern(app, place.ty) { structural::check(place.ty, place.part, next, Some(stored)) } else { Ok(()) }
+    if is_enforced(app, place.ty) { structural::check(place.ty, place.part, next, Some(stored)) } else { Ok(()) }
 }

@@ -13,7 +13,7 @@ use api_rules::object::{
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{answer::WriteAnswer, commit, create, grants, nodes};
+use super::{answer::WriteAnswer, commit, create, grants, nodes, schemas};
 use crate::{
     app::LocalApp,
     limits::WRITE_ATTEMPTS_MAX,
@@ -49,7 +49,8 @@ async fn replace_plainly(
     place: &WriteTarget<'_>,
     options: Options,
 ) -> Result<Option<WriteAnswer>, Status> {
-    if options.dry_run || grants::concern(place.ty) || !nodes::may_replace(app, place) {
+    let is_checked = grants::concern(place.ty) || schemas::concern(app, place.ty) || !nodes::may_replace(app, place);
+    if options.dry_run || is_checked {
         return Ok(None);
     }
     let Some(text) = plain::text(request) else { return Ok(None) };

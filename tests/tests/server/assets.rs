@@ -23,6 +23,10 @@ use tokio::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+const JSON_PATCH: &str = "application/json-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
 /// Starts with new ports, each of which another process may take before the program does.
 const PORT_ATTEMPTS: usize = 5;
 
@@ -287,6 +291,85 @@ async fn a_control_plane_enforces_the_schemas_of_definitions() {
     admin.post("/apis/events.k8s.io/v1/namespaces/default/events", &event).await.with_code(201);
     let found = admin.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Da").await.with_code(200);
     assert_eq!(found.keys(), ["default/a.1"]);
+}
+
+/// Goal: an operator finds the defaults of the built-in types, and its writes that leave them out change nothing. Method: a
+/// Deployment by each kind of write, and the same one on a server that is no cluster.
+#[tokio::test]
+async fn a_control_plane_fills_in_defaults_of_built_in_types() {
+    const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+    let folder = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(&write_assets(folder.path()).await).await;
+    let admin = &plane.admin;
+    let labels = json!({"app": "a"});
+    let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "a"}, "spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "containers": [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}]}]}}}});
+    let dry = admin.post(&format!("{DEPLOYMENTS}?dryRun=All"), &deployment).await.with_code(201).json();
+    let made = admin.post(DEPLOYMENTS, &deployment).await.with_code(201).json();
+    assert_eq!((&made["spec"], &made["status"]), (&dry["spec"], &json!({})));
+    assert_eq!((&made["spec"]["replicas"], &made["spec"]["strategy"]["type"]), (&json!(1), &json!("RollingUpdate")));
+    let pod = &made["spec"]["template"]["spec"];
+    assert_eq!((&pod["restartPolicy"], &pod["securityContext"]), (&json!("Always"), &json!({})));
+    let container = json!({"name": "c", "image": "nginx", "imagePullPolicy": "Always", "resources": {},
+        "ports": [{"containerPort": 80, "protocol": "TCP"}],
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"});
+    assert_eq!(pod["containers"], json!([container]));
+
+    let path = format!("{DEPLOYMENTS}/a");
+    let same = admin.put(&path, &deployment).await.with_code(200).json();
+    assert_eq!(version(&same), version(&made), "a default is no change");
+    let apply = format!("{path}?fieldManager=m");
+    let applied = admin.patch(&apply, APPLY_PATCH, &deployment).await.with_code(200).json();
+    assert_eq!(applied["spec"], made["spec"]);
+    let again = admin.patch(&apply, APPLY_PATCH, &deployment).await.with_code(200).json();
+    assert_eq!(version(&again), version(&applied));
+    let removed = json!({"spec": {"replicas": null, "strategy": null}});
+    let removed = admin.patch(&path, MERGE_PATCH, &removed).await.with_code(200).json();
+    assert_eq!(version(&removed), version(&applied));
+    let recreated = json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}});
+    let recreated = admin.patch(&path, MERGE_PATCH, &recreated).await.with_code(200).json();
+    assert_eq!(recreated["spec"]["strategy"], json!({"type": "Recreate"}));
+    assert_eq!(recreated["metadata"]["generation"], 2);
+
+    let other = Server::start(BINARY, &[]).await;
+    let made = Client::new(other.address()).post(DEPLOYMENTS, &deployment).await.with_code(201).json();
+    assert_eq!(made["spec"], deployment["spec"], "no cluster");
+}
+
+fn version(object: &serde_json::Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().expect("a version")
+}
+
+/// Goal: what a change leaves out has its default. Method: a Service and each kind of patch; an apply of a list that it replaces
+/// as a whole, twice; a namespace with a generated name.
+#[tokio::test]
+async fn patches_leave_out_defaults() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let folder = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(&write_assets(folder.path()).await).await;
+    let admin = &plane.admin;
+    let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}});
+    let made = admin.post(SERVICES, &service).await.with_code(201).json();
+    assert_eq!(made["spec"]["ports"], json!([{"port": 80, "targetPort": 80, "protocol": "TCP"}]));
+    assert_eq!(made["spec"]["internalTrafficPolicy"], "Cluster");
+    let path = format!("{SERVICES}/a");
+    let more = json!({"spec": {"ports": [{"port": 81, "name": "b"}]}});
+    let more = admin.patch(&path, STRATEGIC_PATCH, &more).await.with_code(200).json();
+    assert_eq!(more["spec"]["ports"][0], json!({"name": "b", "port": 81, "targetPort": 81, "protocol": "TCP"}));
+    let third = json!([{"op": "add", "path": "/spec/ports/-", "value": {"port": 82, "name": "c"}}]);
+    let third = admin.patch(&path, JSON_PATCH, &third).await.with_code(200).json();
+    assert_eq!(third["spec"]["ports"][2]["targetPort"], 82);
+    let policy = json!({"kind": "NetworkPolicy", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "a"},
+        "spec": {"ingress": [{"ports": [{"port": 80}]}]}});
+    let apply = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/a?fieldManager=m";
+    let first = admin.patch(apply, APPLY_PATCH, &policy).await.with_code(201).json();
+    assert_eq!(first["spec"]["ingress"], json!([{"ports": [{"port": 80, "protocol": "TCP"}]}]));
+    let again = admin.patch(apply, APPLY_PATCH, &policy).await.with_code(200).json();
+    assert_eq!(version(&again), version(&first), "a default in a list that is replaced is no change");
+    let space =
+        admin.post("/api/v1/namespaces", &json!({"metadata": {"generateName": "n-"}})).await.with_code(201).json();
+    assert_eq!(space["metadata"]["labels"]["kubernetes.io/metadata.name"], space["metadata"]["name"]);
 }
 
 /// Goal: controllers write the status, and end, of objects that a stricter definition would refuse. Method: a required spec,
