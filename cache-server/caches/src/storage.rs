@@ -186,6 +186,13 @@ pub type Updates = BoxStream<'static, Result<Update, SourceError>>;
 /// One step of a type's history.
 #[derive(Clone, Debug)]
 pub enum Update {
+    /// A whole state at a revision, whose map cache and source share: in place of the next five kinds.
+    State {
+        /// All objects.
+        objects: Objects<Entry>,
+        /// Objects that are not among them do not exist at this revision.
+        revision: u64,
+    },
     /// A state begins. Comes first in a stream from the start, and again whenever the source lost its position.
     StateBegins,
     /// An object of the state.
@@ -211,6 +218,16 @@ pub enum Update {
     Batch(Vec<SourceChange>),
     /// All changes at or below this revision were delivered.
     Progress(u64),
+}
+
+impl From<Change> for Update {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Put(entry) => Self::Put(SourceRecord::Entry(entry)),
+            Change::Deleted { key, resource_version } => Self::Deleted { key, revision: resource_version },
+            Change::Progress(revision) => Self::Progress(revision),
+        }
+    }
 }
 
 /// One of several changes of one revision.
@@ -271,11 +288,7 @@ impl ListAndWatch {
     pub fn into_updates(self) -> Updates {
         let Self { listed: ListSnapshot { resource_version, entries }, changes } = self;
         let objects = entries.map_ok(|entry| Update::Object(SourceRecord::Entry(entry)));
-        let changes = changes.map_ok(|change| match change {
-            Change::Put(entry) => Update::Put(SourceRecord::Entry(entry)),
-            Change::Deleted { key, resource_version } => Update::Deleted { key, revision: resource_version },
-            Change::Progress(revision) => Update::Progress(revision),
-        });
+        let changes = changes.map_ok(Update::from);
         let one = |update| stream::iter([Ok(update)]);
         let all = one(Update::StateBegins).chain(objects).chain(one(Update::StateComplete(resource_version)));
         let ends = |over: &mut bool, update: Result<Update, SourceError>| {

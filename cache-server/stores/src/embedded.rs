@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use informer_core::Objects;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, Receiver};
@@ -27,7 +27,7 @@ use self::{
     type_store::{Queue, TypeStore},
 };
 use super::{
-    FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
+    FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, Txn, Update, Updates, WriteError, WriteResult,
 };
 use crate::registry::ResourceType;
 
@@ -152,17 +152,19 @@ impl EmbeddedStorage {
     /// Lists all objects of one type as entries of its schema, and streams every change after them. The first listing
     /// after a start is that of the oldest position of the recovered history, if there is one.
     pub async fn list_and_watch(&self, ty: &ResourceType) -> Result<ListAndWatch, SourceError> {
-        let OpenedType { revision, objects, history, subscribed } = self.open(ty).await?;
-        let changes = stream::unfold(subscribed, |mut subscribed| async {
-            let change = subscribed.receiver.recv().await?;
-            Some((Ok(change), subscribed))
-        });
-        let Some(history) = history else {
-            return Ok(ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() });
-        };
-        let before = history.changes.into_iter().chain([Change::Progress(revision)]);
-        let changes = stream::iter(before.map(Ok)).chain(changes);
-        Ok(ListAndWatch { listed: listed(history.from, history.objects), changes: changes.boxed() })
+        Ok(self.open(ty).await?.into_list_and_watch())
+    }
+
+    /// Like [`list_and_watch`](Self::list_and_watch), as updates. A state without a history is one update, whose map the
+    /// store and the cache share.
+    async fn updates(&self, ty: &ResourceType) -> Result<Updates, SourceError> {
+        let opened = self.open(ty).await?;
+        if opened.history.is_some() {
+            return Ok(opened.into_list_and_watch().into_updates());
+        }
+        let OpenedType { revision, objects, subscribed, .. } = opened;
+        let state = stream::iter([Ok(Update::State { objects, revision })]);
+        Ok(state.chain(subscribed.changes().map(|change| Ok(change.into()))).boxed())
     }
 
     /// Opens a queue together with the state, so that no change after the state is missed.
@@ -239,6 +241,20 @@ struct OpenedType {
     subscribed: QueueReceiver,
 }
 
+impl OpenedType {
+    /// A listing and the changes after it.
+    fn into_list_and_watch(self) -> ListAndWatch {
+        let Self { revision, objects, history, subscribed } = self;
+        let changes = subscribed.changes().map(Ok);
+        let Some(history) = history else {
+            return ListAndWatch { listed: listed(revision, objects), changes: changes.boxed() };
+        };
+        let before = history.changes.into_iter().chain([Change::Progress(revision)]);
+        let changes = stream::iter(before.map(Ok)).chain(changes);
+        ListAndWatch { listed: listed(history.from, history.objects), changes: changes.boxed() }
+    }
+}
+
 /// The queues changed while capacity was being reserved.
 struct Retry;
 
@@ -248,6 +264,16 @@ struct QueueReceiver {
     number: u64,
     ty: String,
     store: Weak<Mutex<StoreState>>,
+}
+
+impl QueueReceiver {
+    /// The changes, until the store closes the queue.
+    fn changes(self) -> impl Stream<Item = Change> + Send + 'static {
+        stream::unfold(self, |mut subscribed| async {
+            let change = subscribed.receiver.recv().await?;
+            Some((change, subscribed))
+        })
+    }
 }
 
 impl Drop for QueueReceiver {
@@ -281,7 +307,7 @@ impl Source for EmbeddedStorage {
             return std::future::ready(Err(SourceError::Compacted { after })).boxed();
         }
         let ty = Arc::clone(ty);
-        async move { Ok(self.list_and_watch(&ty).await?.into_updates()) }.boxed()
+        async move { self.updates(&ty).await }.boxed()
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {

@@ -192,8 +192,7 @@ impl StoreHook for ReplayedChanges {
             let live = inner.follow(&ty, from, cache).await?;
             let replayed = self.changes.lock().get(ty.id()).cloned().unwrap_or_default();
             let live = live.filter_map(async |update| match update {
-                Ok(Update::StateBegins | Update::Object(_)) => None,
-                Ok(Update::StateComplete(revision)) => Some(Ok(Update::Progress(revision))),
+                Ok(Update::State { revision, .. }) => Some(Ok(Update::Progress(revision))),
                 other => Some(other),
             });
             let empty = [Update::StateBegins, Update::StateComplete(REPLAYED_FROM)];

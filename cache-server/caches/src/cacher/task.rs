@@ -217,6 +217,11 @@ impl Cacher {
     /// Applies one update.
     fn take(&mut self, update: Update) -> Result<(), OutOfOrder> {
         let change = match update {
+            Update::State { objects, revision } => {
+                self.staged = Some(objects);
+                self.complete(revision);
+                return Ok(());
+            }
             Update::StateBegins => {
                 self.staged = Some(Objects::new());
                 return Ok(());

@@ -62,7 +62,11 @@ async fn steps(store: &DurableStorage, ty: &Arc<ResourceType>) -> Vec<String> {
             SourceRecord::Entry(entry) => format!("{}@{}", entry.key(), entry.resource_version()),
             SourceRecord::Json { .. } => unreachable!("the store has entries"),
         };
-        steps.push(match update.expect("no trouble") {
+        let step = match update.expect("no trouble") {
+            Update::State { objects, revision } => {
+                steps.extend(objects.iter().map(|entry| format!("{}@{}", entry.key(), entry.resource_version())));
+                format!("|{revision}")
+            }
             Update::StateBegins => continue,
             Update::Object(record) => of(record),
             Update::StateComplete(at) => format!("|{at}"),
@@ -72,7 +76,8 @@ async fn steps(store: &DurableStorage, ty: &Arc<ResourceType>) -> Vec<String> {
             Update::Batch(_) | Update::Removed(_) | Update::StateAbandoned | Update::HistoryLost => {
                 unreachable!("the store sends none")
             }
-        });
+        };
+        steps.push(step);
     }
     steps
 }

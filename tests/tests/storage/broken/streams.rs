@@ -116,6 +116,11 @@ impl ReferenceStream {
 
     fn take(&mut self, update: Update) {
         match update {
+            Update::State { objects, revision } => {
+                self.take(Update::StateBegins);
+                objects.iter().for_each(|entry| self.take(Update::Object(SourceRecord::Entry(Arc::clone(entry)))));
+                self.take(Update::StateComplete(revision));
+            }
             Update::Put(SourceRecord::Entry(ref entry)) => {
                 let revision = entry.resource_version();
                 self.change(update, revision);

@@ -235,6 +235,13 @@ impl Follower {
 
     fn take(&mut self, update: Update) -> Held {
         match update {
+            Update::State { objects, revision } => {
+                self.take(Update::StateBegins)?;
+                for entry in &objects {
+                    self.take(Update::Object(SourceRecord::Entry(Arc::clone(entry))))?;
+                }
+                return self.take(Update::StateComplete(revision));
+            }
             Update::StateBegins => self.staged = Some((State::new(), Objects::new())),
             Update::StateAbandoned => {
                 ensure!(self.staged.take().is_some() && self.is_listed, "no state is before it");
@@ -366,6 +373,7 @@ fn brief(update: &Update) -> String {
         Update::Object(record) => format!("Object({})", revision_of(record)),
         Update::Put(record) => format!("Put({})", revision_of(record)),
         Update::Batch(changes) => format!("Batch of {}", changes.len()),
+        Update::State { objects, revision } => format!("State of {} at {revision}", objects.len()),
         other @ (Update::StateBegins
         | Update::Removed(_)
         | Update::StateComplete(_)
