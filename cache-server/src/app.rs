@@ -8,6 +8,7 @@ mod durable;
 mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod forks;
 mod progress;
 #[cfg(feature = "upstream")]
 mod upstream;
@@ -24,7 +25,11 @@ use access_rules::user::User;
 use informer_serving::status::Status;
 use parking_lot::Mutex;
 
-pub(crate) use self::progress::{StartPart, StartProgress};
+use self::forks::Forks;
+pub(crate) use self::{
+    forks::{Fork, ForkError},
+    progress::{StartPart, StartProgress},
+};
 use crate::{
     access::{
         Access,
@@ -71,7 +76,7 @@ pub struct App {
     /// Concurrency limits of writes.
     pub(crate) work: Work,
     /// Metrics of the server.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// The rules of access.
     pub(crate) access: Access,
     /// Checks the files of the settings for changes.
@@ -79,7 +84,9 @@ pub struct App {
     /// Progress of the start.
     pub(crate) progress: StartProgress,
     /// Spans of requests.
-    pub(crate) traces: Traces,
+    pub(crate) traces: Arc<Traces>,
+    /// Servers that began with the objects of this one.
+    pub(crate) forks: Forks,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -160,6 +167,7 @@ impl App {
         let flow = FlowControl::new(config.flow.seats);
         let metrics = Metrics::new(Arc::clone(&registry));
         let metrics = metrics.with(|registry| flow.register(registry)).with(|registry| tasks.register(registry));
+        let metrics = Arc::new(metrics);
         let (room, work) = (Room::of_server(), Work::default());
         let mut authorizer =
             Authorizer::new(&config.authorization, config.upstream.is_some(), metrics.authorization.clone());
@@ -170,7 +178,8 @@ impl App {
         }
         let access = Access::new(Authenticator::unsecured(), authorizer, flow).with_watches_max(config.watches_max);
         let progress = StartProgress::default();
-        let traces = Traces::default();
+        let traces = Arc::<Traces>::default();
+        let forks = if config.forks { Forks::allowed() } else { Forks::default() };
         Self {
             config,
             registry,
@@ -185,6 +194,7 @@ impl App {
             files,
             progress,
             traces,
+            forks,
         }
     }
 

@@ -260,7 +260,7 @@ mod tests {
             [
                 "Options: listen data-dir etcd-endpoints upstream load populate tls-cert tls-key authorization log \
                  log-format help",
-                "Objects in this server: first-revision object-bytes-max",
+                "Objects in this server: first-revision forks object-bytes-max",
                 "Connections: grace upgrade-socket unsent-bytes connections-max watches-max unix-socket host",
                 "Watch cache: window-bytes window-age bookmark-interval list-encoding",
                 "Authentication: client-ca-file token-auth-file service-account-issuer service-account-jwks \

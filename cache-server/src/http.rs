@@ -6,6 +6,7 @@
 //! Not implemented, on purpose: CBOR responses, and gzip of tables and single objects.
 
 mod admission;
+mod forks;
 mod log;
 mod websocket;
 
@@ -68,6 +69,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (mut parts, body) = request.into_parts();
+    let app = forks::destination(app, &mut parts);
     let span = app.traces.begin(&mut parts);
     let mut head = RequestHead::new(&parts);
     let mut context = RequestContext::new(&parts, &head.query);
@@ -345,6 +347,12 @@ fn request_kind(head: &RequestHead<'_>, route: &Route) -> RequestClass {
         {
             RequestClass::without_type("GET")
         }
+        Route::Forks(_) => RequestClass::without_type(match *head.method {
+            Method::GET => "GET",
+            Method::POST => "POST",
+            Method::DELETE => "DELETE",
+            _ => "OTHER",
+        }),
         Route::Connect(ty, subresource) => RequestClass::connection(ty, subresource),
         Route::Discovery(_)
         | Route::OpenApi(_)
@@ -430,6 +438,7 @@ where
         | Route::Version
         | Route::Metrics
         | Route::Debug(_) => discovery::answer(app, head, route).await,
+        Route::Forks(path) => forks::answer(app, head, path),
         Route::Missing(Target { ty, name, .. }) => {
             Err(Status::not_found(&ty.group, &ty.plural, name.as_deref().unwrap_or_default()))
         }

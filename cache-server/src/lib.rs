@@ -17,6 +17,8 @@ pub mod cli;
 pub mod http;
 pub mod metrics;
 pub mod storage;
+#[cfg(feature = "embedded")]
+pub mod testing;
 
 mod allocator;
 mod controllers;

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use access_rules::user::User;
-use http::{HeaderMap, Method, header, request::Parts};
+use http::{HeaderMap, Method, header, request::Parts, uri::Authority};
 use informer_serving::query::Query;
 use tokio::time::Instant;
 
@@ -23,6 +23,8 @@ use crate::{
 pub(crate) struct RequestHead<'a> {
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
+    /// Host and port by which the client reached this server; `None` if it did not send them.
+    pub(crate) host: Option<&'a str>,
     /// The connection, if it is known.
     pub(crate) peer: Option<&'a Arc<Peer>>,
     /// Time at which the request arrived; `None` before it has a context.
@@ -54,7 +56,9 @@ impl<'a> RequestHead<'a> {
         let room = parts.extensions.get::<Room>();
         let (method, headers, peer) = (&parts.method, &parts.headers, parts.extensions.get());
         let (arrived, caller, audit, owner, proved) = (None, None, None, 0, None);
-        Self { method, headers, peer, arrived, room, caller, audit, owner, accept, query, indent, errors, proved }
+        let sent = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = parts.uri.authority().map(Authority::as_str).or_else(sent);
+        Self { method, headers, host, peer, arrived, room, caller, audit, owner, accept, query, indent, errors, proved }
     }
 
     /// Returns who watches, for documents and the log.

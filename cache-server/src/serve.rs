@@ -106,6 +106,9 @@ pub enum StartError {
     /// The certificate or its key cannot be used.
     #[error("cannot use the certificate: {0}")]
     Tls(#[from] TlsError),
+    /// Forks are allowed where they cannot be, or must not be.
+    #[error("--forks {0}")]
+    Forks(&'static str),
     /// The settings of authorization contradict each other.
     #[error(transparent)]
     Authorization(#[from] AuthorizationConfigError),
@@ -450,6 +453,7 @@ impl Server {
         }
         let address = config.listen;
         check_exposure(&config)?;
+        check_forks(&config)?;
         config.authorization.check(config.upstream.is_some())?;
         let mut predecessor = Predecessor::begin(&config).await?;
         let given = predecessor.as_mut().and_then(Predecessor::take_listener).or(given);
@@ -478,7 +482,7 @@ impl Server {
         app.access.authenticate_by(authenticator);
         let tls = load_tls(&app.config, app.access.client_authorities(), &app.files).await?;
         app.open_audit_log().map_err(|(path, source)| StartError::Audit { path, source })?;
-        app.traces = traces;
+        app.traces = Arc::new(traces);
         let app = Arc::new(app);
         app.keep_checking_rights();
         let starting = begin_in_time(&app, predecessor.as_ref()).await?;
@@ -562,6 +566,7 @@ impl Server {
         }
         // Before the connections close: each of them ends after its open requests, and so after its watch.
         app.metrics.open_watches().shut_down();
+        app.forks.end_all();
         app.caches.shut_down();
         let deadline = Instant::now() + app.config.grace;
         if !connections.drained(deadline).await {
@@ -632,6 +637,19 @@ fn check_exposure(config: &Config) -> Result<(), StartError> {
         (_, false) if authentication.insecure_anonymous => Ok(()),
         (_, false) => Err(StartError::NotAuthenticated(address)),
         (false, true) => Err(StartError::NotEncrypted(address)),
+    }
+}
+
+/// Refuses forks for callers beyond this machine, and of objects that are not in memory.
+fn check_forks(config: &Config) -> StartOutcome {
+    let is_elsewhere = config.objects_last() || config.upstream.is_some();
+    match (config.forks, config.listen.ip().is_loopback()) {
+        (false, _) => Ok(()),
+        (true, false) => Err(StartError::Forks("needs --listen with a loopback address")),
+        (true, true) if is_elsewhere => {
+            Err(StartError::Forks("needs objects in memory: leave out --data-dir, --etcd-endpoints and --upstream"))
+        }
+        (true, true) => Ok(()),
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Client {
     trust: Option<&'static Trust>,
     /// Header `authorization` of every request that has none.
     authorization: Option<&'static str>,
+    /// Prefix of every path; empty for none.
+    prefix: &'static str,
     /// Timeout of a response.
     answer_wait: Duration,
 }
@@ -84,7 +86,13 @@ pub struct Answer {
 impl Client {
     /// A client of the server at `address`.
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, http2: false, trust: None, authorization: None, answer_wait: ANSWER_WAIT }
+        Self { address, http2: false, trust: None, authorization: None, prefix: "", answer_wait: ANSWER_WAIT }
+    }
+
+    /// Sends its requests to paths below `prefix`, such as those of a fork. Leaks it, so that clients stay `Copy`.
+    #[must_use]
+    pub fn below(self, prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned().leak(), ..self }
     }
 
     /// Switches to HTTP/2.
@@ -246,6 +254,9 @@ impl Client {
         if let Some(authorization) = self.authorization {
             let value = http::HeaderValue::from_static(authorization);
             request.headers_mut().entry(header::AUTHORIZATION).or_insert(value);
+        }
+        if !self.prefix.is_empty() {
+            *request.uri_mut() = format!("{}{}", self.prefix, request.uri()).parse().expect("is a URI");
         }
         let exchange = async {
             let stream = self.connect().await.map_err(|error| error.to_string())?;

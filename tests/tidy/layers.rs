@@ -101,6 +101,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "http",
             "workload",
             "serve",
+            "testing",
             "cli",
         ],
     ),

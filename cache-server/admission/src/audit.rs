@@ -48,7 +48,7 @@ use self::{
     file::{AuditOutput, LostLines, RotatedFile},
     queue::AuditQueue,
 };
-use super::{RequestContext, authenticate::Caller, is_long_running};
+use super::{RequestContext, RequestedUri, authenticate::Caller, is_long_running};
 use crate::{
     clock,
     config::AuditConfig,
@@ -184,10 +184,11 @@ impl AuditRecord {
     fn new(log: &Arc<AuditLog>, parts: &Parts, context: &RequestContext) -> Self {
         let header =
             |name: HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let uri = RequestedUri::of(parts);
         let request = AuditedRequest {
             id: context.id.clone(),
             info: Arc::clone(&context.info),
-            uri: parts.uri.path_and_query().map_or_else(|| parts.uri.to_string(), ToString::to_string),
+            uri: uri.path_and_query().map_or_else(|| uri.to_string(), ToString::to_string),
             user_agent: event::user_agent(header(header::USER_AGENT)).into_owned(),
             source_ips: event::source_ips(
                 header(FORWARDED_FOR),

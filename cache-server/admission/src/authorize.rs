@@ -149,6 +149,12 @@ impl Authorizer {
         }
     }
 
+    /// Follows the objects that the authorizers decide by from the first request on that needs them, until the caches are
+    /// dropped. Members of `system:masters` need none.
+    pub fn follow_when_needed(&self, caches: &Arc<Caches>, registry: &Arc<Live>, tasks: &Arc<SupervisedTasks>) {
+        self.followed.begin_when_needed(caches, registry, tasks);
+    }
+
     /// Follows the objects that the authorizers decide by, until the caches are dropped. Waits until they are known, at most
     /// 3 s ([`FRESH_WAIT`](crate::limits::FRESH_WAIT)).
     pub async fn follow(&self, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
@@ -237,7 +243,10 @@ impl Authorizer {
         for mode in &self.modes {
             match mode {
                 AuthorizationMode::AlwaysAllow | AuthorizationMode::Upstream => rules.extend(&full_authority()),
-                AuthorizationMode::Node => rules.append(self.followed.node.read().rules_for(user)),
+                AuthorizationMode::Node => {
+                    self.followed.ensure_begun();
+                    rules.append(self.followed.node.read().rules_for(user));
+                }
                 AuthorizationMode::Rbac => rules.append(self.roles_of(user, namespace).await?),
                 _ => {}
             }

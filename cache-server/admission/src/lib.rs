@@ -32,7 +32,7 @@ use access_rules::{
     request_info::{RequestInfo, ResourceAttributes},
     user::User,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request::Parts};
 use informer_serving::{
     query::Query,
     status::{Status, StatusExt as _},
@@ -76,7 +76,7 @@ const IMPERSONATE: &str = impersonation::HEADER_PREFIX;
 
 /// The rules of access of one server.
 pub struct Access {
-    authenticator: Authenticator,
+    authenticator: Arc<Authenticator>,
     pub authorizer: Authorizer,
     /// The open watches whose callers' rights are checked again.
     pub leases: Arc<WatchLeases>,
@@ -86,6 +86,17 @@ pub struct Access {
     pub flow: Arc<FlowControl>,
     /// `None`: requests are not recorded.
     pub audit: Option<Arc<AuditLog>>,
+}
+
+/// The URI as a client sent it, in the extensions of a request whose path lost a prefix.
+#[derive(Clone, Debug)]
+pub struct RequestedUri(pub Uri);
+
+impl RequestedUri {
+    /// Returns the URI as the client sent it.
+    pub fn of(parts: &Parts) -> &Uri {
+        parts.extensions.get::<Self>().map_or(&parts.uri, |Self(uri)| uri)
+    }
 }
 
 /// One request apart from its body. Built once, before routing.
@@ -143,7 +154,21 @@ impl Access {
     /// `authenticator` and `authorizer` decide about every request, and `flow` when its turn comes.
     pub fn new(authenticator: Authenticator, authorizer: Authorizer, flow: FlowControl) -> Self {
         let (leases, shares) = Default::default();
-        Self { authenticator, authorizer, leases, shares, flow: Arc::new(flow), audit: None }
+        Self { authenticator: Arc::new(authenticator), authorizer, leases, shares, flow: Arc::new(flow), audit: None }
+    }
+
+    /// Access to another server in this process, whose objects decide by `authorizer`. Its requests have the callers, turns,
+    /// records and parts of this one's.
+    #[must_use]
+    pub fn beside(&self, authorizer: Authorizer) -> Self {
+        Self {
+            authenticator: Arc::clone(&self.authenticator),
+            authorizer,
+            leases: Arc::default(),
+            shares: Arc::clone(&self.shares),
+            flow: Arc::clone(&self.flow),
+            audit: self.audit.clone(),
+        }
     }
 
     /// Sets the number of open watches of all users but masters. Call before requests are served.
@@ -155,16 +180,16 @@ impl Access {
     /// Lets every caller be `user`.
     #[cfg(any(test, feature = "testing"))]
     pub fn let_in(&mut self, user: &User) {
-        self.authenticator = Authenticator::letting_in(user);
+        self.authenticator = Arc::new(Authenticator::letting_in(user));
     }
 
     /// Replaces the authenticator. Call before requests are served.
     pub fn authenticate_by(&mut self, authenticator: Authenticator) {
-        self.authenticator = authenticator;
+        self.authenticator = Arc::new(authenticator);
     }
 
     /// The authorities of client certificates, for TLS.
-    pub const fn client_authorities(&self) -> Option<&Arc<ClientAuthorities>> {
+    pub fn client_authorities(&self) -> Option<&Arc<ClientAuthorities>> {
         self.authenticator.authorities()
     }
 
@@ -177,7 +202,7 @@ impl Access {
     }
 
     /// Issues tokens of service accounts; `None` if this server issues none.
-    pub const fn token_signer(&self) -> Option<&TokenSigner> {
+    pub fn token_signer(&self) -> Option<&TokenSigner> {
         self.authenticator.signer.as_ref()
     }
 

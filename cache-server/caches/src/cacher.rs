@@ -130,6 +130,14 @@ impl Caches {
         Self { source, limits, max_staleness: Duration::ZERO, total, started, saved: None, all }
     }
 
+    /// Creates caches of another source, which share the limits of these.
+    #[must_use]
+    pub fn beside(&self, source: Arc<dyn Source>) -> Self {
+        let mut caches = Self::new(source, self.limits.clone());
+        caches.total = self.total.clone();
+        caches
+    }
+
     /// Loads the caches from `states`, and saves them there. Call before the first one is started.
     #[must_use]
     pub fn saved_in(mut self, states: SavedStates) -> Self {

@@ -66,6 +66,9 @@ pub struct Config {
     /// serves `events.k8s.io`, and enforces the schemas of custom resources in a build with the feature `assets`. Default
     /// false.
     pub acts_as_cluster: bool,
+    /// True if requests may start forks: servers in this process that begin with the objects of this one. Needs a loopback
+    /// address, and objects in memory. Default false.
+    pub forks: bool,
     /// Synthetic objects created at start.
     pub populate: Option<PopulateSpec>,
     /// Folder in which the objects are stored. Default `None`: they are in memory, and lost when the process ends.
@@ -143,6 +146,7 @@ impl Default for Config {
             watches_max: limits::WATCHES_MAX,
             load: Vec::new(),
             acts_as_cluster: false,
+            forks: false,
             populate: None,
             data_dir: None,
             etcd: None,

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 pub use api_rules::limits::*;
 
-/// Time without a watch or a read after which a cache that was started on demand is ended. Its next reader costs the API
-/// server its initial state again.
+/// Idle time after which a cache started on demand ends. Its next reader costs the API server its initial state again.
 pub const CACHE_IDLE: Duration = Duration::from_secs(600);
 
 /// Pause before a task that panicked is started again: doubled for each panic, up to [`RESTART_PAUSE_MAX`].
@@ -19,6 +18,9 @@ pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// HTTP/1.1.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
+/// Forks of a server at once. Further ones get 429. Memory: some 25 KiB each once read, and what is written to it.
+pub const FORKS_MAX: usize = 256;
+
 /// Open files reserved for other uses than connections: the log, `/proc`, certificates, and the runtime.
 pub const FILES_RESERVED: usize = 32;
 
@@ -26,7 +28,6 @@ pub const FILES_RESERVED: usize = 32;
 pub const LISTEN_BACKLOG: u32 = 1024;
 
 /// hyper's read buffer of one HTTP/1 connection, in bytes; so also the longest request head (longer ones get 431).
-/// Clients of kube-apiserver send URLs of up to some KiB, with long selectors.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes that a client may send after the request of an HTTP/1.1 watch before the server stops reading the socket.
@@ -43,8 +44,7 @@ pub const WEBSOCKET_CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Time a client may take to send a request head, and an idle connection may stay open.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Like [`HEAD_TIMEOUT`] while less than an eighth of the connections is free. Without it 30 silent clients could lock
-/// all others out of a server that may open 64 files.
+/// Like [`HEAD_TIMEOUT`] while less than an eighth of the connections is free: 30 silent clients could take all of 64.
 pub const HEAD_TIMEOUT_CROWDED: Duration = Duration::from_secs(10);
 
 /// Bytes of one request body, as in kube-apiserver. Larger ones get 413. Memory: one body per request, all of them

@@ -13,14 +13,20 @@ pub use api_rules::registry::*;
 pub struct Live {
     current: watch::Sender<Arc<Registry>>,
     /// Values that other modules derive from the types, such as documents that describe them.
-    pub derived: DerivedValues,
+    pub derived: Arc<DerivedValues>,
 }
 
 impl Live {
     /// Starts with `registry`.
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self { current: watch::Sender::new(Arc::new(registry)), derived: DerivedValues::default() }
+        Self { current: watch::Sender::new(Arc::new(registry)), derived: Arc::default() }
+    }
+
+    /// Starts with `types`, which this registry has or had. Both share the derived values.
+    #[must_use]
+    pub fn beside(&self, types: Arc<Registry>) -> Self {
+        Self { current: watch::Sender::new(types), derived: Arc::clone(&self.derived) }
     }
 
     /// The current registry.

@@ -97,6 +97,20 @@ pub enum DebugDocument {
     Status,
 }
 
+/// First segment of the paths of forks.
+pub const FORKS: &str = "snapshots";
+
+/// A path of forks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForkPath {
+    /// `/snapshots`.
+    All,
+    /// `/snapshots/{name}`.
+    One(String),
+    /// A path below: that of a request to a fork.
+    Below(String),
+}
+
 /// A path below `/openapi/v3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenApiPath {
@@ -134,6 +148,8 @@ pub enum Route {
     Metrics,
     /// A document about the state of this server.
     Debug(DebugDocument),
+    /// Forks of this server. Without forks, answered as [`Self::Unknown`].
+    Forks(ForkPath),
     /// Unknown subresource of a custom resource: 404 with the object's details.
     Missing(Target),
     /// Connection to a process in a pod, or proxy to a node, pod or service: refused with a Status, as this server runs
@@ -167,6 +183,9 @@ pub fn parse(registry: &Registry, path: &str) -> Route {
         ["debug", "summary"] => Route::Debug(DebugDocument::Summary),
         ["ui"] if has_slash => Route::Debug(DebugDocument::Page),
         ["ui"] => Route::Debug(DebugDocument::PageWithoutSlash),
+        [FORKS] => Route::Forks(ForkPath::All),
+        [FORKS, name] => Route::Forks(ForkPath::One(name.to_owned())),
+        [FORKS, name, ..] => Route::Forks(ForkPath::Below(name.to_owned())),
         [endpoint, ref check @ ..] => health(endpoint, check),
         [] => Route::Unknown,
     }
@@ -310,6 +329,7 @@ mod tests {
             Route::Version => "version".to_owned(),
             Route::Metrics => "metrics".to_owned(),
             Route::Debug(document) => format!("{document:?}"),
+            Route::Forks(path) => format!("{path:?}"),
             Route::Missing(target) => format!("no {:?} of {}", target.subresource, target.ty.id()),
             Route::Connect(ty, subresource) => format!("{subresource} of {}", ty.id()),
             Route::NotFound => "Status".to_owned(),

@@ -19,9 +19,14 @@ impl SettledPosition {
         self.0.send_replace(position);
     }
 
+    /// Position up to which nothing is left to do; zero before the first pass.
+    pub fn position(&self) -> u64 {
+        *self.0.borrow()
+    }
+
     /// True after the first pass.
     pub fn is_known(&self) -> bool {
-        *self.0.borrow() > 0
+        self.position() > 0
     }
 
     /// Waits for the first pass. Cancel safe.

@@ -5,7 +5,7 @@
 
 pub mod folder;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
@@ -137,6 +137,22 @@ pub trait Store: Source {
     fn refuses(&self) -> Option<SourceError> {
         None
     }
+
+    /// Returns a store of its own with the objects and the revision of this one; `None` if its objects are not in memory
+    /// only. Cost: a few reference counts for each type, however many objects it has.
+    fn fork(&self) -> Option<StoreFork> {
+        None
+    }
+}
+
+/// A store that began with the state of another one. Writes to either are not seen in the other.
+pub struct StoreFork {
+    /// The new store.
+    pub store: Arc<dyn Store>,
+    /// Revision of the state.
+    pub revision: u64,
+    /// The state, by [`ResourceType::id`].
+    pub objects: HashMap<String, Objects<Entry>>,
 }
 
 /// A read of a part of an earlier state.

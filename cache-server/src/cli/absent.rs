@@ -9,10 +9,11 @@ const POLICY: &str = "the authorization policy (ABAC) was removed; use --authori
                       such as manifests of --load";
 
 /// Beginnings of flags, each with the reason of its absence; `None` if the program has the flag.
-const ABSENT: [(&str, Option<&str>); 7] = [
+const ABSENT: [(&str, Option<&str>); 8] = [
     ("--authorization-policy-file", Some(POLICY)),
     ("--data-dir", unless(cfg!(feature = "durable"), "--data-dir needs a build with the feature durable")),
     ("--etcd-endpoints", unless(cfg!(feature = "etcd"), "--etcd-endpoints needs a build with the feature etcd")),
+    ("--forks", unless(cfg!(feature = "embedded"), "--forks needs a build with the feature embedded")),
     ("--load", unless(cfg!(feature = "embedded"), "--load needs a build with the feature embedded")),
     ("--otlp-endpoint", unless(cfg!(feature = "traces"), "--otlp-endpoint needs a build with the feature traces")),
     (

@@ -41,6 +41,11 @@ pub(super) struct ObjectFlags {
     #[cfg_attr(feature = "etcd", arg(conflicts_with = "etcd_endpoints"))]
     first_revision: Option<u64>,
 
+    /// Let POST /snapshots start forks: servers below /snapshots/NAME that begin with the objects of this one, for tests.
+    /// Needs a loopback address and objects in memory. Left out: such requests get 404.
+    #[arg(long, env = "CACHE_SERVER_FORKS", help_heading = OWN_OBJECTS)]
+    forks: bool,
+
     /// Largest object that is stored, as JSON, however it was sent or patched: bytes, or with KiB, MiB, GiB. Larger
     /// ones are answered 413. A request body has 3 MiB at most.
     #[arg(
@@ -54,6 +59,7 @@ impl ObjectFlags {
     /// Adds the settings.
     pub(super) fn fill(self, config: &mut Config) {
         config.first_revision = self.first_revision;
+        config.forks = self.forks;
         config.object_bytes_max = self.object_bytes_max;
         config.load = self.load;
         #[cfg(feature = "durable")]

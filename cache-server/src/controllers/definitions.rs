@@ -13,8 +13,11 @@ mod follower;
 
 use std::sync::{Arc, OnceLock};
 
+use informer_core::Objects;
+use watch_cache::Entry;
+
 use self::follower::Follower;
-use super::{passes, settled::SettledPosition};
+use super::{namespaces::DeletionMark, passes, settled::SettledPosition};
 use crate::{
     budget::OffWorkers,
     cacher::Caches,
@@ -25,7 +28,7 @@ use crate::{
 };
 
 /// [`ResourceType::id`] of the definitions' type.
-const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Handle to the task that follows definitions.
 pub(crate) struct DefinitionsHandle {
@@ -35,6 +38,8 @@ pub(crate) struct DefinitionsHandle {
     registry: Arc<Live>,
     tasks: Arc<SupervisedTasks>,
     started: OnceLock<()>,
+    /// Definitions whose types were served before the task started.
+    in_effect: Objects<Entry>,
     /// Position up to which every definition is in effect.
     settled: Arc<SettledPosition>,
 }
@@ -47,7 +52,25 @@ impl DefinitionsHandle {
         registry: Arc<Live>,
         tasks: Arc<SupervisedTasks>,
     ) -> Self {
-        Self { store, caches, registry, tasks, started: OnceLock::new(), settled: Arc::default() }
+        let (started, in_effect, settled) = Default::default();
+        Self { store, caches, registry, tasks, started, in_effect, settled }
+    }
+
+    /// Takes over the definitions that were stored with the present types, of which those up to the position `in_effect`
+    /// had taken effect. Returns true if nothing is left to do for them: then the task starts with the next definition.
+    pub(crate) fn take_over(&mut self, stored: &Objects<Entry>, in_effect: u64) -> bool {
+        let is_left = |entry: &Entry| in_effect < entry.resource_version() || DeletionMark::of(entry).is_some();
+        let is_settled = !stored.iter().any(|entry| is_left(entry));
+        if is_settled {
+            self.settled.reach(in_effect.max(1));
+            self.in_effect = stored.clone();
+        }
+        is_settled
+    }
+
+    /// Position up to which every definition is in effect; zero before the task runs.
+    pub(crate) fn settled_at(&self) -> u64 {
+        self.settled.position()
     }
 
     /// Waits until all definitions stored now are in effect, at most 3 s ([`FRESH_WAIT`]); the deletion of many objects
@@ -57,8 +80,11 @@ impl DefinitionsHandle {
         self.started.get_or_init(|| {
             let (store, registry, settled, of) =
                 (self.store.clone(), Arc::clone(&self.registry), Arc::clone(&self.settled), Arc::clone(&ty));
-            let follower =
-                move || Follower::new(store.clone(), Arc::clone(&registry), Arc::clone(&settled), Arc::clone(&of));
+            let in_effect = self.in_effect.clone();
+            let follower = move || {
+                let (registry, settled) = (Arc::clone(&registry), Arc::clone(&settled));
+                Follower::new(store.clone(), registry, settled, Arc::clone(&of), &in_effect)
+            };
             let mut task = passes::restartable(follower, Arc::downgrade(&self.caches), Arc::clone(&ty));
             // A large definition is decoded several times in one poll.
             self.tasks.spawn("definitions", move || OffWorkers::new(task()));

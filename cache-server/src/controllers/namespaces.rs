@@ -18,7 +18,7 @@ use std::{
 };
 
 use futures::{TryStreamExt as _, future::join_all};
-use informer_core::wire::json;
+use informer_core::{Objects, wire::json};
 use parking_lot::RwLock;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
@@ -39,6 +39,9 @@ use crate::{
     },
     supervised::SupervisedTasks,
 };
+
+/// [`ResourceType::id`] of the namespaces' type.
+pub(crate) const NAMESPACES: &str = "namespaces";
 
 /// Delay before a retry, and between passes while objects change in a namespace with held objects.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -79,6 +82,18 @@ impl Namespaces {
     #[must_use]
     pub(crate) fn idle(self) -> Self {
         Self { is_idle: true, ..self }
+    }
+
+    /// True once a namespace was deleted.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.started.get().is_some()
+    }
+
+    /// Goes on where another server is that deletes these namespaces, if some of them terminate.
+    pub(crate) async fn take_over(&self, namespaces: &Objects<Entry>) {
+        if namespaces.iter().any(|entry| DeletionMark::of(entry).is_some()) {
+            self.settle().await;
+        }
     }
 
     /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock, and a look into the

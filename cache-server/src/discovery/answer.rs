@@ -54,9 +54,12 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, route: &Route) -> 
         Route::Debug(DebugDocument::Status) => Ok(debug::status(app)),
         Route::Debug(DebugDocument::Page) => Ok(page::page(head.headers)),
         Route::Debug(DebugDocument::PageWithoutSlash) => Ok(page::redirect()),
-        Route::Resource(_) | Route::Missing(_) | Route::Connect(..) | Route::OpenApi(_) | Route::NotFound => {
-            Err(Status::generic_not_found())
-        }
+        Route::Resource(_)
+        | Route::Missing(_)
+        | Route::Connect(..)
+        | Route::OpenApi(_)
+        | Route::Forks(_)
+        | Route::NotFound => Err(Status::generic_not_found()),
         Route::Unknown => Ok(page_not_found()),
     }
 }

@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, Version, request::Parts};
 use informer_serving::status::Status;
 
 use crate::{
-    access::RequestContext,
+    access::{RequestContext, RequestedUri},
     app::App,
     metrics::RequestClass,
     read::body::Response,
@@ -139,8 +139,9 @@ const TOKEN_CHARS: usize = 8;
 
 impl fmt::Display for LoggedTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.0.uri.path().to_owned();
-        for (at, pair) in self.0.uri.query().unwrap_or_default().split('&').enumerate() {
+        let uri = RequestedUri::of(self.0);
+        let mut text = uri.path().to_owned();
+        for (at, pair) in uri.query().unwrap_or_default().split('&').enumerate() {
             text.push(if at == 0 { '?' } else { '&' });
             match pair.strip_prefix("continue=").and_then(|token| token.get(..TOKEN_CHARS)) {
                 Some(start) => write!(text, "continue={start}…")?,

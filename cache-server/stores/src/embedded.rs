@@ -27,7 +27,8 @@ use self::{
     type_store::{Queue, TypeStore},
 };
 use super::{
-    FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, Txn, Update, Updates, WriteError, WriteResult,
+    FollowFrom, ListAndWatch, ListSnapshot, Source, SourceError, Store, StoreFork, Txn, Update, Updates, WriteError,
+    WriteResult,
 };
 use crate::registry::ResourceType;
 
@@ -355,6 +356,18 @@ impl Store for EmbeddedStorage {
             }
         }
         .boxed()
+    }
+
+    fn fork(&self) -> Option<StoreFork> {
+        let (state, revision, objects) = {
+            let StoreState { revision, types, numbers } = &*self.store.lock();
+            let objects = types.iter().map(|(id, type_store)| (id.clone(), type_store.objects.clone())).collect();
+            let types = types.iter().map(|(id, type_store)| (id.clone(), type_store.fork()));
+            (StoreState { revision: *revision, types: types.collect(), numbers: *numbers }, *revision, objects)
+        };
+        // Another history: positions of the two mean different states from now on.
+        let store = Arc::new(Self { store: Arc::new(Mutex::new(state)), history: fastrand::u64(..) });
+        Some(StoreFork { store, revision, objects })
     }
 }
 

@@ -229,6 +229,7 @@ impl Upstream {
             | Route::Missing(_)
             | Route::Connect(..)
             | Route::NotFound
+            | Route::Forks(_)
             | Route::Unknown => return Ok(self.by_upstream()),
         };
         if let Some(identity) = self.identity_for(read, target) {

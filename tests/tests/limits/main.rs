@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bounds;
+mod forks;
 mod forwarded;
 mod memory;
 mod slow_readers;

@@ -9,6 +9,7 @@ mod conformance;
 mod differential;
 mod durable;
 mod flow_control;
+mod forks;
 mod http2;
 mod list_semantics;
 mod observe;

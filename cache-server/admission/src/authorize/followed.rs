@@ -86,6 +86,16 @@ pub(super) struct FollowedPolicies {
     pub(super) only_explains: bool,
     /// The caches and types of roles and bindings, once they are followed.
     caches: OnceLock<(Weak<Caches>, Vec<Arc<ResourceType>>)>,
+    /// Set if the first decision that needs them starts the tasks.
+    deferred: OnceLock<DeferredStart>,
+}
+
+/// The start of the tasks, put off until a decision needs them.
+struct DeferredStart {
+    caches: Weak<Caches>,
+    registry: Arc<Live>,
+    tasks: Weak<SupervisedTasks>,
+    started: OnceLock<()>,
 }
 
 impl FollowedPolicies {
@@ -98,8 +108,24 @@ impl FollowedPolicies {
         let node = NodeObjectKind::ALL.into_iter().filter(|_| has(AuthorizationMode::Node)).map(FollowedKind::Node);
         let kinds = rbac.chain(node).map(|kind| (kind, Arc::default())).collect();
         let rbac = RwLock::new(if has_upstream { RbacPolicy::of_cluster() } else { RbacPolicy::default() });
-        let (node, are_roles_known, caches) = Default::default();
-        Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0), only_explains, caches }
+        let (node, are_roles_known, caches, deferred) = Default::default();
+        Self { rbac, node, kinds, are_roles_known, version: watch::Sender::new(0), only_explains, caches, deferred }
+    }
+
+    /// Puts the start of the tasks off until a decision needs them.
+    pub(super) fn begin_when_needed(&self, caches: &Arc<Caches>, registry: &Arc<Live>, tasks: &Arc<SupervisedTasks>) {
+        let (caches, registry, tasks) = (Arc::downgrade(caches), Arc::clone(registry), Arc::downgrade(tasks));
+        let _ = self.deferred.set(DeferredStart { caches, registry, tasks, started: OnceLock::new() });
+    }
+
+    /// Starts the tasks if that was put off.
+    pub(super) fn ensure_begun(self: &Arc<Self>) {
+        let Some(DeferredStart { caches, registry, tasks, started }) = self.deferred.get() else { return };
+        started.get_or_init(|| {
+            if let (Some(caches), Some(tasks)) = (caches.upgrade(), tasks.upgrade()) {
+                self.begin(&caches, registry, &tasks);
+            }
+        });
     }
 
     /// True once the tasks of all kinds were started.
@@ -107,8 +133,8 @@ impl FollowedPolicies {
         self.caches.get().is_some()
     }
 
-    /// Starts a task for each kind, and waits until all are read, at most [`FRESH_WAIT`].
-    pub(super) async fn follow(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
+    /// Starts a task for each kind.
+    fn begin(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
         for (kind, settled) in &self.kinds {
             let (kind, policies, settled) = (*kind, Arc::downgrade(self), Arc::clone(settled));
             let (ty, name) = (kind.ty(registry), format!("authorization/{}", kind.resource().1));
@@ -120,6 +146,11 @@ impl FollowedPolicies {
         }
         let types = self.roles().map(|(kind, _)| kind.ty(registry)).collect();
         let _ = self.caches.set((Arc::downgrade(caches), types));
+    }
+
+    /// Starts a task for each kind, and waits until all are read, at most [`FRESH_WAIT`].
+    pub(super) async fn follow(self: &Arc<Self>, caches: &Arc<Caches>, registry: &Live, tasks: &Arc<SupervisedTasks>) {
+        self.begin(caches, registry, tasks);
         let known = join_all(self.kinds.iter().map(|(_, settled)| settled.known()));
         if timeout(FRESH_WAIT, known).await.is_err() {
             tracing::warn!(timeout = ?FRESH_WAIT, "authorization start wait timed out");
@@ -130,7 +161,8 @@ impl FollowedPolicies {
     ///
     /// # Errors
     /// 429 if they are not.
-    pub(super) async fn roles_are_known(&self) -> Result<(), Status> {
+    pub(super) async fn roles_are_known(self: &Arc<Self>) -> Result<(), Status> {
+        self.ensure_begun();
         if self.are_roles_known.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -147,7 +179,12 @@ impl FollowedPolicies {
     ///
     /// # Errors
     /// 503 if they are not: clients take 403 for an answer, and repeat the request after this one.
-    pub(super) async fn decide_for_node(&self, user: &User, info: &RequestInfo) -> Result<AccessDecision, Status> {
+    pub(super) async fn decide_for_node(
+        self: &Arc<Self>,
+        user: &User,
+        info: &RequestInfo,
+    ) -> Result<AccessDecision, Status> {
+        self.ensure_begun();
         let kinds = NodeAuthorizer::deciding_kinds(user, info);
         let is_deciding = |kind: FollowedKind| kinds.iter().any(|&deciding| kind == FollowedKind::Node(deciding));
         // Before the decision: an object that is read after it would not count.
@@ -167,7 +204,8 @@ impl FollowedPolicies {
 
     /// Plural names of the followed types whose objects were not read yet.
     pub(super) fn unread(&self) -> impl Iterator<Item = &'static str> {
-        let unread = self.kinds.iter().filter(|(_, settled)| !settled.is_known());
+        let is_put_off = self.deferred.get().is_some_and(|deferred| deferred.started.get().is_none());
+        let unread = self.kinds.iter().filter(move |(_, settled)| !is_put_off && !settled.is_known());
         // Clusters before 1.34 do not serve the version of ResourceSlices that is followed, and work without.
         let unread = unread.filter(|(kind, _)| *kind != FollowedKind::Node(NodeObjectKind::Slice));
         unread.map(|(kind, _)| kind.resource().1)
@@ -175,7 +213,8 @@ impl FollowedPolicies {
 
     /// Waits until all roles and bindings that are stored now are read, at most [`FRESH_WAIT`]: a client that wrote a role
     /// may bind it with its next request.
-    pub(super) async fn catch_up(&self, caches: &Caches, registry: &Live) {
+    pub(super) async fn catch_up(self: &Arc<Self>, caches: &Caches, registry: &Live) {
+        self.ensure_begun();
         let waits = self.roles().map(async |(kind, settled)| settled.wait(caches, &kind.ty(registry)).await);
         if join_all(waits).await.iter().any(Result::is_err) {
             tracing::warn!(timeout = ?FRESH_WAIT, "authorization wait timed out");

@@ -28,8 +28,8 @@ use tokio::{
 use super::no_room;
 use crate::limits;
 
-/// Permits for writes.
-#[derive(Debug)]
+/// Permits for writes. Clones share them.
+#[derive(Clone, Debug)]
 pub struct Work {
     /// In KiB of decoded documents.
     small: Arc<Semaphore>,

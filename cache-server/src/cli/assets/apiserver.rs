@@ -24,6 +24,7 @@ pub(super) const USED: &[&str] = &[
     "bind-address",
     "cert-dir",
     "client-ca-file",
+    "forks",
     "secure-port",
     "service-account-issuer",
     "service-account-key-file",
@@ -77,6 +78,7 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         },
         authorization: AuthorizationConfig { modes },
         acts_as_cluster: true,
+        forks: flags.boolean("forks", false)?,
         grace: GRACE,
         ..Config::default()
     })
@@ -115,8 +117,9 @@ mod tests {
     fn flags_become_settings() {
         let folder = tempfile::tempdir().unwrap();
         let dir = format!("--cert-dir={}", folder.path().display());
-        let made =
-            parse(&[&dir, "--bind-address=127.0.0.1", "--secure-port=4", "--authorization-mode=Node,RBAC"]).unwrap();
+        let flags = ["--bind-address=127.0.0.1", "--secure-port=4", "--authorization-mode=Node,RBAC", "--forks=true"];
+        let made = parse(&[&[dir.as_str()], &flags[..]].concat()).unwrap();
+        assert!(made.forks && !parse(&[&dir]).unwrap().forks);
         assert_eq!(made.listen, "127.0.0.1:4".parse().unwrap());
         assert_eq!(made.authorization.modes, [AuthorizationMode::Node, AuthorizationMode::Rbac]);
         assert!(made.authentication.insecure_anonymous);

@@ -9,7 +9,7 @@ mod known;
 use std::{sync::Arc, time::Duration};
 
 use api_rules::object::metadata;
-use informer_core::KeyedObject as _;
+use informer_core::{KeyedObject as _, Objects};
 use tokio::task::yield_now;
 use watch_cache::{CacheSnapshot, Draft, Entry, Reader};
 
@@ -133,14 +133,22 @@ impl Controller for Follower {
 }
 
 impl Follower {
+    /// `in_effect`: definitions whose types are served already.
     pub(super) fn new(
         store: Option<Arc<dyn Store>>,
         registry: Arc<Live>,
         settled: Arc<SettledPosition>,
         ty: Arc<ResourceType>,
+        in_effect: &Objects<Entry>,
     ) -> Self {
         // A predecessor that panicked may have published types.
-        let known = KnownDefinitions::serving(&registry.now());
+        let types = registry.now();
+        let mut known = KnownDefinitions::serving(&types);
+        for entry in in_effect {
+            if let Some(definition) = decode(entry).ok().and_then(|object| Definition::read(&object)) {
+                known.take_over(definition, entry.resource_version(), &types);
+            }
+        }
         Self { store, registry, settled, ty, known }
     }
 

@@ -57,7 +57,7 @@ fn compare(server: &Server, path: &str) -> bool {
             assert_eq!(of.subresource, subresource, "{path}");
             return true;
         }
-        Route::NotFound | Route::Unknown => return false,
+        Route::NotFound | Route::Unknown | Route::Forks(_) => return false,
         Route::Discovery(_)
         | Route::OpenApi(_)
         | Route::Health(..)

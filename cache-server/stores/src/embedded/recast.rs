@@ -13,7 +13,7 @@ use super::StoreState;
 use crate::registry::ResourceType;
 
 /// A schema, and the storage's revision when it was defined.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SchemaVersion {
     pub(super) schema: Arc<Schema>,
     pub(super) at: u64,

@@ -90,6 +90,12 @@ impl TypeStore {
         Self { objects, defined: Some(SchemaVersion::of(ty)), history: Some(Box::new(history)), ..Self::default() }
     }
 
+    /// A type with the same objects, and no readers yet.
+    pub(super) fn fork(&self) -> Self {
+        let Self { objects, defined, is_mixed, .. } = self;
+        Self { objects: objects.clone(), defined: defined.clone(), is_mixed: *is_mixed, ..Self::default() }
+    }
+
     /// Writes one object at the revision after `revision`, advances `revision` to it, and sends the change to every
     /// reader.
     pub(super) fn commit(

@@ -72,7 +72,26 @@ impl KnownDefinitions {
         let name = definition.name().to_owned();
         let before = self.take_out(&name);
         let known = KnownDefinition::new(definition, resource_version, before, position);
+        if known.definition.awaits_cleanup() {
+            self.ending.insert(name.clone());
+        }
+        self.unjudged.insert(name.clone());
+        self.unpublished.insert(name);
+        self.enter(known, registry);
+    }
+
+    /// Records a definition that is in effect: its types are served.
+    pub(super) fn take_over(&mut self, definition: Definition, resource_version: u64, registry: &Registry) {
+        let Some(types) = self.served.get(definition.name()).cloned() else { return };
+        let Some((schema, defined_at)) = types.first().map(|ty| (Arc::clone(&ty.schema), ty.defined_at)) else {
+            return;
+        };
+        self.enter(KnownDefinition { definition, schema, defined_at, resource_version, types }, registry);
+    }
+
+    fn enter(&mut self, known: KnownDefinition, registry: &Registry) {
         let definition = &known.definition;
+        let name = definition.name().to_owned();
         let group = self.groups.entry(definition.group().to_owned()).or_insert_with(|| {
             // Built-in groups come first, so the iteration can stop at the first custom one.
             let builtin = registry.groups().take_while(|group| group.builtin).flat_map(|group| &group.types);
@@ -84,11 +103,6 @@ impl KnownDefinitions {
         if !definition.has_its_names() {
             group.waiting.insert(name.clone());
         }
-        self.unjudged.insert(name.clone());
-        if definition.awaits_cleanup() {
-            self.ending.insert(name.clone());
-        }
-        self.unpublished.insert(name.clone());
         self.known.insert(name, known);
     }
 
