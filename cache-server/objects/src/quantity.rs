@@ -8,6 +8,8 @@ use std::fmt;
 pub(crate) const ONE: i128 = 1_000_000_000;
 /// A thousandth, in billionths.
 const MILLI: i128 = ONE / 1000;
+/// Stands for all numbers beyond the range, as the largest number does in kube-apiserver.
+const BEYOND: i128 = i128::MAX / 4;
 
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
@@ -52,22 +54,21 @@ impl Quantity {
         }
         let (scale, form) =
             scale(suffix).ok_or(if text.is_empty() { QuantityError::Number } else { QuantityError::Suffix })?;
-        // Numbers beyond the range are as large as it gets, as in kube-apiserver.
-        let billionths = scaled(whole, fraction, scale).unwrap_or(i128::MAX / 4);
+        let billionths = scaled(whole, fraction, scale).unwrap_or(BEYOND).min(BEYOND);
         Ok(Self { billionths: if text.starts_with('-') { -billionths } else { billionths }, form })
     }
 
-    /// Rounds up to a thousandth, away from zero. Returns `None` if that changes nothing.
+    /// Rounds up to a thousandth, away from zero. Returns `None` if that changes nothing, and beyond the range.
     pub(crate) fn rounded_up(self) -> Option<Self> {
         let rest = self.billionths % MILLI;
-        let whole = self.billionths - rest;
-        (rest != 0).then_some(Self { billionths: whole + rest.signum() * MILLI, ..self })
+        let is_known = self.billionths.abs() < BEYOND;
+        (rest != 0 && is_known).then(|| Self { billionths: self.billionths - rest + rest.signum() * MILLI, ..self })
     }
 
     /// Adds another quantity. Zero takes the other's form.
     pub(crate) fn plus(self, other: Self) -> Self {
         let form = if self.billionths == 0 { other.form } else { self.form };
-        Self { billionths: self.billionths.saturating_add(other.billionths), form }
+        Self { billionths: self.billionths.saturating_add(other.billionths).clamp(-BEYOND, BEYOND), form }
     }
 }
 
@@ -126,7 +127,7 @@ fn scaled(whole: &str, fraction: &str, scale: QuantityScale) -> Option<i128> {
     let digits = [whole, fraction].concat();
     let number: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
     // Digits for which there is no room are below a billionth: they round up.
-    let number = number + i128::from(cut.bytes().any(|digit| digit != b'0'));
+    let number = number.checked_add(i128::from(cut.bytes().any(|digit| digit != b'0')))?;
     let places = i32::try_from(fraction.len()).ok()?;
     let (number, exponent) = match scale {
         QuantityScale::Two(power) => (number.checked_mul(1 << power)?, 9 - places),
@@ -164,6 +165,10 @@ mod tests {
             ("1", None),
             ("1.000000", None),
             ("1Gi", None),
+            ("1e40", None),
+            ("200000000000Ei", None),
+            ("170141183460469231731687303715884105727n", None),
+            ("-170141183460469231731687303715884105727.1n", None),
         ] {
             let rounded = Quantity::parse(text).expect(text).rounded_up();
             assert_eq!(rounded.map(|rounded| rounded.to_string()).as_deref(), expected, "{text}");

@@ -6,7 +6,7 @@ use api_rules::object::{
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{answer::WriteAnswer, commit, create};
+use super::{answer::WriteAnswer, commit, create, schemas};
 use crate::{app::LocalApp, clock, limits::WRITE_ATTEMPTS_MAX};
 
 /// Applies a configuration to an object, or creates the object.
@@ -19,7 +19,7 @@ pub(super) async fn apply(
 ) -> Result<WriteAnswer, Status> {
     let options = requested.options;
     let change = match AppliedConfiguration::read(place, body, requested, warnings) {
-        Ok(applied) => RequestedChange::Apply(applied),
+        Ok(applied) => RequestedChange::Apply(applied.completed_by(schemas::completion(app, place.ty))),
         Err(status) => {
             if place.part != Part::Main {
                 // 404 takes precedence over errors in the configuration, for subresources.

@@ -4,7 +4,9 @@
 
 use api_rules::{
     object::{
-        Object, WriteTarget, body,
+        Object, WriteTarget,
+        apply::Completion,
+        body,
         metadata::{self, Part},
         options::FieldValidation,
         validation,
@@ -48,6 +50,20 @@ pub(super) fn complete(
     let complaints = unknown.iter().map(|path| validation::unknown_field(path)).collect();
     validation::report(validation, complaints, warnings)
         .map_err(|error| body::cannot_be_handled(ty, &ty.kind, &ty.version, &error))
+}
+
+/// Returns what completes objects of the type, if writes do. It ignores fields that are unknown, and leaves out defaults that
+/// are too large.
+pub(super) fn completion(app: &App, ty: &ResourceType) -> Option<Completion> {
+    fn complete(ty: &ResourceType, object: &mut Object) {
+        // An error leaves some of them out.
+        let _ = if ty.custom.is_some() {
+            structural::complete(ty, object).map(drop)
+        } else {
+            defaults::fill(ty, object, &clock::now)
+        };
+    }
+    concern(app, ty).then_some(complete as Completion)
 }
 
 /// Completes a stored object, as kube-apiserver does after each read: its definition may have changed since. Changes

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
     http::{Client, MERGE_PATCH},
     objects::configmap,
@@ -337,7 +337,7 @@ async fn a_control_plane_fills_in_defaults_of_built_in_types() {
     assert_eq!(made["spec"], deployment["spec"], "no cluster");
 }
 
-fn version(object: &serde_json::Value) -> &str {
+fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().expect("a version")
 }
 
@@ -372,6 +372,39 @@ async fn patches_leave_out_defaults() {
     assert_eq!(space["metadata"]["labels"]["kubernetes.io/metadata.name"], space["metadata"]["name"]);
 }
 
+/// Goal: what an apply leaves out goes with its defaults. Method: two applies of one manager, and a part of the object after
+/// each second one.
+#[tokio::test]
+async fn an_apply_takes_along_the_defaults_of_what_it_leaves_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(&write_assets(folder.path()).await).await;
+    let with = |strategy: Value, volume: Value, container: Value| {
+        let mut all = json!({"name": "c", "image": "nginx"});
+        all.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let labels = json!({"app": "a"});
+        let mut spec = json!({"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [all], "volumes": [volume]}}});
+        spec["strategy"] = strategy;
+        json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "a"}, "spec": spec})
+    };
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}});
+    let env = json!([{"name": "E", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+    let probe = json!({"httpGet": {"port": 80}});
+    let before =
+        with(rolling, json!({"name": "v", "configMap": {"name": "m"}}), json!({"env": env, "livenessProbe": probe}));
+    let volume = json!({"name": "v", "secret": {"secretName": "s"}});
+    let after = with(json!({"type": "Recreate"}), volume, json!({"env": [{"name": "E", "value": "v"}]}));
+    let apply = "/apis/apps/v1/namespaces/default/deployments/a?fieldManager=m";
+    let first = plane.admin.patch(apply, APPLY_PATCH, &before).await.with_code(201).json();
+    assert_eq!(first["spec"]["template"]["spec"]["volumes"][0]["configMap"]["defaultMode"], 420);
+    let second = plane.admin.patch(apply, APPLY_PATCH, &after).await.with_code(200).json();
+    let pod = &second["spec"]["template"]["spec"];
+    assert_eq!(second["spec"]["strategy"], json!({"type": "Recreate"}));
+    assert_eq!(pod["volumes"], json!([{"name": "v", "secret": {"secretName": "s", "defaultMode": 420}}]));
+    let container = &pod["containers"][0];
+    assert_eq!((&container["env"], container.get("livenessProbe")), (&json!([{"name": "E", "value": "v"}]), None));
+}
+
 /// Goal: controllers write the status, and end, of objects that a stricter definition would refuse. Method: a required spec,
 /// writes of each part with a bad other part, then a definition that the object breaks in each way, and the removal of its finalizer alone and with a bad change.
 #[tokio::test]
@@ -381,7 +414,7 @@ async fn objects_stay_usable_under_a_stricter_definition() {
     let folder = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(&write_assets(folder.path()).await).await;
     let admin = &plane.admin;
-    let definition = |spec: serde_json::Value| {
+    let definition = |spec: Value| {
         let schema = json!({"type": "object", "required": ["spec"], "properties": {
             "spec": spec,
             "status": {"type": "object", "properties": {"phase": {"type": "string"}}}}});
@@ -494,7 +527,7 @@ async fn a_control_plane_issues_tokens_of_service_accounts() {
 }
 
 /// The claims of a token.
-fn claims(token: &str) -> serde_json::Value {
+fn claims(token: &str) -> Value {
     use base64::Engine as _;
     let payload = token.split('.').nth(1).expect("three parts");
     let payload = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).expect("base64");

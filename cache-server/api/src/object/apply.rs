@@ -63,7 +63,12 @@ pub struct AppliedConfiguration {
     fields: FieldSet,
     /// The entry's `subresource`.
     subresource: &'static str,
+    /// Fills in the defaults of an object, if writes do.
+    complete: Option<Completion>,
 }
+
+/// Fills in the defaults of an object.
+pub type Completion = fn(&ResourceType, &mut Object);
 
 impl AppliedConfiguration {
     /// Parses the body of an apply.
@@ -118,7 +123,15 @@ impl AppliedConfiguration {
             metadata::metadata_mut(&mut config).insert("name".to_owned(), "".into());
         }
         let subresource = restrict(place, &mut config, &mut fields);
-        Ok(Self { manager: requested.manager, force: requested.force, config, fields, subresource })
+        let PatchOptions { manager, force, .. } = requested;
+        Ok(Self { manager, force, config, fields, subresource, complete: None })
+    }
+
+    /// Lets an object that has nothing but defaults beside the fields that the manager leaves out now go with them, as
+    /// `complete` fills them in.
+    #[must_use]
+    pub fn completed_by(self, complete: Option<Completion>) -> Self {
+        Self { complete, ..self }
     }
 
     fn owner<'a>(&'a self, ty: &'a ResourceType) -> ManagerIdentity<'a> {
@@ -191,7 +204,12 @@ impl AppliedConfiguration {
         let mut retained = owned.others();
         retained.add(&self.fields);
         let last = owned.last();
-        merge::remove(&mut merged, &shape, &last, &retained);
+        let completed = self.complete.filter(|_| last != self.fields).map(|complete| {
+            let mut own = merge::extract(stored, &shape, &last);
+            complete(ty, &mut own);
+            own
+        });
+        merge::remove(&mut merged, &shape, &last, &retained, completed.as_ref());
         let unchanged = last == self.fields && merged == *stored;
         if !unchanged {
             put_entries(&mut merged, owned.with(&self.fields, now));

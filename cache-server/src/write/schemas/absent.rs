@@ -1,7 +1,7 @@
 //! In place of the schemas, in a build without the feature `assets`: fields of custom resources are kept as they were sent.
 
 use api_rules::{
-    object::{Object, WriteTarget, options::FieldValidation},
+    object::{Object, WriteTarget, apply::Completion, options::FieldValidation},
     registry::ResourceType,
 };
 use informer_serving::status::Status;
@@ -20,6 +20,10 @@ pub(super) fn complete(
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     Ok(())
+}
+
+pub(super) const fn completion(_: &App, _: &ResourceType) -> Option<Completion> {
+    None
 }
 
 pub(super) const fn complete_stored(_: &App, _: &ResourceType, _: &mut Current) {}

@@ -144,13 +144,53 @@ fn changed_items(before: &[Value], after: &[Value], shape: &ValueShape, fields: 
     FieldSet { own: false, inside: inside.collect() }
 }
 
-/// Removes from the object the fields in `last` that are not in `retained`. An object or list that becomes empty is removed
-/// too unless `retained` has fields in it.
-pub(crate) fn remove(object: &mut Object, shape: &ValueShape, last: &FieldSet, retained: &FieldSet) {
-    remove_members(object, Some(shape), last, Some(retained));
+/// Returns the part of an object that `fields` names.
+pub(crate) fn extract(object: &Object, shape: &ValueShape, fields: &FieldSet) -> Object {
+    extract_members(object, Some(shape), fields)
 }
 
-fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldSet, retained: Option<&FieldSet>) {
+fn extract_members(object: &Object, shape: Option<&ValueShape>, fields: &FieldSet) -> Object {
+    let inside = fields.inside.iter().filter_map(|(step, below)| {
+        let name = step.strip_prefix("f:")?;
+        let value = object.get(name)?;
+        Some((name.to_owned(), extract_value(value, member(shape, name).as_ref(), below)))
+    });
+    inside.collect()
+}
+
+fn extract_value(value: &Value, shape: Option<&ValueShape>, fields: &FieldSet) -> Value {
+    match (value, shape) {
+        _ if fields.inside.is_empty() => value.clone(),
+        (Value::Object(members), _) => Value::Object(extract_members(members, shape, fields)),
+        (Value::Array(items), Some(shape)) => {
+            let inner = shape.item();
+            let of = |item| Some(extract_value(item, inner.as_ref(), fields.inside.get(&step(shape, item).ok()?)?));
+            items.iter().filter_map(of).collect()
+        }
+        (other, _) => other.clone(),
+    }
+}
+
+/// Removes from the object the fields in `last` that are not in `retained`. An object or list that becomes empty is removed
+/// too unless `retained` has fields in it, and so is an object that is equal in `completed`: the fields in `last` and the
+/// defaults beside them.
+pub(crate) fn remove(
+    object: &mut Object,
+    shape: &ValueShape,
+    last: &FieldSet,
+    retained: &FieldSet,
+    completed: Option<&Object>,
+) {
+    remove_members(object, Some(shape), last, Some(retained), completed);
+}
+
+fn remove_members(
+    object: &mut Object,
+    shape: Option<&ValueShape>,
+    last: &FieldSet,
+    retained: Option<&FieldSet>,
+    completed: Option<&Object>,
+) {
     for (step, below) in &last.inside {
         let Some(name) = step.strip_prefix("f:") else { continue };
         let retained = retained.and_then(|retained| retained.inside.get(step));
@@ -159,10 +199,20 @@ fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldS
             continue;
         }
         let Some(value) = object.get_mut(name) else { continue };
+        let completed = completed.and_then(|completed| completed.get(name));
+        if retained.is_none() && value.is_object() && completed == Some(&*value) {
+            object.remove(name);
+            continue;
+        }
         let inner = member(shape, name);
         match value {
-            Value::Object(members) => remove_members(members, inner.as_ref(), below, retained),
-            Value::Array(items) => remove_items(items, inner.as_ref(), below, retained),
+            Value::Object(members) => {
+                remove_members(members, inner.as_ref(), below, retained, completed.and_then(Value::as_object));
+            }
+            Value::Array(items) => {
+                let completed = completed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+                remove_items(items, inner.as_ref(), below, retained, completed);
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
         let is_hollow = match value {
@@ -176,9 +226,17 @@ fn remove_members(object: &mut Object, shape: Option<&ValueShape>, last: &FieldS
     }
 }
 
-fn remove_items(items: &mut Vec<Value>, shape: Option<&ValueShape>, last: &FieldSet, retained: Option<&FieldSet>) {
+fn remove_items(
+    items: &mut Vec<Value>,
+    shape: Option<&ValueShape>,
+    last: &FieldSet,
+    retained: Option<&FieldSet>,
+    completed: &[Value],
+) {
     let Some(shape) = shape.filter(|shape| is_associative(Some(shape))) else { return };
     let inner = shape.item();
+    let completed: HashMap<String, &Object> =
+        completed.iter().filter_map(|item| Some((step(shape, item).ok()?, item.as_object()?))).collect();
     items.retain_mut(|item| {
         let Some((step, below)) = step(shape, item).ok().and_then(|step| last.inside.get_key_value(&step)) else {
             return true;
@@ -188,7 +246,7 @@ fn remove_items(items: &mut Vec<Value>, shape: Option<&ValueShape>, last: &Field
             return false;
         }
         if let Value::Object(members) = item {
-            remove_members(members, inner.as_ref(), below, retained);
+            remove_members(members, inner.as_ref(), below, retained, completed.get(step).copied());
         }
         true
     });
