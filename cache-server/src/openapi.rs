@@ -153,7 +153,10 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
     }
     let requested = head.query.get("hash").filter(|hash| !hash.is_empty());
     if requested.is_some_and(|hash| *hash != *document.hash) {
-        return Ok(moved(&address(name, &document.hash)));
+        let whole = address(name, &document.hash);
+        // The path of a fork has lost its prefix here: a query alone keeps it.
+        let at = if app.access.is_beside { whole.find('?').unwrap_or_default() } else { 0 };
+        return Ok(moved(&whole[at..]));
     }
     let text = match document.text.get() {
         Some(text) => text.clone(),

@@ -86,6 +86,8 @@ pub struct Access {
     pub flow: Arc<FlowControl>,
     /// `None`: requests are not recorded.
     pub audit: Option<Arc<AuditLog>>,
+    /// True if another server in this process has the same callers.
+    pub is_beside: bool,
 }
 
 /// The URI as a client sent it, in the extensions of a request whose path lost a prefix.
@@ -154,7 +156,8 @@ impl Access {
     /// `authenticator` and `authorizer` decide about every request, and `flow` when its turn comes.
     pub fn new(authenticator: Authenticator, authorizer: Authorizer, flow: FlowControl) -> Self {
         let (leases, shares) = Default::default();
-        Self { authenticator: Arc::new(authenticator), authorizer, leases, shares, flow: Arc::new(flow), audit: None }
+        let (authenticator, flow) = (Arc::new(authenticator), Arc::new(flow));
+        Self { authenticator, authorizer, leases, shares, flow, audit: None, is_beside: false }
     }
 
     /// Access to another server in this process, whose objects decide by `authorizer`. Its requests have the callers, turns,
@@ -168,6 +171,7 @@ impl Access {
             shares: Arc::clone(&self.shares),
             flow: Arc::clone(&self.flow),
             audit: self.audit.clone(),
+            is_beside: true,
         }
     }
 

@@ -37,6 +37,8 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Forks {
     table: Weak<ForkTable>,
+    /// Name of the fork that has this; `None` in the server that is no fork.
+    own: Option<String>,
     /// Only in the server that is no fork.
     _owned: Option<Arc<ForkTable>>,
 }
@@ -50,6 +52,8 @@ struct ForkTable(Mutex<BTreeMap<String, Fork>>);
 pub(crate) struct Fork {
     /// The name in its paths.
     pub(crate) name: String,
+    /// Name of the fork that it was forked from; `None` if that was the server.
+    origin: Option<String>,
     /// The server.
     pub(crate) app: Arc<App>,
     /// Revision at which it began.
@@ -69,7 +73,7 @@ impl Forks {
     /// Forks of a server that may have some.
     pub(super) fn allowed() -> Self {
         let table = Arc::<ForkTable>::default();
-        Self { table: Arc::downgrade(&table), _owned: Some(table) }
+        Self { table: Arc::downgrade(&table), own: None, _owned: Some(table) }
     }
 
     /// True if this server may be forked.
@@ -88,10 +92,21 @@ impl Forks {
             return Err(ForkError::TooMany);
         }
         let name: String = (0..NAME_CHARS).map(|_| fastrand::lowercase()).collect();
-        let (app, revision) = App::fork(origin, &self.table).ok_or(ForkError::NotForked)?;
-        let fork = Fork { name: name.clone(), app, revision };
+        let forks = Self { table: Weak::clone(&self.table), own: Some(name.clone()), _owned: None };
+        let (app, revision) = App::fork(origin, forks).ok_or(ForkError::NotForked)?;
+        let fork = Fork { name: name.clone(), origin: self.own.clone(), app, revision };
         all.insert(name, fork.clone());
         Ok(fork)
+    }
+
+    /// True for all forks in the server that is none, and in a fork for itself and its own: its roles decide about no other.
+    fn is_ours(&self, fork: &Fork) -> bool {
+        self.own.is_none() || self.own.as_ref() == Some(&fork.name) || self.own == fork.origin
+    }
+
+    /// Returns a fork that requests to this server may see and end.
+    pub(crate) fn ours(&self, name: &str) -> Option<Fork> {
+        self.get(name).filter(|fork| self.is_ours(fork))
     }
 
     /// Returns a fork.
@@ -99,13 +114,15 @@ impl Forks {
         self.table.upgrade()?.0.lock().get(name).cloned()
     }
 
-    /// Returns all forks.
+    /// Returns all forks that requests to this server may see and end.
     pub(crate) fn all(&self) -> Vec<Fork> {
-        self.table.upgrade().map(|table| table.0.lock().values().cloned().collect()).unwrap_or_default()
+        let all = |table: Arc<ForkTable>| table.0.lock().values().filter(|fork| self.is_ours(fork)).cloned().collect();
+        self.table.upgrade().map(all).unwrap_or_default()
     }
 
     /// Ends a fork and its watches. Requests that it has begun end as they would have. Returns it if it was there.
     pub(crate) fn end(&self, name: &str) -> Option<Fork> {
+        self.ours(name)?;
         let fork = self.table.upgrade()?.0.lock().remove(name)?;
         fork.app.caches.shut_down();
         Some(fork)
@@ -122,7 +139,7 @@ impl Forks {
 impl App {
     /// Builds a server with the objects that `origin` has now, and returns it with their revision. `None` if the objects
     /// of `origin` are not in memory.
-    fn fork(origin: &Self, table: &Weak<ForkTable>) -> Option<(Arc<Self>, u64)> {
+    fn fork(origin: &Self, forks: Forks) -> Option<(Arc<Self>, u64)> {
         let Writes::Local(LocalWrites { store, namespaces, .. }) = &origin.writes else { return None };
         // A definition is stored before its types are served, and removed after they were withdrawn: types that did not
         // change around the copy are those of its definitions, but for definitions that are not in effect yet.
@@ -135,6 +152,7 @@ impl App {
         };
         let registry = Arc::new(origin.registry.beside(types));
         let (caches, tasks) = (Arc::new(origin.caches.beside(Arc::clone(&store) as _)), Arc::clone(&origin.tasks));
+        caches.retain(&registry.now());
         let mut taken = |id| objects.remove(id).unwrap_or_else(Objects::new);
         let mut definitions = DefinitionsHandle::new(
             Some(Arc::clone(&store)),
@@ -144,8 +162,11 @@ impl App {
         );
         let are_settled = definitions.take_over(&taken(DEFINITIONS), in_effect);
         let duty = ControllerDuty::Alone { terminating: Vec::new() };
-        let ending = namespaces.has_begun().then(|| taken(NAMESPACES));
+        let had_ended = namespaces.has_begun();
         let namespaces = Namespaces::new(Arc::clone(&store), &caches, Arc::clone(&registry), Arc::clone(&tasks));
+        if had_ended {
+            namespaces.take_over(&taken(NAMESPACES));
+        }
         let authorizer = Authorizer::new(&origin.config.authorization, false, origin.metrics.authorization.clone());
         let app = Arc::new(Self {
             config: origin.config.clone(),
@@ -161,25 +182,18 @@ impl App {
             files: FileWatcher::default(),
             progress: StartProgress::default(),
             traces: Arc::clone(&origin.traces),
-            forks: Forks { table: Weak::clone(table), _owned: None },
+            forks,
         });
         app.access.authorizer.follow_when_needed(&app.caches, &app.registry, &app.tasks);
         app.keep_checking_rights();
-        if !are_settled || ending.is_some() {
-            tokio::spawn(Self::go_on(Arc::downgrade(&app), are_settled, ending.unwrap_or_default()));
+        if !are_settled {
+            let app = Arc::downgrade(&app);
+            tokio::spawn(async move {
+                let Some(app) = app.upgrade() else { return };
+                app.definitions.settle().await;
+            });
         }
         Some((app, revision))
-    }
-
-    /// Goes on with what controllers of the origin had begun.
-    async fn go_on(app: Weak<Self>, are_settled: bool, ending: Objects<watch_cache::Entry>) {
-        let Some(app) = app.upgrade() else { return };
-        if !are_settled {
-            app.definitions.settle().await;
-        }
-        if let Writes::Local(local) = &app.writes {
-            local.namespaces.take_over(&ending).await;
-        }
     }
 }
 

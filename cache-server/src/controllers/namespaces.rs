@@ -89,10 +89,13 @@ impl Namespaces {
         self.started.get().is_some()
     }
 
-    /// Goes on where another server is that deletes these namespaces, if some of them terminate.
-    pub(crate) async fn take_over(&self, namespaces: &Objects<Entry>) {
-        if namespaces.iter().any(|entry| DeletionMark::of(entry).is_some()) {
-            self.settle().await;
+    /// Goes on where another server is that deletes these namespaces, if some of them terminate. Needs a tokio runtime.
+    pub(crate) fn take_over(&self, stored: &Objects<Entry>) {
+        let marked = stored.iter().filter(|entry| DeletionMark::of(entry).is_some());
+        let ending: BTreeSet<_> = marked.map(|entry| entry.name().to_owned()).collect();
+        if let (false, Some(ty)) = (ending.is_empty(), namespaces(&self.registry)) {
+            *self.known.ending.write() = ending;
+            self.begin(&ty);
         }
     }
 
@@ -114,9 +117,17 @@ impl Namespaces {
             return;
         }
         let (Some(caches), Some(ty)) = (self.caches.upgrade(), namespaces(&self.registry)) else { return };
+        self.begin(&ty);
+        if self.known.settled.wait(&caches, &ty).await.is_err() {
+            tracing::debug!(timeout = ?FRESH_WAIT, "namespace deletion wait timed out");
+        }
+    }
+
+    /// Starts the task, unless it was started before.
+    fn begin(&self, ty: &Arc<ResourceType>) {
         self.started.get_or_init(|| {
             let (storage, registry, known, of) =
-                (Arc::clone(&self.storage), Arc::clone(&self.registry), Arc::clone(&self.known), Arc::clone(&ty));
+                (Arc::clone(&self.storage), Arc::clone(&self.registry), Arc::clone(&self.known), Arc::clone(ty));
             let ender = move || Ender {
                 storage: Arc::clone(&storage),
                 registry: Arc::clone(&registry),
@@ -124,11 +135,8 @@ impl Namespaces {
                 ty: Arc::clone(&of),
                 ending: BTreeMap::new(),
             };
-            self.tasks.spawn("namespaces", passes::restartable(ender, Weak::clone(&self.caches), Arc::clone(&ty)));
+            self.tasks.spawn("namespaces", passes::restartable(ender, Weak::clone(&self.caches), Arc::clone(ty)));
         });
-        if self.known.settled.wait(&caches, &ty).await.is_err() {
-            tracing::debug!(timeout = ?FRESH_WAIT, "namespace deletion wait timed out");
-        }
     }
 }
 

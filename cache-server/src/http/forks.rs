@@ -16,27 +16,32 @@ use crate::{
 };
 
 /// Returns the server that a request is for: `app`, or one of its forks, whose prefix is then taken from the path.
-pub(super) fn destination(mut app: Arc<App>, parts: &mut Parts) -> Arc<App> {
-    while let Some((fork, uri)) = below_fork(&app, &parts.uri) {
-        let before = mem::replace(&mut parts.uri, uri);
-        if parts.extensions.get::<RequestedUri>().is_none() {
-            parts.extensions.insert(RequestedUri(before));
-        }
-        app = fork;
+pub(super) fn destination(app: Arc<App>, parts: &mut Parts) -> Arc<App> {
+    let (mut at, mut found) = (0, None::<Arc<App>>);
+    while let Some((fork, length)) =
+        parts.uri.path().get(at..).and_then(|path| below_fork(found.as_ref().unwrap_or(&app), path))
+    {
+        (at, found) = (at + length, Some(fork));
     }
-    app
+    let Some((fork, uri)) = found.zip(without(&parts.uri, at)) else { return app };
+    parts.extensions.insert(RequestedUri(mem::replace(&mut parts.uri, uri)));
+    fork
 }
 
-/// Returns the fork that a path begins with, and the rest of the path.
-fn below_fork(app: &App, uri: &Uri) -> Option<(Arc<App>, Uri)> {
-    let after = uri.path().strip_prefix('/')?.strip_prefix(FORKS)?.strip_prefix('/')?;
-    let (name, path) = after.split_once('/')?;
+/// Returns the fork that a path begins with, and the bytes of its prefix.
+fn below_fork(app: &App, path: &str) -> Option<(Arc<App>, usize)> {
+    let after = path.strip_prefix('/')?.strip_prefix(FORKS)?.strip_prefix('/')?;
+    let (name, rest) = after.split_once('/')?;
     let fork = app.forks.get(name)?;
-    let path_at = uri.path().len() - path.len() - 1;
+    Some((fork.app, path.len() - rest.len() - 1))
+}
+
+/// Returns a URI without the first bytes of its path.
+fn without(uri: &Uri, bytes: usize) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
-    let rest = parts.path_and_query?.as_str().get(path_at..)?.to_owned();
+    let rest = parts.path_and_query?.as_str().get(bytes..)?.to_owned();
     parts.path_and_query = Some(PathAndQuery::try_from(rest).ok()?);
-    Some((fork.app, Uri::from_parts(parts).ok()?))
+    Uri::from_parts(parts).ok()
 }
 
 /// Answers a request about forks.
@@ -59,7 +64,7 @@ pub(super) fn answer(app: &App, head: &RequestHead<'_>, path: &ForkPath) -> Resu
             document(StatusCode::OK, &json!({ "items": all }))
         }
         (&Method::GET, ForkPath::One(name)) => {
-            let fork = app.forks.get(name).ok_or_else(|| missing(name))?;
+            let fork = app.forks.ours(name).ok_or_else(|| missing(name))?;
             document(StatusCode::OK, &described(app, head, &fork))
         }
         (&Method::DELETE, ForkPath::One(name)) => {

@@ -1,6 +1,9 @@
 //! `…/serviceaccounts/{name}/token`: issues a token of a service account.
 
-use access_rules::authentication::token_request::{BoundKind, BoundObject, ClaimedObject, TokenOrigin, TokenRequest};
+use access_rules::{
+    authentication::token_request::{BoundKind, BoundObject, ClaimedObject, TokenOrigin, TokenRequest},
+    user::MASTERS,
+};
 use api_rules::{
     object::{
         Object, WriteRequest, WriteTarget, at,
@@ -26,10 +29,16 @@ use crate::{app::LocalApp, clock, ids};
 /// `POST …/serviceaccounts/{name}/token`.
 ///
 /// # Errors
-/// The Status to answer with: 404 if this server issues no tokens.
+/// The Status to answer with: 404 if this server issues no tokens; 403 to callers of a fork whose roles decide, because its
+/// tokens are valid at its origin too.
 pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let signer = app.access.token_signer().ok_or_else(Status::generic_not_found)?;
     let place = request.owner()?;
+    let is_master = app.caller.is_none_or(|caller| caller.is_in(MASTERS));
+    if app.access.is_beside && app.access.authorizer.checks_again() && !is_master {
+        let why = "a fork issues tokens to system:masters only";
+        return Err(Status::forbidden("", "serviceaccounts", place.name, why));
+    }
     let ty = Subresource::Token.sent().ok_or_else(Status::generic_not_found)?;
     let (mut sent, _, warnings) = read_order(app, request, ty, place.ty)?;
     let requested = TokenRequest::read(&sent);

@@ -210,6 +210,8 @@ async fn a_fork_has_the_callers_of_its_origin_and_its_own_roles() {
     };
     let (admin, user) = (client("admin", &["system:masters"]), client("user", &[]));
     let refused = user.post("/snapshots", &json!({})).await.with_code(403);
+    let moved = fork(admin).await.1.get("/openapi/v3/api/v1?hash=OLD").await.with_code(301);
+    assert!(moved.header("location").starts_with("?hash="), "the path of a fork stays");
     assert!(refused.message().contains("cannot post path \"/snapshots\""), "{}", refused.message());
     let granted = async |client: Client, rule: Value| {
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -224,6 +226,10 @@ async fn a_fork_has_the_callers_of_its_origin_and_its_own_roles() {
     for admin in [admin, admin.over_http2()] {
         let (made, in_fork) = fork(admin).await;
         assert!(text(&made["server"]).starts_with("https://"));
+        let (other, _) = fork(admin).await;
+        let listed = in_fork.get("/snapshots").await.with_code(200).json();
+        assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "a fork knows itself alone: {listed}");
+        in_fork.delete(&format!("/snapshots/{}", text(&other["name"]))).await.with_code(404);
         let fork_user = user.below(&format!("/snapshots/{}", text(&made["name"])));
         fork_user.get(CONFIGMAPS).await.with_code(403);
         granted(in_fork, json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})).await;
@@ -306,8 +312,11 @@ async fn a_fork_goes_on_with_deletions() {
     client.delete("/api/v1/namespaces/ending").await.with_code(200);
     client.delete(&format!("{DEFINITIONS}/widgets.example.com")).await.with_code(200);
 
-    let copy = origin.fork();
+    let between = origin.fork();
+    let copy = between.fork();
     let in_copy = client_of(&copy);
+    let refused = in_copy.post("/api/v1/namespaces/ending/configmaps", &json!({"metadata": {"name": "new"}})).await;
+    assert_eq!(refused.code, 403, "{}", refused.message());
     let mut namespaces = in_copy.watch("/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Dending").await;
     let mut definitions = in_copy.watch(&format!("{DEFINITIONS}?watch=1")).await;
     assert_eq!(briefs(&namespaces.events(1).await), ["ADDED ending"]);
