@@ -203,7 +203,11 @@ async fn a_fork_has_the_callers_of_its_origin_and_its_own_roles() {
     let (files, ca) = (authority.issue(folder.path()), folder.path().join("ca.crt"));
     std::fs::write(&ca, authority.pem()).expect("a file");
     let ca = ca.display().to_string();
-    let flags = ["--forks", "--client-ca-file", &ca, "--authorization", "rbac"];
+    let key = folder.path().join("signer.key");
+    std::fs::write(&key, rcgen::KeyPair::generate().expect("a key").serialize_pem()).expect("a file");
+    let key = key.display().to_string();
+    let tokens = ["--service-account-issuer", "https://a", "--service-account-signing-key-file", &key];
+    let flags = [&["--forks", "--client-ca-file", &ca, "--authorization", "rbac"][..], &tokens].concat();
     let server = Server::start(BINARY, &[&files.flags(), &flags[..]].concat()).await;
     let client = |name: &str, groups: &[&str]| {
         server.client().over_tls(authority.trust_as(&authority.issue_user(folder.path(), name, groups)))
@@ -232,8 +236,18 @@ async fn a_fork_has_the_callers_of_its_origin_and_its_own_roles() {
         in_fork.delete(&format!("/snapshots/{}", text(&other["name"]))).await.with_code(404);
         let fork_user = user.below(&format!("/snapshots/{}", text(&made["name"])));
         fork_user.get(CONFIGMAPS).await.with_code(403);
-        granted(in_fork, json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})).await;
+        granted(
+            in_fork,
+            json!({"apiGroups": [""], "resources": ["configmaps", "serviceaccounts/token"], "verbs": ["*"]}),
+        )
+        .await;
         allowed(fork_user, CONFIGMAPS).await;
+        let account = "/api/v1/namespaces/default/serviceaccounts";
+        in_fork.post(account, &json!({"metadata": {"name": "a"}})).await.with_code(201);
+        let account = format!("{account}/a/token");
+        in_fork.post(&account, &json!({"spec": {}})).await.with_code(201);
+        let refused = fork_user.post(&account, &json!({"spec": {}})).await.with_code(403).message();
+        assert!(refused.contains("a fork issues tokens to system:masters only"), "{refused}");
         fork_user.create(&configmap("own")).await;
         fork_user.over_http2().get(CONFIGMAPS).await.with_code(200);
         user.get(CONFIGMAPS).await.with_code(403);
