@@ -597,7 +597,7 @@ async fn leave(connections: &mut OpenConnections, departure: Departure, app: &Ap
     }
     connections.used(limits::UPGRADE_UNUSED_WAIT).await;
     connections.leave();
-    // A client that has not been told would watch here again.
+    // Before it knows that its connection ends, a client whose watch ends would watch here again.
     sleep(GOODBYES_SPREAD).await;
     if departure == Departure::Awaited {
         connections.ended(Instant::now() + LEAVE_WAIT).await;

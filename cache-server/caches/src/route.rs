@@ -107,7 +107,7 @@ pub enum ForkPath {
     All,
     /// `/snapshots/{name}`.
     One(String),
-    /// A path below: that of a request to a fork.
+    /// Any path of a fork itself, `/snapshots/{name}/…`.
     Below(String),
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use cache_server_wire::http2::GOODBYES_SPREAD;
 use clap::Args;
 use futures::FutureExt as _;
 use listenfd::ListenFd;
@@ -262,7 +263,8 @@ async fn overdue(departed: oneshot::Receiver<()>, grace: Duration) {
         // It ends for another reason.
         return future::pending().await;
     }
-    sleep(limits::UPGRADE_UNUSED_WAIT + limits::ENDS_SPREAD + grace + EXIT_MARGIN).await;
+    let leaving = limits::UPGRADE_UNUSED_WAIT + GOODBYES_SPREAD + limits::ENDS_SPREAD;
+    sleep(leaving + grace + EXIT_MARGIN).await;
 }
 
 /// The line of a server that does not end.

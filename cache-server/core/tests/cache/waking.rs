@@ -50,6 +50,24 @@ fn only_those_it_concerns_are_woken() {
     assert_eq!((waking.wake(), counts()), (2, [1, 1, 0, 1, 1, 1]));
 }
 
+/// Goal: without an event, each watcher is woken once, some at a time. Method: watchers of all kinds, in three parts.
+#[test]
+fn all_are_woken_part_by_part() {
+    let (_writer, mut waking, reader) = listed();
+    let watch = |namespace, fields| parked(&reader, filter(namespace, "", fields));
+    let (all, a, b) = (watch(None, ""), watch(Some("a"), ""), watch(Some("b"), ""));
+    let (node, name) = (watch(None, "spec.nodeName=n1"), watch(Some("a"), "metadata.name=p"));
+    let mut watchers = reader.watchers();
+    let woken = [3, 2, 1].map(|parts| {
+        watchers.wake_part(parts);
+        waking.wake()
+    });
+    assert_eq!(woken, [2, 2, 1]);
+    assert_eq!([&all, &a, &b, &node, &name].map(|(_, counting)| counting.count()), [1; 5]);
+    watchers.wake_part(1);
+    assert_eq!(waking.wake(), 0, "nobody is left");
+}
+
 #[test]
 fn an_object_that_moves_wakes_its_old_node_too() {
     let (mut writer, mut waking, reader) = listed();
