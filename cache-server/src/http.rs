@@ -432,6 +432,8 @@ where
     match route {
         Route::Resource(target) => answer_for_objects(app, head, target, body).await,
         Route::OpenApi(path) if *head.method == Method::GET => openapi::answer(app, head, path).await,
+        // They are of the whole process, about which the roles of a fork do not decide.
+        Route::Metrics | Route::Debug(_) if app.access.is_beside => Ok(page_not_found()),
         Route::Discovery(_)
         | Route::OpenApi(_)
         | Route::Health(..)

@@ -234,6 +234,9 @@ async fn a_fork_has_the_callers_of_its_origin_and_its_own_roles() {
         let listed = in_fork.get("/snapshots").await.with_code(200).json();
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "a fork knows itself alone: {listed}");
         in_fork.delete(&format!("/snapshots/{}", text(&other["name"]))).await.with_code(404);
+        for path in ["/metrics", "/debug/watches", "/statusz", "/ui/"] {
+            assert_eq!(in_fork.get(path).await.code, 404, "{path} is of the whole process");
+        }
         let fork_user = user.below(&format!("/snapshots/{}", text(&made["name"])));
         fork_user.get(CONFIGMAPS).await.with_code(403);
         granted(
