@@ -21,7 +21,7 @@ pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, Defi
 pub use derived::DerivedValues;
 pub use names::{NameRule, refuse_namespace, refuse_service_label};
 pub use subresource::Subresource;
-pub use table::{CreatedStatus, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
+pub use table::{CreatedStatus, Dependents, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
 
 /// One resource type.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub struct ResourceType {
     pub returns_deleted: bool,
     /// Grace period of its objects; `None` if deletes are immediate.
     pub grace: Option<&'static Grace>,
+    /// Fate of the objects that its objects own, unless a delete says another.
+    pub dependents: Dependents,
     /// True for namespaces: other objects live in its objects and are deleted with them.
     pub holds_objects: bool,
     /// True if an update may omit the resourceVersion that it replaces.
@@ -281,6 +283,7 @@ impl ResourceType {
             tracked_metadata: row.tracked_metadata,
             returns_deleted: row.returns_deleted,
             grace: row.grace,
+            dependents: row.dependents,
             holds_objects: row.holds_objects,
             unconditional_update: row.unconditional_update,
             create_on_update: row.create_on_update,

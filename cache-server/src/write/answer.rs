@@ -82,11 +82,16 @@ impl WriteAnswer {
         let json = self.document.json(request.ty);
         let json = form.text(&json, clock::unix_seconds()).map_or(json, Bytes::from);
         let mut response = encode::whole(self.code, json, RequestedEncoding::of(format));
-        for warning in validation::headers(&self.warnings) {
-            if let Ok(warning) = HeaderValue::from_bytes(warning.as_bytes()) {
-                response.headers_mut().append(header::WARNING, warning);
-            }
-        }
+        warn(&mut response, &self.warnings);
         Ok(response)
+    }
+}
+
+/// Adds warnings to an answer.
+pub(super) fn warn(response: &mut Response, warnings: &[String]) {
+    for warning in validation::headers(warnings) {
+        if let Ok(warning) = HeaderValue::from_bytes(warning.as_bytes()) {
+            response.headers_mut().append(header::WARNING, warning);
+        }
     }
 }

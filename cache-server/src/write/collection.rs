@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use api_rules::{
-    object::{WriteRequest, WriteTarget, metadata::Part, options::DeleteOptions},
+    object::{WriteRequest, WriteTarget, deletion, metadata::Part, options::DeleteOptions},
     registry::ResourceType,
 };
 use informer_serving::{
@@ -15,7 +15,7 @@ use informer_serving::{
 };
 use watch_cache::Entry;
 
-use super::{delete, nodes};
+use super::{answer, delete, nodes};
 use crate::{
     app::LocalApp,
     read::{
@@ -43,6 +43,7 @@ pub(super) async fn delete(
         return Err(Status::generic_method_not_allowed());
     }
     let deletion = app.work.run(request.size(None)?, async { DeleteOptions::read(request) }).await??;
+    let deletion = delete::options(app, deletion);
     format.form(&target.ty, AnswerSubject::List)?;
     let (selected, state) = SelectedObjects::read(app, target, options, 0).await?;
     // Detach the snapshot from the window: the events of this deletion could evict its position and cut the answer.
@@ -63,7 +64,9 @@ pub(super) async fn delete(
     delete_each(app, &target.ty, &entries, &deletion).await?;
     // Begin a new page: the deletion may have taken longer than a page's state is kept.
     let page = selected.page(selected.detached(&objects)).await;
-    selected.respond(app, &target.ty, page, format).await
+    let mut response = selected.respond(app, &target.ty, page, format).await?;
+    answer::warn(&mut response, deletion::warning(&target.ty, &deletion).as_slice());
+    Ok(response)
 }
 
 /// Deletes the listed objects one by one. Objects that were deleted meanwhile are no error.

@@ -14,7 +14,7 @@ use super::{
     nodes,
 };
 use crate::{
-    app::LocalApp,
+    app::{App, LocalApp},
     cacher::Caches,
     storage::Store,
     stored::removal::{self, DeleteContext, DeleteError, DeleteOutcome, LastState},
@@ -29,8 +29,14 @@ pub(super) async fn delete(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         return Err(Status::generic_method_not_allowed());
     }
     let place = request.target()?;
-    let options = DeleteOptions::read(request)?;
-    delete_one(&app.caches, app.store, &place, &options, nodes::writer(app)).await
+    let options = options(app, DeleteOptions::read(request)?);
+    let answer = delete_one(&app.caches, app.store, &place, &options, nodes::writer(app)).await?;
+    Ok(WriteAnswer { warnings: deletion::warning(place.ty, &options).into_iter().collect(), ..answer })
+}
+
+/// Completes the options that a client sent: a cluster may have a garbage collector, and this server alone has none.
+pub(super) fn options(app: &App, sent: DeleteOptions) -> DeleteOptions {
+    DeleteOptions { is_collected: app.config.acts_as_cluster, ..sent }
 }
 
 /// Deletes one object and answers with it, or with a Status, depending on its type.

@@ -21,6 +21,8 @@ use tests::{
 };
 use tokio::time::{sleep, timeout};
 
+use crate::cluster::client_of;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_tests-cache-server");
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -272,14 +274,6 @@ fn widgets(plural: &str) -> Value {
         "metadata": {"name": format!("{plural}.example.com")}, "spec": {
         "group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
         "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
-}
-
-/// The client of a server of [`testing`], as its URL says.
-fn client_of(server: &ApiServer) -> Client {
-    let (_, rest) = server.url().split_once("://").expect("a scheme");
-    let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let client = Client::new(address.parse().expect("an address"));
-    if path.is_empty() { client } else { client.below(&format!("/{path}")) }
 }
 
 /// Goal: definitions are in effect in a fork from its first request on, and change apart. Method: a definition before the

@@ -5,6 +5,7 @@ mod assets;
 mod audit;
 mod authentication;
 mod cli;
+mod cluster;
 mod conformance;
 mod differential;
 mod durable;

@@ -2,8 +2,8 @@
 //!
 //! INVARIANT: uses no storage and no clock; the caller passes the time.
 //!
-//! No kubelet ends pods here, so a pod with a grace period is removed right after its mark. No garbage collector runs
-//! either: its finalizers are removed by a delete that sets a propagation policy.
+//! No kubelet ends pods here, so a pod with a grace period is removed right after its mark. Where no garbage collector can
+//! run, its finalizers are removed by a delete that sets a propagation policy.
 //!
 //! Source: apiserver `registry/rest/delete.go` (BeforeDelete), `registry/generic/registry/store.go` (Delete),
 //! `pkg/registry/core/{pod/strategy,namespace/storage/storage}.go` of kubernetes/kubernetes.
@@ -12,11 +12,19 @@ use informer_serving::status::{Status, StatusExt as _};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{WriteTarget, at, body::Object, definition_rules, draft::ordered, metadata, options::DeleteOptions};
-use crate::registry::{Grace, ResourceType};
+use super::{
+    WriteTarget, at,
+    body::Object,
+    definition_rules,
+    draft::ordered,
+    metadata,
+    options::{DeleteOptions, PropagationPolicy},
+};
+use crate::registry::{Dependents, Grace, ResourceType};
 
-/// Finalizers that only the garbage collector removes.
-const COLLECTED: [&str; 2] = ["orphan", "foregroundDeletion"];
+/// Finalizers that only the garbage collector removes, and the policies that they stand for.
+const COLLECTED: [(&str, PropagationPolicy); 2] =
+    [("orphan", PropagationPolicy::Orphan), ("foregroundDeletion", PropagationPolicy::Foreground)];
 
 /// Namespaces that cannot be deleted.
 ///
@@ -80,12 +88,14 @@ pub fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Ti
         return DeletePlan { mark, goes: false, at_once: false };
     }
     let mut next = stored.clone();
-    if options.says_policy {
-        metadata::remove_finalizers(&mut next, &COLLECTED);
+    let grace = ty.grace.and_then(|grace| seconds(grace, stored, options));
+    // No policy changes while the time runs that an earlier delete gave.
+    let is_pending = terminating && grace.is_none() && given(stored) != 0;
+    if !(is_pending && options.is_collected) {
+        set_policy(ty, &mut next, options);
     }
     definition_rules::hold(ty, &mut next, &now.to_string());
     let goes = metadata::finalizers(&next).is_empty();
-    let grace = ty.grace.and_then(|grace| seconds(grace, stored, options));
     match grace {
         Some(seconds) => give(stored, &mut next, seconds, now),
         None if goes => return DeletePlan { mark: None, goes, at_once: true },
@@ -97,6 +107,38 @@ pub fn plan(ty: &ResourceType, stored: &Object, options: &DeleteOptions, now: Ti
         goes,
         at_once: goes && grace.is_none_or(|seconds| seconds == 0),
     }
+}
+
+/// Gives the object the finalizer by which the garbage collector knows the policy of its deletion: the one that the delete
+/// names, the one of its present finalizers, or the default of its type.
+///
+/// # Source
+/// apiserver `registry/generic/registry/store.go` (deletionFinalizersForGarbageCollection).
+fn set_policy(ty: &ResourceType, object: &mut Object, options: &DeleteOptions) {
+    let finalizers = metadata::finalizers(object);
+    let present = || COLLECTED.into_iter().find(|(name, _)| finalizers.contains(name)).map(|(_, policy)| policy);
+    let policy = match (ty.dependents, options.policy) {
+        (_, None) if !options.is_collected => return,
+        _ if !options.is_collected => None,
+        (Dependents::Uncollected, _) => None,
+        (_, Some(policy)) => Some(policy),
+        (Dependents::Orphaned { .. }, None) => present().or(Some(PropagationPolicy::Orphan)),
+        (Dependents::Deleted, None) => present(),
+    };
+    let kept = COLLECTED.into_iter().find(|(_, stands_for)| Some(*stands_for) == policy).map(|(name, _)| name);
+    let is_there = kept.is_some_and(|kept| finalizers.contains(&kept));
+    for (name, _) in COLLECTED.into_iter().filter(|(name, _)| Some(*name) != kept) {
+        metadata::remove_finalizers(object, &[name]);
+    }
+    if let Some(kept) = kept.filter(|_| !is_there) {
+        metadata::add_finalizer(object, kept);
+    }
+}
+
+/// Returns the warning about deletes that keep dependents because they name no policy, for a type that has one.
+pub fn warning(ty: &ResourceType, options: &DeleteOptions) -> Option<String> {
+    let Dependents::Orphaned { warning } = ty.dependents else { return None };
+    (options.is_collected && options.policy.is_none() && !warning.is_empty()).then(|| warning.to_owned())
 }
 
 /// Returns the new grace period; `None` if it stays as it is.
@@ -259,8 +301,47 @@ mod tests {
     fn what_a_collector_would_do_is_not_waited_for() {
         let stored = json!({"metadata": {"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}});
         assert!(of(&ty("", "configmaps"), &stored, &options(None)).mark.is_some(), "somebody wants it to be held");
-        let says = DeleteOptions { says_policy: true, ..DeleteOptions::default() };
+        let says = DeleteOptions { policy: Some(PropagationPolicy::Orphan), ..DeleteOptions::default() };
         assert_eq!(of(&ty("", "configmaps"), &stored, &says), AT_ONCE);
+    }
+
+    /// Goal: an object waits for the garbage collector as its delete, its finalizers and its type say, in this order. Method: a
+    /// table of type, policy, finalizers before and after; none after means that it goes at once.
+    #[test]
+    fn a_collector_finds_the_policy_of_a_deletion() {
+        use PropagationPolicy::{Background, Foreground, Orphan};
+        let (maps, jobs, events) = (ty("", "configmaps"), ty("batch", "jobs"), ty("", "events"));
+        for (ty, policy, before, after) in [
+            (&maps, None, json!([]), json!([])),
+            (&maps, None, json!(["orphan"]), json!(["orphan"])),
+            (&maps, None, json!(["foregroundDeletion", "x"]), json!(["foregroundDeletion", "x"])),
+            (&maps, Some(Background), json!(["orphan", "foregroundDeletion"]), json!([])),
+            (&maps, Some(Foreground), json!(["x", "orphan"]), json!(["x", "foregroundDeletion"])),
+            (&maps, Some(Orphan), json!([]), json!(["orphan"])),
+            (&jobs, None, json!([]), json!(["orphan"])),
+            (&jobs, None, json!(["foregroundDeletion"]), json!(["foregroundDeletion"])),
+            (&jobs, Some(Background), json!([]), json!([])),
+            (&ty("", "replicationcontrollers"), None, json!(["x"]), json!(["x", "orphan"])),
+            (&events, Some(Foreground), json!(["orphan"]), json!([])),
+        ] {
+            let stored = json!({"metadata": {"name": "a", "finalizers": before}});
+            let options = DeleteOptions { policy, is_collected: true, ..DeleteOptions::default() };
+            let planned = of(ty, &stored, &options);
+            let found = planned.mark.map(|mark| mark["metadata"]["finalizers"].clone()).unwrap_or(json!([]));
+            assert_eq!((&found, planned.goes), (&after, after == json!([])), "{} {policy:?} {before}", ty.id());
+        }
+    }
+
+    #[test]
+    fn the_policy_of_a_pod_stays_while_its_time_runs() {
+        let stored = json!({"metadata": {"name": "a", "finalizers": ["x"], "deletionTimestamp": "2026-01-01T00:00:20Z",
+            "deletionGracePeriodSeconds": 30}, "spec": {"nodeName": "n"}});
+        let policy = Some(PropagationPolicy::Foreground);
+        let later = DeleteOptions { policy, is_collected: true, ..DeleteOptions::default() };
+        assert_eq!(of(&ty("", "pods"), &stored, &later), NOTHING);
+        let sooner = DeleteOptions { grace_seconds: Some(5), ..later };
+        let mark = of(&ty("", "pods"), &stored, &sooner).mark.expect("a mark");
+        assert_eq!(mark["metadata"]["finalizers"], json!(["x", "foregroundDeletion"]));
     }
 
     #[test]

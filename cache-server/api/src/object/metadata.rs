@@ -89,6 +89,15 @@ pub fn remove_finalizers(object: &mut Object, removed: &[&str]) {
     }
 }
 
+/// Adds a finalizer behind all others.
+pub fn add_finalizer(object: &mut Object, finalizer: &str) {
+    let metadata = metadata_mut(object);
+    match metadata.get_mut("finalizers") {
+        Some(Value::Array(finalizers)) => finalizers.push(finalizer.into()),
+        _ => drop(metadata.insert("finalizers".to_owned(), json!([finalizer]))),
+    }
+}
+
 /// Returns true if the object is being deleted and waits for its finalizers.
 pub fn is_terminating(object: &Object) -> bool {
     !text(object, "deletionTimestamp").is_empty()

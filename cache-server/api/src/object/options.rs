@@ -58,8 +58,35 @@ pub struct DeleteOptions {
     pub grace_seconds: Option<i64>,
     /// Deprecated form of `propagationPolicy`: true to keep dependents.
     pub orphan_dependents: Option<bool>,
-    /// True if either option for dependents is set.
-    pub says_policy: bool,
+    /// Handling of dependents, by either option.
+    pub policy: Option<PropagationPolicy>,
+    /// True if a garbage collector may run, so that the object waits for it. Set by the server, never by a client.
+    pub is_collected: bool,
+}
+
+/// Handling of the objects that a deleted one owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PropagationPolicy {
+    /// They are deleted before it.
+    Foreground,
+    /// They are deleted after it.
+    Background,
+    /// They stay.
+    Orphan,
+}
+
+impl PropagationPolicy {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Foreground => "Foreground",
+            Self::Background => "Background",
+            Self::Orphan => "Orphan",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::Foreground, Self::Background, Self::Orphan].into_iter().find(|policy| policy.name() == name)
+    }
 }
 
 /// The values of `fieldValidation`, in the order of error messages.
@@ -152,7 +179,7 @@ fn read_dry_run(requested: &[&str]) -> Result<bool, StatusCause> {
     Ok(!requested.is_empty())
 }
 
-/// Propagation policies, in the order of error messages. All have the same effect, as there is no garbage collector.
+/// Propagation policies, in the order of error messages.
 const POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
 impl DeleteOptions {
@@ -236,12 +263,13 @@ impl RawDeleteOptions {
     fn check(self) -> Result<DeleteOptions, Status> {
         let Self { policy, dry_run, options } = self;
         let mut causes = Vec::new();
+        let named = policy.as_deref().and_then(PropagationPolicy::named);
         if let Some(policy) = &policy {
             if options.orphan_dependents.is_some() {
                 let why = "orphanDependents and deletionPropagation cannot be both set";
                 causes.push(StatusCause::invalid("propagationPolicy", &quote(policy), why));
             }
-            if !POLICIES[..3].contains(&policy.as_str()) {
+            if named.is_none() {
                 causes.push(StatusCause::not_supported("propagationPolicy", policy, &POLICIES));
             }
         }
@@ -252,8 +280,9 @@ impl RawDeleteOptions {
         }
         // Negative grace periods mean one second, as in kube-apiserver.
         let grace_seconds = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
-        let says_policy = policy.is_some() || options.orphan_dependents.is_some();
-        Ok(DeleteOptions { dry_run, grace_seconds, says_policy, ..options })
+        let older = |orphans| if orphans { PropagationPolicy::Orphan } else { PropagationPolicy::Background };
+        let policy = named.or_else(|| options.orphan_dependents.map(older));
+        Ok(DeleteOptions { dry_run, grace_seconds, policy, ..options })
     }
 }
 
@@ -357,12 +386,13 @@ mod tests {
     fn the_body_comes_before_the_query() {
         assert_eq!(read(&[], ""), Ok(DeleteOptions::default()));
         assert_eq!(read(&[], "{}"), Ok(DeleteOptions::default()));
-        let says = DeleteOptions { says_policy: true, ..DeleteOptions::default() };
-        assert_eq!(read(&[], r#"{"propagationPolicy":"Background"}"#), Ok(says.clone()));
+        let says = |policy| DeleteOptions { policy: Some(policy), ..DeleteOptions::default() };
+        let background = says(PropagationPolicy::Background);
+        assert_eq!(read(&[], r#"{"propagationPolicy":"Background"}"#), Ok(background));
         let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
         assert_eq!(
             read(&[("dryRun", "All"), ("propagationPolicy", "Orphan")], ""),
-            Ok(DeleteOptions { dry_run: true, ..says.clone() })
+            Ok(DeleteOptions { dry_run: true, ..says(PropagationPolicy::Orphan) })
         );
         assert_eq!(read(&[], r#"{"dryRun":["All"]}"#), Ok(dry));
         let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}"#;
@@ -375,8 +405,11 @@ mod tests {
     #[test]
     fn grace_and_dependents_are_read_from_both() {
         let expected = |grace_seconds, orphan_dependents: Option<bool>| {
-            let says_policy = orphan_dependents.is_some();
-            Ok(DeleteOptions { grace_seconds, orphan_dependents, says_policy, ..DeleteOptions::default() })
+            let policy = orphan_dependents.map(|orphans| match orphans {
+                true => PropagationPolicy::Orphan,
+                false => PropagationPolicy::Background,
+            });
+            Ok(DeleteOptions { grace_seconds, orphan_dependents, policy, ..DeleteOptions::default() })
         };
         assert_eq!(read(&[("gracePeriodSeconds", "5")], ""), expected(Some(5), None));
         assert_eq!(read(&[("gracePeriodSeconds", "-5")], ""), expected(Some(1), None));

@@ -59,6 +59,20 @@ pub struct Grace {
     pub ended: &'static [&'static str],
 }
 
+/// Fate of the objects that an object owns, unless its delete says another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dependents {
+    /// They are deleted after it.
+    Deleted,
+    /// They stay, with a warning if there is one: types that are older than the garbage collector.
+    Orphaned {
+        /// Empty if there is none.
+        warning: &'static str,
+    },
+    /// It owns none: no delete waits for the garbage collector.
+    Uncollected,
+}
+
 /// Form of the error for an unsupported field selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownFieldText {
@@ -99,6 +113,7 @@ pub(crate) struct TypeRow {
     pub tracked_metadata: &'static [&'static str],
     pub returns_deleted: bool,
     pub grace: Option<&'static Grace>,
+    pub dependents: Dependents,
     pub holds_objects: bool,
     pub unconditional_update: bool,
     pub create_on_update: bool,
@@ -206,6 +221,7 @@ const fn namespaced(plural: &'static str, kind: &'static str) -> TypeRow {
         tracked_metadata: &[],
         returns_deleted: false,
         grace: None,
+        dependents: Dependents::Deleted,
         holds_objects: false,
         unconditional_update: true,
         create_on_update: false,
@@ -293,6 +309,11 @@ impl TypeRow {
         Self { grace: Some(grace), ..self }
     }
 
+    /// Sets the fate of the objects that its objects own.
+    const fn dependents(self, dependents: Dependents) -> Self {
+        Self { dependents, ..self }
+    }
+
     /// Other objects live in objects of this type.
     const fn holding(self) -> Self {
         Self { holds_objects: true, ..self }
@@ -341,6 +362,10 @@ const POD_GRACE: Grace = Grace {
     ended: &["Failed", "Succeeded"],
 };
 
+/// The warning about a deleted Job.
+const JOB_DELETED: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                           remove them or set propagationPolicy=Orphan to suppress this warning";
+
 const PENDING: CreatedStatus = CreatedStatus::Phase("Pending");
 const ACTIVE: CreatedStatus = CreatedStatus::Phase("Active");
 
@@ -355,7 +380,12 @@ pub(crate) const GROUPS: &[Group] = &[
         rows: &[
             namespaced("configmaps", "ConfigMap").short(&["cm"]),
             namespaced("endpoints", "Endpoints").folder("services/endpoints").short(&["ep"]).upserted(),
-            namespaced("events", "Event").short(&["ev"]).fields(EVENT).named(NameRule::PathSegment).upserted(),
+            namespaced("events", "Event")
+                .short(&["ev"])
+                .fields(EVENT)
+                .named(NameRule::PathSegment)
+                .dependents(Dependents::Uncollected)
+                .upserted(),
             namespaced("limitranges", "LimitRange").short(&["limits"]).upserted(),
             cluster("namespaces", "Namespace")
                 .short(&["ns"])
@@ -397,6 +427,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .fields(REPLICATION_CONTROLLER)
                 .status()
                 .scale(ScaleSelector::Map)
+                .dependents(Dependents::Orphaned { warning: "" })
                 .generation(),
             namespaced("resourcequotas", "ResourceQuota").short(&["quota"]).status().returned(),
             namespaced("secrets", "Secret").fields(SECRET).fixed("type", "Opaque").texts("stringData", "data"),
@@ -466,7 +497,12 @@ pub(crate) const GROUPS: &[Group] = &[
         version: "v1",
         rows: &[
             namespaced("cronjobs", "CronJob").equals(&["v1beta1"]).short(&["cj"]).all().status().generation(),
-            namespaced("jobs", "Job").all().fields(JOB).status().generation(),
+            namespaced("jobs", "Job")
+                .all()
+                .fields(JOB)
+                .dependents(Dependents::Orphaned { warning: JOB_DELETED })
+                .status()
+                .generation(),
         ],
     },
     Group {
@@ -641,6 +677,7 @@ pub(crate) const EVENTS: Group = Group {
         .short(&["ev"])
         .fields(REGARDING_EVENT)
         .named(NameRule::PathSegment)
+        .dependents(Dependents::Uncollected)
         .upserted()],
 };
 

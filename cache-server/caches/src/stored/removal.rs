@@ -15,7 +15,7 @@ use api_rules::{
         deletion::{self, DeletePlan},
         draft::draft,
         metadata::Part,
-        options::DeleteOptions,
+        options::{DeleteOptions, PropagationPolicy},
     },
     registry::ResourceType,
 };
@@ -131,7 +131,8 @@ pub async fn delete_listed(
     entry: &Entry,
 ) -> Result<bool, DeleteError> {
     let target = WriteTarget { ty, namespace: entry.namespace(), name: entry.name(), part: Part::Main };
-    let options = DeleteOptions { uid: Some(entry.uid().to_owned()), ..DeleteOptions::default() };
+    let policy = Some(PropagationPolicy::Background);
+    let options = DeleteOptions { uid: Some(entry.uid().to_owned()), policy, ..DeleteOptions::default() };
     match delete(stored, &target, &options, &|_| Ok(())).await {
         Ok(deleted) => Ok(deleted.is_gone),
         // The precondition is the uid alone, so the listed object is gone.

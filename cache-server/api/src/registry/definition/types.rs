@@ -7,7 +7,7 @@ use watch_cache::{Field, Schema};
 use super::{Definition, ScalePaths, Version};
 use crate::registry::{
     Custom, DerivedValues, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
-    table::{CreatedStatus, StatusMetadata, UnknownFieldText},
+    table::{CreatedStatus, Dependents, StatusMetadata, UnknownFieldText},
 };
 
 /// Verbs allowed while the definition is being deleted.
@@ -85,6 +85,7 @@ impl Definition {
             tracked_metadata: &[],
             returns_deleted: false,
             grace: None,
+            dependents: Dependents::Deleted,
             holds_objects: false,
             unconditional_update: false,
             verbs: if self.is_terminating() { &TERMINATING_VERBS } else { &VERBS },
