@@ -9,6 +9,11 @@ mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod forks;
+#[cfg(feature = "assets")]
+mod network;
+#[cfg(not(feature = "assets"))]
+#[path = "app/network/absent.rs"]
+mod network;
 mod progress;
 #[cfg(feature = "upstream")]
 mod upstream;
@@ -25,9 +30,10 @@ use access_rules::user::User;
 use informer_serving::status::Status;
 use parking_lot::Mutex;
 
-use self::forks::Forks;
+use self::{forks::Forks, network::ServiceNetwork};
 pub(crate) use self::{
     forks::{Fork, ForkError},
+    network::AllocationTurn,
     progress::{StartPart, StartProgress},
 };
 use crate::{
@@ -87,6 +93,8 @@ pub struct App {
     pub(crate) traces: Arc<Traces>,
     /// Servers that began with the objects of this one.
     pub(crate) forks: Forks,
+    /// Addresses of its Services.
+    pub(crate) network: ServiceNetwork,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -180,6 +188,7 @@ impl App {
         let progress = StartProgress::default();
         let traces = Arc::<Traces>::default();
         let forks = if config.forks { Forks::allowed() } else { Forks::default() };
+        let network = ServiceNetwork::new(&config);
         Self {
             config,
             registry,
@@ -195,6 +204,7 @@ impl App {
             progress,
             traces,
             forks,
+            network,
         }
     }
 

@@ -15,6 +15,8 @@ use std::{
     time::Duration,
 };
 
+use api_rules::service_range::ServiceRange;
+
 use crate::limits;
 
 pub use audit::AuditConfig;
@@ -66,6 +68,8 @@ pub struct Config {
     /// serves `events.k8s.io`, and enforces the schemas of custom resources in a build with the feature `assets`. Default
     /// false.
     pub acts_as_cluster: bool,
+    /// Addresses of Services where the server acts as a cluster. Default 10.0.0.0/24.
+    pub service_range: ServiceRange,
     /// True if requests may start forks: servers in this process that begin with the objects of this one. Needs a loopback
     /// address, and objects in memory. Default false.
     pub forks: bool,
@@ -146,6 +150,7 @@ impl Default for Config {
             watches_max: limits::WATCHES_MAX,
             load: Vec::new(),
             acts_as_cluster: false,
+            service_range: ServiceRange::DEFAULT,
             forks: false,
             populate: None,
             data_dir: None,

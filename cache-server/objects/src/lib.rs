@@ -4,10 +4,11 @@
 //! stored one, and gets the completed object or the Status to answer with.
 //!
 //! In reading order: [`defaults`] (of the built-in types), [`structural`] (schemas of custom resources, and their rules in
-//! CEL), `quantity` and `pattern` (regular expressions).
+//! CEL), [`services`] (addresses and ports), `quantity` and `pattern` (regular expressions).
 
 pub mod defaults;
 pub mod limits;
 mod pattern;
 mod quantity;
+pub mod services;
 pub mod structural;

@@ -21,7 +21,7 @@ use std::{
 use informer_core::Objects;
 use parking_lot::Mutex;
 
-use super::{App, ControllerDuty, LocalWrites, StartProgress, Writes};
+use super::{App, ControllerDuty, LocalWrites, StartProgress, Writes, network::ServiceNetwork};
 use crate::{
     access::authorize::Authorizer,
     controllers::{
@@ -183,6 +183,7 @@ impl App {
             progress: StartProgress::default(),
             traces: Arc::clone(&origin.traces),
             forks,
+            network: ServiceNetwork::new(&origin.config),
         });
         app.access.authorizer.follow_when_needed(&app.caches, &app.registry, &app.tasks);
         app.keep_checking_rights();

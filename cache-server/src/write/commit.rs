@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     access::audit::AuditRecord,
-    app::LocalApp,
+    app::{AllocationTurn, LocalApp},
     clock,
     limits::WRITE_ATTEMPTS_MAX,
     stored::{
@@ -110,7 +110,11 @@ pub(super) async fn attempt(
     // Only the whole object shows if a part of it belongs to a Secret inside.
     let seen_by = app.audit.filter(|_| current.extent.is_whole());
     seen_by.inspect(|audit| audit.note_before(&current.object));
-    let plan = plan_checked(app, place, current, change, options, warnings)?;
+    let turn = match place.part {
+        Part::Main => Box::pin(app.network.turn(&app.caches, place.ty, options.dry_run)).await?,
+        Part::Status | Part::Approval | Part::EphemeralContainers => None,
+    };
+    let plan = plan_checked(app, place, current, change, options, turn.as_ref(), warnings)?;
     if let Some(audit) = seen_by {
         audit.note_whole(match &plan {
             UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
@@ -177,6 +181,7 @@ fn plan_checked(
     current: &Current,
     change: &RequestedChange<'_>,
     options: Options,
+    turn: Option<&AllocationTurn<'_>>,
     warnings: &mut Vec<String>,
 ) -> Result<UpdatePlan, Status> {
     // Only an apply records when it was made.
@@ -187,7 +192,8 @@ fn plan_checked(
     let admit = |sent: &mut Object| {
         nodes::check_update(app, place, &current.object, sent)?;
         approval::complete(place, &current.object, sent, clock::now);
-        schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())
+        schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())?;
+        turn.map_or(Ok(()), |turn| turn.update(place.ty, &current.object, sent))
     };
     let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
     warnings.append(&mut complaints.into_inner());

@@ -1,6 +1,7 @@
 //! What a server that acts as a cluster does beyond storing objects, over its sockets.
 
 mod deletion;
+mod services;
 
 use cache_server::testing::ApiServer;
 use tests::http::Client;

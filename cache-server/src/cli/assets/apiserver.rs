@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use api_rules::service_range::ServiceRange;
 use tokio::runtime::Runtime;
 
 use super::{
@@ -29,6 +30,7 @@ pub(super) const USED: &[&str] = &[
     "service-account-issuer",
     "service-account-key-file",
     "service-account-signing-key-file",
+    "service-cluster-ip-range",
     "tls-cert-file",
     "tls-private-key-file",
     "token-auth-file",
@@ -36,7 +38,7 @@ pub(super) const USED: &[&str] = &[
 
 /// Flags that envtest passes, without an effect here.
 pub(super) const IGNORED: &[&str] =
-    &["advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers", "service-cluster-ip-range"];
+    &["advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers"];
 
 /// Time for open requests after SIGTERM: the clients belong to tests that have ended.
 const GRACE: Duration = Duration::from_secs(1);
@@ -78,10 +80,17 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         },
         authorization: AuthorizationConfig { modes },
         acts_as_cluster: true,
+        service_range: service_range(flags)?,
         forks: flags.boolean("forks", false)?,
         grace: GRACE,
         ..Config::default()
     })
+}
+
+/// Returns the addresses of Services: the first range, as there is no second one here.
+fn service_range(flags: &ProgramFlags) -> Result<ServiceRange, String> {
+    let Some(first) = flags.all("service-cluster-ip-range").next() else { return Ok(ServiceRange::DEFAULT) };
+    first.parse().map_err(|problem| format!("--service-cluster-ip-range: {problem}"))
 }
 
 /// Returns the issuer of tokens; `None` without a key to verify them.
@@ -144,9 +153,16 @@ mod tests {
             let made = parse(&[&[dir.as_str()], flags].concat()).unwrap();
             assert_eq!(made.authentication.insecure_anonymous, is_anonymous, "{flags:?}");
         }
-        for refused in
-            ["--bind-address=here", "--secure-port=high", "--authorization-mode=ABAC", "--anonymous-auth=maybe"]
-        {
+        assert_eq!(parse(&[&dir]).unwrap().service_range, ServiceRange::DEFAULT);
+        let range = parse(&[&dir, "--service-cluster-ip-range=10.9.0.0/16,fd00::/112"]).unwrap().service_range;
+        assert_eq!(range.to_string(), "10.9.0.0/16");
+        for refused in [
+            "--service-cluster-ip-range=10.0.0.0",
+            "--bind-address=here",
+            "--secure-port=high",
+            "--authorization-mode=ABAC",
+            "--anonymous-auth=maybe",
+        ] {
             assert!(parse(&[&dir, refused]).is_err(), "{refused}");
         }
     }
