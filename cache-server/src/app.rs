@@ -163,7 +163,7 @@ impl App {
     ) -> Self {
         assert!(members_are_sorted(), "serde_json is built with its feature preserve_order");
         let caches = Arc::new(caches);
-        let types = if config.acts_as_cluster { Registry::with_events() } else { Registry::builtin() };
+        let types = if config.acts_as_cluster { Registry::of_cluster() } else { Registry::builtin() };
         let registry = Arc::new(Live::new(types));
         let tasks = Arc::clone(files.tasks());
         let writes = writes(&caches, &registry, &tasks);

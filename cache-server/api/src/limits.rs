@@ -1,5 +1,9 @@
 //! Every bound of the rules by name, with its unit and its cost.
 
+/// Bytes of each annotation that an autoscaler of `autoscaling/v1` keeps the members of the newer version in; longer ones
+/// are dropped. Memory: some twenty times as much during a write.
+pub const AUTOSCALING_ANNOTATION_BYTES_MAX: usize = 256 << 10;
+
 /// Bytes that one document may occupy once decoded: sixteen times [`OBJECT_BYTES_MAX`]. Objects of real clusters
 /// decode to three to ten times their text. A write holds at most five of them at once: 120 MiB.
 pub const DECODED_BYTES_MAX: usize = 24 << 20;

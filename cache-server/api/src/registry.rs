@@ -4,6 +4,7 @@
 //! INVARIANT: a type is found by (group, version, plural) or by (apiVersion, kind), and both return the same `Arc`.
 //! INVARIANT: differences between types are columns of the table, never a `match` on names elsewhere.
 
+mod conversion;
 mod definition;
 mod derived;
 mod names;
@@ -17,6 +18,8 @@ use imbl::{HashMap, OrdMap};
 use informer_serving::go::quote;
 use watch_cache::{Field, Schema};
 
+use conversion::CONVERTED;
+pub use conversion::Conversion;
 pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, DefinitionRefusal, Object, TakenNames};
 pub use derived::DerivedValues;
 pub use names::{NameRule, refuse_namespace, refuse_service_label};
@@ -97,6 +100,8 @@ pub struct ResourceType {
     /// Position of the storage at which the schema was defined: a cache with a lower one is out of date. Zero for
     /// built-in types.
     pub defined_at: u64,
+    /// The way to the type that its objects are stored as; `None` if that is this type, or if only the version differs.
+    pub conversion: Option<&'static Conversion>,
     /// Values that other modules derive from the type.
     pub derived: DerivedValues,
     list_kind: String,
@@ -298,6 +303,7 @@ impl ResourceType {
             scale: row.scale.map(Scale::built_in),
             subresources: row.subresources,
             custom: None,
+            conversion: None,
             derived: DerivedValues::default(),
             list_kind: format!("{}List", row.kind),
             id,
@@ -375,12 +381,16 @@ impl Registry {
         registry
     }
 
-    /// The built-in types, and the Events of the group `events.k8s.io` as a type of its own. kube-apiserver converts them
-    /// from and to those of the core group, which have other members.
+    /// The built-in types, and those that are converted from their objects.
     #[must_use]
-    pub fn with_events() -> Self {
+    pub fn of_cluster() -> Self {
         let mut registry = Self::builtin();
-        registry.add(table::GROUPS.len(), &table::EVENTS);
+        for (number, converted) in CONVERTED.iter().enumerate() {
+            registry.add(table::GROUPS.len() + number, &converted.group);
+            let (group, version, plural) = converted.stored;
+            let ty = registry.find(group, version, plural).and_then(|stored| converted.ty(&stored));
+            ty.into_iter().for_each(|ty| registry.insert(&Arc::new(ty)));
+        }
         registry
     }
 

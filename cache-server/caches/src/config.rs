@@ -65,7 +65,7 @@ pub struct Config {
     /// Files and folders of manifests whose objects are created at start, in order.
     pub load: Vec<PathBuf>,
     /// True if the server acts as a new cluster: it starts with namespaces, priority classes and the Service `kubernetes`,
-    /// serves `events.k8s.io`, and enforces the schemas of custom resources in a build with the feature `assets`. Default
+    /// serves converted types, and enforces the schemas of custom resources in a build with the feature `assets`. Default
     /// false.
     pub acts_as_cluster: bool,
     /// Addresses of Services where the server acts as a cluster. Default 10.0.0.0/24.

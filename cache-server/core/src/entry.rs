@@ -17,7 +17,7 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, LONG_CELLS, MessageSlot, Rows, SentEvent},
+    form::{Cells, Conversion, LONG_CELLS, MessageSlot, Rows, SentEvent},
     limits::{APART_BYTES, CELLS_KEPT_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
@@ -274,6 +274,21 @@ impl Entry {
         &self.variants.get_or_init(Box::default).partial
     }
 
+    /// Returns the object at another version. Cost: parses it at the first call.
+    pub(crate) fn converted(&self, conversion: &dyn Conversion) -> Option<&Self> {
+        let converted = self.variants.get_or_init(Box::default).converted.get_or_init(|| {
+            let draft = conversion.convert(self.object_text())?;
+            let version = self.resource_version;
+            Some(if self.updated { draft.commit_update(version) } else { draft.commit(version) })
+        });
+        converted.as_deref()
+    }
+
+    /// Returns true if [`Self::converted`] parses nothing.
+    pub(crate) fn has_converted(&self) -> bool {
+        self.variants.get().is_some_and(|variants| variants.converted.get().is_some())
+    }
+
     /// True if its stored line is a MODIFIED event, not ADDED.
     pub(crate) const fn is_updated(&self) -> bool {
         self.updated
@@ -340,7 +355,7 @@ impl Entry {
         out.push(self.part(at, end, is_shared));
     }
 
-    /// Memory of the entry and its line, in bytes. Does not include derived values: table cells, some 150 bytes and
+    /// Memory of the entry and its line, in bytes. Does not include derived values: the object at another version, table cells, some 150 bytes and
     /// seldom more than [`CELLS_KEPT_MAX`], the protobuf message, about three quarters of the line, and its part of
     /// compressed groups.
     #[must_use]

@@ -30,7 +30,7 @@ pub use message::{Messages, drop_idle_messages, messages_bytes};
 use unstored::UnstoredObject;
 
 use crate::{
-    entry::{Entry, LinePart, Schema},
+    entry::{Draft, Entry, LinePart, Schema},
     limits::{ROW_APART_BYTES, ROW_BYTES_MIN, ROW_EFFORT},
     slices::Slices,
 };
@@ -101,6 +101,17 @@ struct ServedVersion {
     api_version: Box<str>,
     /// `{"kind":…,"apiVersion":…,`
     head: Bytes,
+    /// `None` if only the apiVersion differs.
+    conversion: Option<&'static dyn Conversion>,
+}
+
+/// Converts the stored objects of one type to another version, with other members.
+///
+/// An object has at most one conversion, and is in memory twice once a client has read the converted one.
+pub trait Conversion: fmt::Debug + Send + Sync {
+    /// Returns the object whose JSON is `stored`. Its resourceVersion is that of the stored one. `None` for an object that
+    /// cannot be converted, which is sent as it is.
+    fn convert(&self, stored: &[u8]) -> Option<Draft>;
 }
 
 impl Form {
@@ -126,8 +137,18 @@ impl Form {
     /// converted.
     #[must_use]
     pub fn at_version(self, kind: &str, api_version: &str) -> Self {
+        self.versioned(kind, api_version, None)
+    }
+
+    /// Like [`Self::at_version`], with conversion.
+    #[must_use]
+    pub fn converted(self, kind: &str, api_version: &str, conversion: &'static dyn Conversion) -> Self {
+        self.versioned(kind, api_version, Some(conversion))
+    }
+
+    fn versioned(self, kind: &str, api_version: &str, conversion: Option<&'static dyn Conversion>) -> Self {
         let head = format!("{{\"kind\":{},\"apiVersion\":{},", json::quote(kind), json::quote(api_version));
-        let version = ServedVersion { api_version: api_version.into(), head: head.into() };
+        let version = ServedVersion { api_version: api_version.into(), head: head.into(), conversion };
         Self { version: Some(Arc::new(version)), ..self }
     }
 
@@ -179,13 +200,24 @@ impl Form {
         Some(text)
     }
 
+    /// Returns the entry at the version of this form. Cost: converts the object at the first call, if it has to be.
+    fn served<'a>(&self, entry: &'a Entry) -> &'a Entry {
+        let conversion = self.version.as_ref().and_then(|version| version.conversion);
+        conversion.and_then(|conversion| entry.converted(conversion)).unwrap_or(entry)
+    }
+
+    /// Returns true if `entry` has to be converted first.
+    fn is_unconverted(&self, entry: &Entry) -> bool {
+        self.version.as_ref().is_some_and(|version| version.conversion.is_some()) && !entry.has_converted()
+    }
+
     /// Returns true if `entry` takes long to format: a long object whose row or message is not cached. Format it where
     /// it delays no other client.
     #[must_use]
     pub fn is_slow(&self, entry: &Entry) -> bool {
         match &self.message {
-            Some(form) => entry.is_long() && !entry.has_message(form),
-            None => entry.len() > ROW_APART_BYTES && self.is_fresh_row(entry),
+            Some(form) => entry.is_long() && !self.served(entry).has_message(form),
+            None => entry.len() > ROW_APART_BYTES && (self.is_fresh_row(entry) || self.is_unconverted(entry)),
         }
     }
 
@@ -194,12 +226,12 @@ impl Form {
     #[must_use]
     pub fn item_bytes(&self, entry: &Entry) -> u64 {
         let form = self.message.as_ref();
-        form.map_or(0, |form| entry.message_len(form, self.without_managed_fields) as u64)
+        form.map_or(0, |form| self.served(entry).message_len(form, self.without_managed_fields) as u64)
     }
 
     /// Returns true if [`Self::item_bytes`] takes long for `entry`.
     pub(crate) fn is_slow_to_measure(&self, entry: &Entry) -> bool {
-        entry.is_long() && self.message.as_ref().is_some_and(|form| !entry.has_message_len(form))
+        entry.is_long() && self.message.as_ref().is_some_and(|form| !self.served(entry).has_message_len(form))
     }
 
     /// Returns true if both give an object the same text, whatever the time.
@@ -436,7 +468,8 @@ impl EventFormatter {
 
     /// Returns the cost of formatting `entry`, in bytes of the [`READ_PER_STEP`](crate::limits::READ_PER_STEP) budget.
     pub(crate) fn effort(&self, entry: &Entry) -> usize {
-        if self.form.is_fresh_row(entry) { ROW_EFFORT * entry.len().max(ROW_BYTES_MIN) } else { entry.len() }
+        let is_read = self.form.is_fresh_row(entry) || self.form.is_unconverted(entry);
+        if is_read { ROW_EFFORT * entry.len().max(ROW_BYTES_MIN) } else { entry.len() }
     }
 
     /// Returns the item as a deferred one if it takes long to format.
@@ -448,6 +481,9 @@ impl EventFormatter {
     /// Pushes a line of a watch.
     pub(crate) fn line(&mut self, entry: &Entry, event: &SentEvent<'_>, out: &mut Slices) {
         let Form { content, without_managed_fields: without, version, message } = &self.form;
+        // Cells are those of the stored object.
+        let stored = entry;
+        let entry = if version.is_some() { self.form.served(entry) } else { entry };
         if let Some(form) = message {
             let context = MessageContext::Event { event, is_initial: self.is_initial };
             let before = out.bytes();
@@ -476,7 +512,7 @@ impl EventFormatter {
                 let mut text = event.head().to_vec();
                 let position = event.digits().map_or_else(|| entry.digits(), Bytes::clone);
                 row.table_head(&position, self.columns_sent, &mut text);
-                entry.push_row(&self.form, row, event.digits(), self.now(), text, RowEnd::Line, out);
+                stored.push_row(&self.form, row, event.digits(), self.now(), text, RowEnd::Line, out);
                 // Only the first line of a stream carries the columns, as in kube-apiserver.
                 self.columns_sent = true;
             }
@@ -536,12 +572,13 @@ impl Entry {
     /// Pushes the object in this format, no newline: an envelope as protobuf, or nothing if it cannot be encoded. A row
     /// comes with its table. `now` is in Unix seconds and used only by rows.
     pub fn object_as(&self, form: &Form, now: i64, out: &mut Slices) {
+        let served = form.served(self);
         if let Some(message) = &form.message {
-            return self.push_message(message, form.without_managed_fields, MessageContext::Document, out);
+            return served.push_message(message, form.without_managed_fields, MessageContext::Document, out);
         }
         match &form.content {
-            Content::Whole => self.push_whole(form, None, out),
-            Content::Metadata(meta) => self.push_partial(meta.partial_head(), form, out),
+            Content::Whole => served.push_whole(form, None, out),
+            Content::Metadata(meta) => served.push_partial(meta.partial_head(), form, out),
             Content::Row(row) => {
                 let mut text = Vec::new();
                 row.table_head(&self.digits(), false, &mut text);
@@ -555,18 +592,19 @@ impl Entry {
         if form.is_plain() {
             return self.item(first, out);
         }
+        let served = form.served(self);
         if let Some(message) = &form.message {
-            return self.push_message(message, form.without_managed_fields, MessageContext::Item, out);
+            return served.push_message(message, form.without_managed_fields, MessageContext::Item, out);
         }
         match &form.content {
-            Content::Whole if self.is_builtin() => self.push_item(first, form.without_managed_fields, out),
+            Content::Whole if self.is_builtin() => served.push_item(first, form.without_managed_fields, out),
             Content::Whole => {
                 out.push_static(if first { b"" } else { b"," });
-                self.push_whole(form, None, out);
+                served.push_whole(form, None, out);
             }
             Content::Metadata(meta) => {
                 let head = if first { meta.partial_head() } else { meta.next_partial_head() };
-                self.push_partial(head, form, out);
+                served.push_partial(head, form, out);
             }
             Content::Row(row) => {
                 let text = if first { Vec::new() } else { vec![b','] };
@@ -633,12 +671,12 @@ impl Entry {
             RowObject::Metadata => {
                 text.extend_from_slice(row.meta.partial_head().as_bytes());
                 out.push(text.into());
-                self.push_part(LinePart::Metadata, form.without_managed_fields, digits, out);
+                form.served(self).push_part(LinePart::Metadata, form.without_managed_fields, digits, out);
                 out.push_static(behind.text(true));
             }
             RowObject::Whole => {
                 out.push(text.into());
-                self.push_whole(form, digits, out);
+                form.served(self).push_whole(form, digits, out);
                 out.push_static(behind.text(false));
             }
         }

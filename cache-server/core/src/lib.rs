@@ -38,7 +38,7 @@ pub use epoch::{HoldKind, WindowHolder};
 pub use event::{Change, ChangeKind, Event};
 pub use filter::{Filter, UnknownField};
 pub use form::{
-    Cells, Content, Form, Messages, MetaVersion, ObjectGroup, Piece, Row, RowObject, Rows, SlowItem,
+    Cells, Content, Conversion, Form, Messages, MetaVersion, ObjectGroup, Piece, Row, RowObject, Rows, SlowItem,
     drop_idle_messages, drop_idle_pieces, messages_bytes, pieces_bytes,
 };
 pub use interest::{BucketWaker, ClosedCache};

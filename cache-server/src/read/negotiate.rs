@@ -175,7 +175,10 @@ impl AnswerFormat {
             }
         };
         if ty.is_swapped() && of != AnswerSubject::Scale {
-            form = form.at_version(&ty.kind, ty.api_version());
+            form = match ty.conversion {
+                Some(conversion) => form.converted(&ty.kind, ty.api_version(), conversion),
+                None => form.at_version(&ty.kind, ty.api_version()),
+            };
         }
         form.without_managed_fields = self.without_managed_fields;
         let messages = if self.encoding == AnswerEncoding::Protobuf { messages(ty, self.shape) } else { None };

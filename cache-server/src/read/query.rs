@@ -34,8 +34,9 @@ pub(crate) fn filter(options: &ListOptions, target: &Target) -> Result<Arc<Filte
         Filter::new(&ty.schema, ty.namespaced, target.namespace.as_deref(), options.labels.clone(), fields)
             .map_err(|UnknownField { label }| refuse(&label))
     };
+    let stored = ty.conversion.map(|conversion| options.fields.renamed(|label| conversion.stored_label(label)));
     // kube-apiserver parses the shard selector after all others.
-    let filtered = filter(&options.fields)?;
+    let filtered = filter(stored.as_ref().unwrap_or(&options.fields))?;
     let shard = options.shard()?;
     // The path of a watch of one object is equivalent to a selector on its name.
     match &target.name {

@@ -47,6 +47,12 @@ impl AnswerDocument {
     pub(super) fn json(self, ty: &ResourceType) -> Bytes {
         match self {
             Self::Stored(entry) => {
+                if let Some(conversion) = ty.conversion {
+                    // An object that was stored can be read.
+                    let mut object = serde_json::from_slice(entry.object_text()).unwrap_or_default();
+                    (conversion.from_stored)(&mut object);
+                    return ordered(ty, object).into();
+                }
                 let object = entry.object_text();
                 let mut json = Vec::with_capacity(object.len() + 1);
                 json.extend_from_slice(object);

@@ -4,7 +4,7 @@ use std::{cell::RefCell, sync::Arc};
 
 use api_rules::object::{
     Object, WriteTarget, approval,
-    draft::{bounded_draft, sparse_draft},
+    draft::{bounded_draft, sparse_draft, successor_draft},
     metadata::Part,
     options::Options,
     update::{ChangedObject, RequestedChange, UpdatePlan, plan},
@@ -132,7 +132,7 @@ pub(super) async fn attempt(
         UpdatePlan::Put(next) if matches!(current.extent, DecodedExtent::Touched(_)) => {
             Some(sparse_draft(place.ty, next, &current.entry, app.config.object_bytes_max)?)
         }
-        UpdatePlan::Put(next) => Some(bounded_draft(place.ty, next, app.config.object_bytes_max)?),
+        UpdatePlan::Put(next) => Some(successor_draft(place, next, &current.entry, app.config.object_bytes_max)?),
         UpdatePlan::Delete(_) => None,
     };
     // If only parts were decoded, `plan` could not compare all: detect a no-op by comparing bytes.

@@ -2,10 +2,11 @@
 //
 //	defaults table
 //	defaults rows OBJECTS SEED
+//	defaults conversions OBJECTS SEED
 //
 // `table` prints the table of cache-server/objects/src/defaults/table.txt, which says what its rows mean. `rows` prints
 // objects before and after their defaults, as rows of JSON: those of cases.txt, and of each kind an empty one and OBJECTS
-// random ones.
+// random ones. `conversions` prints autoscalers at two versions.
 package main
 
 import (
@@ -83,14 +84,18 @@ func main() {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "table":
 		printTable(out)
-	case len(os.Args) == 4 && os.Args[1] == "rows":
+	case len(os.Args) == 4 && (os.Args[1] == "rows" || os.Args[1] == "conversions"):
 		count, err := strconv.Atoi(os.Args[2])
 		check(err)
 		seed, err := strconv.ParseInt(os.Args[3], 10, 64)
 		check(err)
-		printRows(out, count, seed)
+		if os.Args[1] == "rows" {
+			printRows(out, count, seed)
+		} else {
+			printConversions(out, count, seed)
+		}
 	default:
-		fail("usage: %s table | rows OBJECTS SEED", os.Args[0])
+		fail("usage: %s table | rows OBJECTS SEED | conversions OBJECTS SEED", os.Args[0])
 	}
 }
 

@@ -1,5 +1,6 @@
 //! What a server that acts as a cluster does beyond storing objects, over its sockets.
 
+mod conversion;
 mod deletion;
 mod services;
 

@@ -1,10 +1,12 @@
 //! Objects as storage takes them, and as answers show them.
 
+use std::borrow::Cow;
+
 use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 use watch_cache::{Draft, Entry, EntryError};
 
-use super::{Object, metadata, sparse, weight::Weight};
+use super::{Object, WriteTarget, metadata, metadata::Part, sparse, weight::Weight};
 use crate::{
     limits::{self, UNREAD_BYTES_MAX},
     registry::ResourceType,
@@ -35,6 +37,19 @@ pub const DEPTH_MAX: usize = 127;
 /// # Errors
 /// 400 and 413 for objects that could not be read again, and thus neither changed nor deleted.
 pub fn draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
+    stored_draft(ty, &stored(ty, object))
+}
+
+/// Returns an object with the members of the stored type.
+fn stored<'a>(ty: &ResourceType, object: &'a Object) -> Cow<'a, Object> {
+    let mut object = Cow::Borrowed(object);
+    if let Some(conversion) = ty.conversion {
+        (conversion.to_stored)(object.to_mut());
+    }
+    object
+}
+
+fn stored_draft(ty: &ResourceType, object: &Object) -> Result<Draft, Status> {
     check_depth(object)?;
     // Members are sorted, so equal objects have one text.
     Draft::of_object(&ty.schema, object).map(Draft::normal).map_err(unfit)
@@ -62,11 +77,31 @@ fn unfit(error: EntryError) -> Status {
 /// As [`draft`]; 413 for an object above the configured size, or one with too many values, by whatever write it was
 /// made.
 pub fn bounded_draft(ty: &ResourceType, object: &Object, max: usize) -> Result<Draft, Status> {
+    bounded_stored(ty, &stored(ty, object), max)
+}
+
+fn bounded_stored(ty: &ResourceType, object: &Object, max: usize) -> Result<Draft, Status> {
     // The bytes that a deletion adds always fit; otherwise the last finalizer could not be removed.
     let mark = if metadata::is_terminating(object) { limits::DELETION_MARK_BYTES_MAX } else { 0 };
     // The next write decodes the object again, so bound its decoded size too.
     Weight::new(limits::DECODED_BYTES_MAX + mark).object(object)?;
-    bounded(draft(ty, object)?, max, mark)
+    bounded(stored_draft(ty, object)?, max, mark)
+}
+
+/// Like [`bounded_draft`], for the successor of `stored`. What the write cannot change stays as it is stored, whatever its
+/// conversion keeps.
+///
+/// # Errors
+/// As [`bounded_draft`].
+pub fn successor_draft(place: &WriteTarget<'_>, object: &Object, stored: &Entry, max: usize) -> Result<Draft, Status> {
+    let is_split = place.ty.conversion.is_some() && place.ty.has_status;
+    let before = is_split.then(|| serde_json::from_slice::<Object>(stored.object_text()).ok()).flatten();
+    let Some(mut before) = before else { return bounded_draft(place.ty, object, max) };
+    let mut next = self::stored(place.ty, object).into_owned();
+    let kept = if place.part == Part::Status { "spec" } else { "status" };
+    next.remove(kept);
+    next.extend(before.remove(kept).map(|part| (kept.to_owned(), part)));
+    bounded_stored(place.ty, &next, max)
 }
 
 /// Like [`bounded_draft`], for the successor of `stored` whose sealed values are in its text.

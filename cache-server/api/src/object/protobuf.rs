@@ -62,10 +62,12 @@ pub(crate) fn reads(ty: &ResourceType) -> bool {
 }
 
 /// Returns the encoder of the objects of `ty`; `None` for custom types, for types without a message in the table, and
-/// for a version other than the stored one.
+/// for a version other than the stored one without a conversion.
 pub fn messages(ty: &ResourceType) -> Option<&'static dyn Messages> {
     let definition = crate::schemas::definition(ty.api_version(), &ty.kind);
-    let message = definition.filter(|_| ty.schema.builtin && !ty.is_swapped()).and_then(table::find)?;
+    let message = definition
+        .filter(|_| ty.schema.builtin && (!ty.is_swapped() || ty.conversion.is_some()))
+        .and_then(table::find)?;
     Some(message)
 }
 

@@ -43,7 +43,7 @@ impl RequestedChange<'_> {
     /// [`sparse_draft`](super::draft::sparse_draft). Returns `None` if the change needs the whole object.
     pub fn sparse(&self, ty: &Arc<ResourceType>, stored: &Arc<Entry>) -> Option<(Object, SealedChange)> {
         // Rules for these types read, or move, members that a change does not name.
-        if ty.texts.is_some() || ty.defines_types || ty.is_approved() {
+        if ty.texts.is_some() || ty.defines_types || ty.is_approved() || ty.conversion.is_some() {
             return None;
         }
         let text = stored.object_text();

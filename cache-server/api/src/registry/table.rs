@@ -176,19 +176,6 @@ const EVENT: Fields = Fields::of(&[
     ("type", "type", ""),
 ])
 .or("source", "reportingComponent");
-/// Those of Events of `events.k8s.io`.
-const REGARDING_EVENT: Fields = Fields::of(&[
-    ("regarding.kind", "regarding.kind", ""),
-    ("regarding.namespace", "regarding.namespace", ""),
-    ("regarding.name", "regarding.name", ""),
-    ("regarding.uid", "regarding.uid", ""),
-    ("regarding.apiVersion", "regarding.apiVersion", ""),
-    ("regarding.resourceVersion", "regarding.resourceVersion", ""),
-    ("regarding.fieldPath", "regarding.fieldPath", ""),
-    ("reason", "reason", ""),
-    ("reportingController", "reportingController", ""),
-    ("type", "type", ""),
-]);
 const NODE: Fields = Fields::of(&[("spec.unschedulable", "spec.unschedulable", "false")]);
 const NAMESPACE: Fields = Fields::of(&[("status.phase", "status.phase", "Active")]);
 const SECRET: Fields = Fields::of(&[("type", "type", "Opaque")]);
@@ -668,18 +655,6 @@ pub(crate) const GROUPS: &[Group] = &[
         ],
     },
 ];
-
-/// Events with the members of `events.k8s.io`.
-pub(crate) const EVENTS: Group = Group {
-    name: "events.k8s.io",
-    version: "v1",
-    rows: &[namespaced("events", "Event")
-        .short(&["ev"])
-        .fields(REGARDING_EVENT)
-        .named(NameRule::PathSegment)
-        .dependents(Dependents::Uncollected)
-        .upserted()],
-};
 
 const BINDINGS: TypeRow = namespaced("bindings", "Binding").verbs(&REVIEW_VERBS);
 

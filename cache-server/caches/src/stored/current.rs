@@ -99,8 +99,11 @@ impl Current {
 
     /// Gives the object the version of the request.
     fn at(mut self, target: &WriteTarget<'_>) -> Self {
+        if let Some(conversion) = target.ty.conversion {
+            (conversion.from_stored)(&mut self.object);
+        }
         if target.ty.is_swapped() {
-            // Nothing is converted: the object is the same at every version of its type.
+            // Without conversion, the object is the same at every version of its type.
             self.object.insert("apiVersion".to_owned(), target.ty.api_version().into());
         }
         self

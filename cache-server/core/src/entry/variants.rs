@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::Entry;
 use crate::form::{Cells, MessageSlot, Rows, Share};
 
 /// Values derived from an object at their first use, and shared from then on.
@@ -12,6 +13,8 @@ pub(super) struct Variants {
     /// The object as a protobuf message, and its PartialObjectMetadata.
     pub(super) message: MessageSlot,
     pub(super) partial: MessageSlot,
+    /// The object at another version; `None` if it cannot be converted.
+    pub(super) converted: OnceLock<Option<Arc<Entry>>>,
 }
 
 /// Cells, and the columns they were computed for.

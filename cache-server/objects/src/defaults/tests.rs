@@ -12,7 +12,7 @@ const NOW: &str = "2026-01-01T00:00:00Z";
 fn ty(object: &Object) -> std::sync::Arc<ResourceType> {
     let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
 
-    Registry::with_events().by_kind(api_version, kind).expect(kind)
+    Registry::of_cluster().by_kind(api_version, kind).expect(kind)
 }
 
 fn filled(sent: &Value) -> Value {

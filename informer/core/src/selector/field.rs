@@ -66,6 +66,15 @@ impl Selector {
         Self { terms: vec![Term { field: field.to_owned(), op: Op::Eq, value: value.to_owned() }] }
     }
 
+    /// Returns the selector with other names of its fields.
+    #[must_use]
+    pub fn renamed(&self, name: impl Fn(&str) -> &str) -> Self {
+        let rename = |term: &Term| Term { field: name(&term.field).to_owned(), ..term.clone() };
+        let mut terms: Vec<Term> = self.terms.iter().map(rename).collect();
+        terms.sort_by_cached_key(Term::to_string);
+        Self { terms }
+    }
+
     /// The comparisons, all of which must hold.
     #[must_use]
     pub fn terms(&self) -> &[Term] {

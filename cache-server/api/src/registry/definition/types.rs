@@ -91,6 +91,7 @@ impl Definition {
             verbs: if self.is_terminating() { &TERMINATING_VERBS } else { &VERBS },
             scale: version.subresources.scale.as_ref().map(ScalePaths::scale),
             subresources: &[],
+            conversion: None,
             custom: Some(Arc::new(custom)),
             create_on_update: false,
             defines_types: false,
