@@ -57,10 +57,17 @@ impl ServiceNetwork {
         dry_run: bool,
     ) -> Result<Option<AllocationTurn<'_>>, Status> {
         let Some(range) = self.range.filter(|_| ty.id() == SERVICES) else { return Ok(None) };
+        // Boxed, so that the futures of all other writes have no room for it.
+        let followed = Box::pin(self.followed(caches, ty)).await?;
+        Ok(Some(AllocationTurn { range, followed, dry_run }))
+    }
+
+    /// Waits until no other write allocates, and looks at the Services.
+    async fn followed(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<MutexGuard<'_, Followed>, Status> {
         let mut followed = self.followed.lock().await;
         let services = caches.fresh(ty).await?.snapshot().objects.clone();
         followed.follow(services);
-        Ok(Some(AllocationTurn { range, followed, dry_run }))
+        Ok(followed)
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) async fn attempt(
     let seen_by = app.audit.filter(|_| current.extent.is_whole());
     seen_by.inspect(|audit| audit.note_before(&current.object));
     let turn = match place.part {
-        Part::Main => Box::pin(app.network.turn(&app.caches, place.ty, options.dry_run)).await?,
+        Part::Main => app.network.turn(&app.caches, place.ty, options.dry_run).await?,
         Part::Status | Part::Approval | Part::EphemeralContainers => None,
     };
     let plan = plan_checked(app, place, current, change, options, turn.as_ref(), warnings)?;

@@ -45,7 +45,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
     let mut names_left = if generates { NAMES_MAX } else { 1 };
-    let turn = Box::pin(app.network.turn(&app.caches, ty, options.dry_run)).await?;
+    let turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
     loop {
         // The last attempt moves the object: with a chosen name there is only one, so large objects are not cloned.
         let mut object = if names_left > 1 { sent.clone() } else { std::mem::take(&mut sent) };
@@ -104,7 +104,7 @@ pub(crate) async fn create_from_manifest(
     object.extend(status.map(|status| ("status".to_owned(), status)));
     // The address in a dump stays, whatever the range is.
     let has_address = object.get("spec").is_some_and(|spec| spec["clusterIP"].is_string());
-    let turn = Box::pin(app.network.turn(&app.caches, ty, false)).await?.filter(|_| !has_address);
+    let turn = app.network.turn(&app.caches, ty, false).await?.filter(|_| !has_address);
     turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
     schemas::enforce(app, ty, &mut object, FieldValidation::Warn, &mut complaints)?;
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
@@ -159,7 +159,7 @@ pub(super) async fn create_named(
     create::prepare_named(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     signing::record_creator(app, ty, &mut object);
     signing::check_subject(ty, &object)?;
-    let turn = Box::pin(app.network.turn(&app.caches, ty, options.dry_run)).await?;
+    let turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
     turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
     schemas::enforce(app, ty, &mut object, options.validation, &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;

@@ -1,7 +1,10 @@
 //! Goal: every format of an object is JSON with the object's content and no other. Method: golden texts, and a full
 //! decoder over objects with their members in every order.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use serde_json::{Value, json};
 
@@ -202,13 +205,58 @@ fn bookmarks_come_in_the_form_of_their_stream() {
     }
 }
 
+/// Goal: every form of a converted object has its members, and it is converted once. Method: an object whose spec has another
+/// name there, in each form; then one that cannot be converted.
+#[test]
+fn converted_objects_come_in_every_form() {
+    static RENAMED: Renaming = Renaming(AtomicUsize::new(0));
+    let form = |form: Form| form.converted("Pod", "v2", &RENAMED);
+    let [entry, bare] = [OBJECT, r#"{"metadata":{"name":"b"}}"#].map(|object| entry(true, object));
+    let object = |digits: &str| {
+        format!(
+            r#"{{"kind":"Pod","apiVersion":"v2","metadata":{{"resourceVersion":"{digits}","name":"a","managedFields":[{{"x":{{}}}}],"labels":{{"b":"c"}}}},"other":{{"x":1}}}}"#
+        )
+    };
+    let whole = form(Form::whole());
+    assert_eq!(text(|out| entry.object_as(&whole, 0, out)), object("77"));
+    let item = object("77").replace(r#""kind":"Pod","apiVersion":"v2","#, "");
+    assert_eq!(text(|out| entry.item_as(&whole, false, 0, out)), format!(",{item}"));
+    let line = |kind: &str, digits: &str| format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", object(digits));
+    assert_eq!(text(|out| entry.added_as(&whole, 0, out)), line("ADDED", "77"));
+    assert_eq!(text(|out| entry.modified_as(&whole, 0, out)), line("MODIFIED", "77"));
+    assert_eq!(text(|out| entry.deleted_as(&Bytes::from_static(b"80"), &whole, 0, out)), line("DELETED", "80"));
+    let table = text(|out| entry.object_as(&form(row(RowObject::Whole)), 1_060, out));
+    assert!(table.contains(&format!(r#"{{"cells":["a","60s"],"object":{}}}"#, object("77"))), "{table}");
+    let short = text(|out| entry.object_as(&form(without_managed_fields(Form::metadata(MetaVersion::V1))), 0, out));
+    assert!(short.contains("PartialObjectMetadata") && !short.contains("managedFields"), "{short}");
+    assert_eq!(RENAMED.0.load(Ordering::Relaxed), 1);
+    let expected = r#"{"kind":"Pod","apiVersion":"v2","metadata":{"resourceVersion":"77","name":"b"}}"#;
+    assert_eq!(text(|out| bare.object_as(&whole, 0, out)), expected);
+}
+
+/// Renames the spec, and counts. Fails without one.
+#[derive(Debug)]
+struct Renaming(AtomicUsize);
+
+impl Conversion for Renaming {
+    fn convert(&self, stored: &[u8]) -> Option<Draft> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let text = str::from_utf8(stored).ok().filter(|text| text.contains("\"spec\""))?;
+        Draft::new(
+            &Schema { api_version: "v2".into(), ..schema(true) },
+            text.replace("\"spec\"", "\"other\"").as_bytes(),
+        )
+        .ok()
+    }
+}
+
 /// Goal: cells are computed once per object, and never reused for other columns. Method: count.
 #[test]
 fn cells_are_made_once_for_an_object_version() {
-    struct Counting(std::sync::atomic::AtomicUsize, &'static str);
+    struct Counting(AtomicUsize, &'static str);
     impl Rows for Counting {
         fn cells(&self, _: &[u8]) -> Cells {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
             let mut cells = Cells::new();
             cells.push(self.1);
             cells
@@ -222,7 +270,7 @@ fn cells_are_made_once_for_an_object_version() {
         let item = text(|out| entry.item_as(&Form::row(row), true, 0, out));
         assert_eq!(item, format!(r#"{{"cells":{expected},"object":null}}"#));
     }
-    assert_eq!(one.0.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(one.0.load(Ordering::Relaxed), 1);
     // Long cells are cached while there is room for them.
     for (length, times) in [(CELLS_KEPT_MAX + 1, 1), (LONG_CELLS_BYTES_MAX + 1, 2)] {
         let long: Arc<Counting> = Arc::new(Counting(0.into(), " ".repeat(length).leak()));
@@ -230,7 +278,7 @@ fn cells_are_made_once_for_an_object_version() {
         for _ in 0..2 {
             entry.cells(&(Arc::clone(&long) as _));
         }
-        assert_eq!(long.0.load(std::sync::atomic::Ordering::Relaxed), times);
+        assert_eq!(long.0.load(Ordering::Relaxed), times);
     }
 }
 
