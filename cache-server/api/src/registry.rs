@@ -102,6 +102,8 @@ pub struct ResourceType {
     pub defined_at: u64,
     /// The way to the type that its objects are stored as; `None` if that is this type, or if only the version differs.
     pub conversion: Option<&'static Conversion>,
+    /// That type, if there is a conversion.
+    stored: Option<Arc<Self>>,
     /// Values that other modules derive from the type.
     pub derived: DerivedValues,
     list_kind: String,
@@ -206,6 +208,12 @@ impl ResourceType {
         self.api_version != self.schema.api_version
     }
 
+    /// Returns the type that the objects of `ty` are stored as: another one if they are converted.
+    #[must_use]
+    pub fn stored_as(ty: &Arc<Self>) -> &Arc<Self> {
+        ty.stored.as_ref().unwrap_or(ty)
+    }
+
     /// True if a replacement keeps only metadata of the stored object.
     #[must_use]
     pub fn is_replaced_whole(&self) -> bool {
@@ -304,6 +312,7 @@ impl ResourceType {
             subresources: row.subresources,
             custom: None,
             conversion: None,
+            stored: None,
             derived: DerivedValues::default(),
             list_kind: format!("{}List", row.kind),
             id,

@@ -323,7 +323,7 @@ impl Caches {
     /// # Errors
     /// [`SourceError::Compacted`] if the source does not know the position either.
     pub async fn stored_at(&self, ty: &Arc<ResourceType>, read: StateRead) -> Result<StoredState, SourceError> {
-        self.source.read_at(ty, read).await
+        self.source.read_at(ResourceType::stored_as(ty), read).await
     }
 
     /// Returns the id of the source's history, see [`Source::history`].
@@ -500,7 +500,7 @@ impl Caches {
         let (stop, health) = (watch::Sender::new(false), Arc::<StreamHealth>::default());
         let reader = task::start(task::Tasks {
             source: Arc::clone(&self.source),
-            ty: Arc::clone(ty),
+            ty: Arc::clone(ResourceType::stored_as(ty)),
             limits: self.limits.clone(),
             total: self.total.clone(),
             started: self.started,

@@ -8,6 +8,8 @@
 
 mod autoscaling;
 
+use std::sync::Arc;
+
 use watch_cache::{Draft, Schema};
 
 use super::{Object, ResourceType, table};
@@ -66,7 +68,7 @@ pub(super) const CONVERTED: [Converted; 2] = [
 
 impl Converted {
     /// Builds the type from the one that is stored.
-    pub(super) fn ty(&self, stored: &ResourceType) -> Option<ResourceType> {
+    pub(super) fn ty(&self, stored: &Arc<ResourceType>) -> Option<ResourceType> {
         let of_stored = |group: &&table::Group| (group.name, group.version) == (&*stored.group, &*stored.version);
         let group = table::GROUPS.iter().find(of_stored)?;
         let row = group.rows.iter().find(|row| row.plural == stored.plural)?;
@@ -75,9 +77,10 @@ impl Converted {
             group: name.to_owned(),
             version: version.to_owned(),
             api_version: super::api_version(name, version),
-            schema: std::sync::Arc::clone(&stored.schema),
+            schema: Arc::clone(&stored.schema),
             field_labels: self.conversion.labels.iter().map(|(own, _)| (*own).to_owned()).collect(),
             conversion: Some(self.conversion),
+            stored: Some(Arc::clone(stored)),
             ..ResourceType::built_in(group, row)
         })
     }
@@ -137,8 +140,6 @@ fn rename(object: &mut Object, from: &str, to: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
 
     use super::{super::Registry, *};
@@ -152,6 +153,7 @@ mod tests {
             let of_cache = registry.by_id(ty.id()).expect("is stored");
             assert_eq!((of_cache.api_version(), ty.kind.as_str()), (stored, of_cache.kind.as_str()));
             assert!(Arc::ptr_eq(&ty.schema, &of_cache.schema) && ty.is_swapped() && !of_cache.is_swapped());
+            assert!(Arc::ptr_eq(ResourceType::stored_as(&ty), &of_cache));
             assert_eq!(crate::etcd::key_prefix(&ty), crate::etcd::key_prefix(&of_cache));
             assert!(Arc::ptr_eq(&ty, &registry.by_kind(ty.api_version(), &ty.kind).expect("by kind")));
         }

@@ -92,6 +92,7 @@ impl Definition {
             scale: version.subresources.scale.as_ref().map(ScalePaths::scale),
             subresources: &[],
             conversion: None,
+            stored: None,
             custom: Some(Arc::new(custom)),
             create_on_update: false,
             defines_types: false,
