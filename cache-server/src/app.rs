@@ -61,6 +61,7 @@ use crate::{
         identity::{self, ClusterName},
     },
     watched::FileWatcher,
+    webhooks::{RequestAdmission, Webhooks},
 };
 
 /// The parts of a running server.
@@ -95,6 +96,8 @@ pub struct App {
     pub(crate) forks: Forks,
     /// Addresses of its Services.
     pub(crate) network: ServiceNetwork,
+    /// The webhooks that decide about writes.
+    pub(crate) webhooks: Webhooks,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -137,12 +140,19 @@ pub(crate) struct LocalApp<'a> {
     pub(crate) caller: Option<&'a User>,
     /// Records of the request that writes; `None` without an audit log.
     pub(crate) audit: Option<&'a AuditRecord>,
+    /// The webhooks that decide about the write, if there are any.
+    pub(crate) admission: Option<&'a RequestAdmission>,
 }
 
 impl<'a> LocalApp<'a> {
     /// The app for the writes of a request.
     pub(crate) const fn of(self, caller: Option<&'a User>, audit: Option<&'a AuditRecord>) -> Self {
         Self { caller, audit, ..self }
+    }
+
+    /// The app for the writes that `admission` decides about.
+    pub(crate) const fn admitted_by(self, admission: Option<&'a RequestAdmission>) -> Self {
+        Self { admission, ..self }
     }
 }
 
@@ -205,6 +215,7 @@ impl App {
             traces,
             forks,
             network,
+            webhooks: Webhooks::default(),
         }
     }
 
@@ -213,7 +224,7 @@ impl App {
     pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
             Writes::Local(LocalWrites { store, namespaces, .. }) if cfg!(feature = "embedded") => {
-                Some(LocalApp { app: self, store, namespaces, caller: None, audit: None })
+                Some(LocalApp { app: self, store, namespaces, caller: None, audit: None, admission: None })
             }
             Writes::Local(_) | Writes::Forward(_) => None,
         }
@@ -274,6 +285,11 @@ impl App {
             Writes::Local(local) => !matches!(local.duty, ControllerDuty::None),
             Writes::Forward(_) => false,
         }
+    }
+
+    /// True if other servers may write to the store of this one.
+    pub(crate) fn shares_store(&self) -> bool {
+        !matches!(&self.writes, Writes::Local(LocalWrites { duty: ControllerDuty::Alone { .. }, .. }))
     }
 
     /// Starts the tasks of flow control.

@@ -5,7 +5,7 @@
 
 // Code that only missing parts use is compiled all the same: the optimizer drops it, and fewer lines name features.
 #![cfg_attr(
-    not(all(feature = "durable", feature = "etcd", feature = "upstream", feature = "workload")),
+    not(all(feature = "assets", feature = "durable", feature = "etcd", feature = "upstream", feature = "workload")),
     allow(dead_code, reason = "only parts that are not built in use it")
 )]
 
@@ -33,6 +33,11 @@ mod traces;
 #[cfg(not(feature = "traces"))]
 #[path = "traces/absent.rs"]
 mod traces;
+#[cfg(feature = "assets")]
+mod webhooks;
+#[cfg(not(feature = "assets"))]
+#[path = "webhooks/absent.rs"]
+mod webhooks;
 mod workload;
 mod write;
 

@@ -7,7 +7,7 @@
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
 //! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
 //! the caller lacks, `nodes` writes of nodes that concern others, `schemas` values that a definition does not allow,
-//! `signing` signing requests that the caller may not decide; `review` answers objects that are questions, `binding` and
+//! `signing` signing requests that the caller may not decide, `webhooks` what others refuse; `review` answers objects that are questions, `binding` and
 //! `eviction` orders about pods, `token` requests for tokens. These files read and store; `api_rules::object` decides
 //! what a write does, and lists the differences from kube-apiserver.
 
@@ -33,6 +33,11 @@ mod schemas;
 mod signing;
 mod token;
 mod update;
+#[cfg(feature = "assets")]
+mod webhooks;
+#[cfg(not(feature = "assets"))]
+#[path = "write/webhooks/absent.rs"]
+mod webhooks;
 
 use std::{borrow::Cow, pin::pin, sync::Arc};
 
@@ -149,6 +154,8 @@ async fn carry_out(
         content_type,
         body,
     };
+    let admission = webhooks::begin(app, head.method, &request).await?;
+    let app = &app.admitted_by(admission.as_ref());
     if target.ty.is_review() {
         return Box::pin(review::answer(app, &request)).await?.respond(&request, format);
     }
@@ -164,8 +171,8 @@ async fn carry_out(
 }
 
 /// Reads the body of a POST to a subresource or to `bindings`. `ty` is the type of the body, and `about` the type of the
-/// object that it concerns. Returns the body, its options, and warnings about its fields.
-fn read_order(
+/// object that it concerns. Returns the body as webhooks changed it, its options, and warnings about its fields.
+async fn read_order(
     app: &LocalApp<'_>,
     request: &WriteRequest<'_>,
     ty: &Arc<ResourceType>,
@@ -173,8 +180,9 @@ fn read_order(
 ) -> Result<(Object, Options, Vec<String>), Status> {
     let mut warnings = Vec::new();
     let order = WriteRequest { ty, name: None, subresource: None, ..*request };
-    let (sent, options) = api_rules::object::create::read(&app.registry.now(), &order, &mut warnings)?;
+    let (mut sent, options) = api_rules::object::create::read(&app.registry.now(), &order, &mut warnings)?;
     create::refuse_ending(app, about, &sent)?;
+    webhooks::admit_order(app, request, ty, &mut sent, options).await?;
     Ok((sent, options, warnings))
 }
 
@@ -193,10 +201,8 @@ async fn one(
         Some(Subresource::Token) => Some(Box::pin(token::create(app, request)).await?),
         Some(Subresource::Approval | Subresource::EphemeralContainers) | None => None,
     };
-    if let Some(answer) = ordered {
-        return answer.respond(request, format);
-    }
-    let answer = match *method {
+    let mut answer = match *method {
+        _ if let Some(answer) = ordered => answer,
         Method::GET => scale::get(app, request).await?,
         Method::POST => create::create(app, request).await?,
         Method::PUT if is_scale => scale::update(app, request).await?,
@@ -206,5 +212,6 @@ async fn one(
         Method::DELETE => delete::delete(app, request).await?,
         _ => return Err(Status::generic_method_not_allowed()),
     };
+    answer.warnings.extend(webhooks::warnings(app));
     answer.respond(request, format)
 }

@@ -90,6 +90,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "traces",
             "metrics",
             "controllers",
+            "webhooks",
             "status",
             "allocator",
             "app",

@@ -85,6 +85,11 @@ const INTERNAL: &[&str] = &[
     "STEP_BYTES",
     "VALIDATION_STEPS_MAX",
     "VALUE_LEVELS_MAX",
+    // Admission webhooks, in tests.
+    "WEBHOOKS_AT_ONCE",
+    "WEBHOOK_ANSWER_BYTES_MAX",
+    "WEBHOOK_CALLS_MAX",
+    "WEBHOOK_IDLE_CONNECTIONS_MAX",
     // Files, tasks and memory of the process.
     "ARENA_FREE_END_MAX",
     "DISK_CACHE_BYTES",

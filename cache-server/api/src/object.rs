@@ -15,7 +15,7 @@ pub mod deletion;
 pub mod draft;
 mod ephemeral;
 pub mod eviction;
-mod label_selector;
+pub mod label_selector;
 mod managed;
 pub mod metadata;
 pub mod options;

@@ -4,7 +4,8 @@
 //! stored one, and gets the completed object or the Status to answer with.
 //!
 //! In reading order: [`defaults`] (of the built-in types), [`structural`] (schemas of custom resources, and their rules in
-//! CEL), [`services`] (addresses and ports), `quantity` and `pattern` (regular expressions).
+//! CEL), [`services`] (addresses and ports), [`webhooks`] (who else decides about a write), `quantity` and `pattern` (regular
+//! expressions).
 
 pub mod defaults;
 pub mod limits;
@@ -12,3 +13,4 @@ mod pattern;
 mod quantity;
 pub mod services;
 pub mod structural;
+pub mod webhooks;

@@ -10,7 +10,7 @@
 
 mod addresses;
 mod branches;
-mod cel;
+pub(crate) mod cel;
 mod complete;
 mod embedded;
 mod formats;

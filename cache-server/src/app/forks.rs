@@ -31,6 +31,7 @@ use crate::{
     limits::FORKS_MAX,
     storage::StoreFork,
     watched::FileWatcher,
+    webhooks::Webhooks,
 };
 
 /// A server's access to the forks of its process.
@@ -184,6 +185,7 @@ impl App {
             traces: Arc::clone(&origin.traces),
             forks,
             network: ServiceNetwork::new(&origin.config),
+            webhooks: Webhooks::default(),
         });
         app.access.authorizer.follow_when_needed(&app.caches, &app.registry, &app.tasks);
         app.keep_checking_rights();

@@ -20,7 +20,7 @@ use crate::{app::LocalApp, clock, limits::WRITE_ATTEMPTS_MAX};
 pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.owner()?;
     let ty = Subresource::Binding.sent().ok_or_else(Status::generic_not_found)?;
-    let (sent, options, warnings) = read_order(app, request, ty, place.ty)?;
+    let (sent, options, warnings) = read_order(app, request, ty, place.ty).await?;
     nodes::writer(app).map_or(Ok(()), |node| node.refuse_of_pod(place.name, Subresource::Binding.name()))?;
     bind(app, &place, &sent, options).await?;
     Ok(WriteAnswer::success(warnings))
@@ -32,7 +32,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
 /// The Status to answer with.
 pub(super) async fn create_named(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let pods = app.registry.now().find("", "v1", "pods").ok_or_else(Status::generic_not_found)?;
-    let (sent, options, warnings) = read_order(app, request, request.ty, &pods)?;
+    let (sent, options, warnings) = read_order(app, request, request.ty, &pods).await?;
     let (namespace, name) = (metadata::text(&sent, "namespace"), metadata::text(&sent, "name"));
     let place = WriteTarget { ty: &pods, namespace, name, part: Part::Main };
     bind(app, &place, &sent, options).await?;

@@ -15,7 +15,7 @@ use informer_serving::{
 };
 use watch_cache::Entry;
 
-use super::{answer, delete, nodes};
+use super::{answer, delete};
 use crate::{
     app::LocalApp,
     read::{
@@ -82,7 +82,7 @@ async fn delete_each(
         // The uid precondition protects a new object with a listed object's name.
         let uid = options.uid.clone().or_else(|| Some(entry.uid().to_owned()));
         let one = DeleteOptions { uid, ..options.clone() };
-        match delete::remove(&app.caches, app.store, &place, &one, nodes::writer(app)).await {
+        match delete::remove_admitted(app, &place, &one, true).await {
             Ok(_) | Err(DeleteError::NotFound) => {}
             // The listed object is deleted: another one has its name.
             Err(DeleteError::Precondition(_)) if !asks => {}

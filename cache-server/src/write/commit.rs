@@ -1,13 +1,13 @@
 //! Changes an object that exists: reads it, plans its successor, and stores that at the version that was read.
 
-use std::{cell::RefCell, sync::Arc};
+use std::sync::Arc;
 
 use api_rules::object::{
     Object, WriteTarget, approval,
     draft::{bounded_draft, sparse_draft, successor_draft},
     metadata::Part,
     options::Options,
-    update::{ChangedObject, RequestedChange, UpdatePlan, plan},
+    update::{ChangedObject, RequestedChange, UpdatePlan, plan, requested},
 };
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
@@ -15,7 +15,7 @@ use watch_cache::Entry;
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    grants, nodes, schemas, signing,
+    grants, nodes, schemas, signing, webhooks,
 };
 use crate::{
     access::audit::AuditRecord,
@@ -47,6 +47,7 @@ pub(super) async fn read_for_change(
         || place.part == Part::EphemeralContainers
         || grants::concern(place.ty)
         || schemas::concern(app, place.ty)
+        || webhooks::concern(app, place.ty)
     {
         return read(app, place).await;
     }
@@ -78,7 +79,7 @@ pub(super) async fn change(
 ) -> Result<WriteAnswer, Status> {
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = match change {
-            RequestedChange::Replace(sent) if !schemas::concern(app, place.ty) => {
+            RequestedChange::Replace(sent) if !schemas::concern(app, place.ty) && !webhooks::concern(app, place.ty) => {
                 Current::read_for_replacing(&app.caches, place, sent.is_managed())
                     .await
                     .map_err(|error| unread(place, error))?
@@ -110,11 +111,7 @@ pub(super) async fn attempt(
     // Only the whole object shows if a part of it belongs to a Secret inside.
     let seen_by = app.audit.filter(|_| current.extent.is_whole());
     seen_by.inspect(|audit| audit.note_before(&current.object));
-    let turn = match place.part {
-        Part::Main => app.network.turn(&app.caches, place.ty, options.dry_run).await?,
-        Part::Status | Part::Approval | Part::EphemeralContainers => None,
-    };
-    let plan = plan_checked(app, place, current, change, options, turn.as_ref(), warnings)?;
+    let (mut plan, turn) = plan_checked(app, place, current, change, options, warnings).await?;
     if let Some(audit) = seen_by {
         audit.note_whole(match &plan {
             UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
@@ -127,6 +124,7 @@ pub(super) async fn attempt(
         UpdatePlan::Keep => &current.object,
     };
     signing::check(app, place, &current.object, next).await?;
+    let _turn = admit(app, place, current, &mut plan, options, turn).await?;
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
         UpdatePlan::Put(next) if matches!(current.extent, DecodedExtent::Touched(_)) => {
@@ -175,35 +173,73 @@ pub(super) async fn put(
 }
 
 /// Plans the change, with the checks that kube-apiserver makes before it stores or deletes the object.
-fn plan_checked(
-    app: &LocalApp<'_>,
+async fn plan_checked<'a>(
+    app: &'a LocalApp<'_>,
     place: &WriteTarget<'_>,
     current: &Current,
     change: &RequestedChange<'_>,
     options: Options,
-    turn: Option<&AllocationTurn<'_>>,
     warnings: &mut Vec<String>,
-) -> Result<UpdatePlan, Status> {
+) -> Result<(UpdatePlan, Option<AllocationTurn<'a>>), Status> {
     // Only an apply records when it was made.
     let now = if matches!(change, RequestedChange::Apply(_)) { clock::now() } else { String::new() };
     let sealed = if let DecodedExtent::Touched(sealed) = &current.extent { Some(sealed) } else { None };
     let stored = ChangedObject { object: &current.object, sealed };
-    let complaints = RefCell::new(Vec::new());
-    let admit = |sent: &mut Object| {
-        nodes::check_update(app, place, &current.object, sent)?;
-        approval::complete(place, &current.object, sent, clock::now);
-        schemas::complete(app, place.ty, sent, options.validation, &mut complaints.borrow_mut())?;
-        turn.map_or(Ok(()), |turn| turn.update(place.ty, &current.object, sent))
-    };
-    let plan = plan(place, stored, change, &admit, options, &now, warnings)?;
-    warnings.append(&mut complaints.into_inner());
+    let mut sent = requested(place, stored, change, options, &now, warnings)?;
+    nodes::check_update(app, place, &current.object, &sent)?;
+    approval::complete(place, &current.object, &mut sent, clock::now);
+    schemas::complete(app, place.ty, &mut sent, options.validation, warnings)?;
+    let admitted = webhooks::AdmittedChange { place, is_scale: false, options };
+    webhooks::mutate_update(app, admitted, &mut sent, &current.object).await?;
+    let turn = turn(app, place, options).await?;
+    turn.as_ref().map_or(Ok(()), |turn| turn.update(place.ty, &current.object, &mut sent))?;
+    let plan = plan(place, stored, change, sent)?;
     // After the plan restored what the write does not change.
     if let UpdatePlan::Put(next) | UpdatePlan::Delete(next) = &plan {
         schemas::check_successor(app, place, &current.object, next, warnings)?;
     }
-    Ok(match (plan, &current.extent) {
+    let plan = match (plan, &current.extent) {
         // The storage has another object than the one compared.
         (UpdatePlan::Keep, DecodedExtent::Completed) => UpdatePlan::Put(current.object.clone()),
         (plan, _) => plan,
-    })
+    };
+    Ok((plan, turn))
+}
+
+/// Waits for the turn to change a Service.
+async fn turn<'a>(
+    app: &'a LocalApp<'_>,
+    place: &WriteTarget<'_>,
+    options: Options,
+) -> Result<Option<AllocationTurn<'a>>, Status> {
+    match place.part {
+        Part::Main => app.network.turn(&app.caches, place.ty, options.dry_run).await,
+        Part::Status | Part::Approval | Part::EphemeralContainers => Ok(None),
+    }
+}
+
+/// Asks webhooks about a plan. Meanwhile other Services have their turns; the next one gives what this one gave.
+async fn admit<'a>(
+    app: &'a LocalApp<'_>,
+    place: &WriteTarget<'_>,
+    current: &Current,
+    plan: &mut UpdatePlan,
+    options: Options,
+    given: Option<AllocationTurn<'a>>,
+) -> Result<Option<AllocationTurn<'a>>, Status> {
+    if !webhooks::concern(app, place.ty) {
+        return Ok(given);
+    }
+    drop(given);
+    let next = match &*plan {
+        UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
+        UpdatePlan::Keep => &current.object,
+    };
+    let admitted = webhooks::AdmittedChange { place, is_scale: false, options };
+    webhooks::check_update(app, admitted, next, &current.object).await?;
+    let turn = turn(app, place, options).await?;
+    if let (Some(turn), UpdatePlan::Put(next)) = (&turn, plan) {
+        turn.update(place.ty, &current.object, next)?;
+    }
+    Ok(turn)
 }

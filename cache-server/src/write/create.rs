@@ -21,10 +21,10 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit, grants, nodes, schemas, signing,
+    commit, grants, nodes, schemas, signing, webhooks,
 };
 use crate::{
-    app::LocalApp,
+    app::{AllocationTurn, LocalApp},
     clock, ids, status,
     storage::{Expect, Txn, WriteError},
     upstream::own_requests::QuestionOrigin,
@@ -42,10 +42,11 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     let (mut sent, options) = create::read(&app.registry.now(), request, &mut warnings)?;
     refuse_ending(app, ty, &sent)?;
     nodes::check_create(app, ty, &sent).await?;
+    webhooks::mutate_new(app, ty, &mut sent, options, &mut warnings).await?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
     let mut names_left = if generates { NAMES_MAX } else { 1 };
-    let turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
+    let mut turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
     loop {
         // The last attempt moves the object: with a chosen name there is only one, so large objects are not cloned.
         let mut object = if names_left > 1 { sent.clone() } else { std::mem::take(&mut sent) };
@@ -61,6 +62,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
         schemas::enforce(app, ty, &mut object, options.validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
+        turn = admit(app, ty, &mut object, options, turn).await?;
         names_left -= 1;
         match store(app, ty, &object, Expect::Absent, options).await? {
             Some(answer) => return Ok(WriteAnswer { warnings, ..answer }),
@@ -84,6 +86,7 @@ pub(crate) async fn create_from_manifest(
     body: &[u8],
     overwrites: bool,
 ) -> Result<Vec<String>, Status> {
+    webhooks::expect(app, ty);
     let request = WriteRequest { ty, namespace, name: None, subresource: None, query: &[], content_type: None, body };
     let mut complaints = Vec::new();
     let mut object = read_valid(&app.registry.now(), ty, None, body, FieldValidation::Warn, &mut complaints)?;
@@ -155,6 +158,10 @@ pub(super) async fn create_named(
     }
     refuse_ending(app, ty, &object)?;
     nodes::check_create(app, ty, &object).await?;
+    let (namespace, name) =
+        (metadata::text(&object, "namespace").to_owned(), metadata::text(&object, "name").to_owned());
+    webhooks::mutate_new(app, ty, &mut object, options, &mut Vec::new()).await?;
+    WriteTarget { ty, namespace: &namespace, name: &name, part: metadata::Part::Main }.match_name(&object)?;
     let uid = ids::uuid().to_string();
     create::prepare_named(ty, &mut object, Birth { uid: &uid, now: &clock::now(), generated_name: "" })?;
     signing::record_creator(app, ty, &mut object);
@@ -164,7 +171,26 @@ pub(super) async fn create_named(
     schemas::enforce(app, ty, &mut object, options.validation, &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;
+    let _turn = admit(app, ty, &mut object, options, turn).await?;
     store(app, ty, &object, Expect::Absent, options).await
+}
+
+/// Asks webhooks about a new object. Meanwhile other Services have their turns; the next one gives what this one gave.
+async fn admit<'a>(
+    app: &'a LocalApp<'_>,
+    ty: &Arc<ResourceType>,
+    object: &mut Object,
+    options: Options,
+    given: Option<AllocationTurn<'a>>,
+) -> Result<Option<AllocationTurn<'a>>, Status> {
+    if !webhooks::concern(app, ty) {
+        return Ok(given);
+    }
+    drop(given);
+    webhooks::check_new(app, ty, object, options).await?;
+    let turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
+    turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, object))?;
+    Ok(turn)
 }
 
 /// Returns `Ok` if the caller may create the object. Its request asked for the right to change one.

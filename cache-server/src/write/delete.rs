@@ -7,15 +7,16 @@ use std::sync::Arc;
 use access_rules::node::restriction::NodeWriter;
 use api_rules::object::{Object, WriteRequest, WriteTarget, deletion, options::DeleteOptions};
 use http::StatusCode;
-use informer_serving::status::{Status, StatusExt as _};
+use informer_serving::status::{Reason, Status, StatusExt as _};
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    nodes,
+    commit, nodes, webhooks,
 };
 use crate::{
     app::{App, LocalApp},
     cacher::Caches,
+    limits::WRITE_ATTEMPTS_MAX,
     storage::Store,
     stored::removal::{self, DeleteContext, DeleteError, DeleteOutcome, LastState},
 };
@@ -30,8 +31,18 @@ pub(super) async fn delete(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     }
     let place = request.target()?;
     let options = options(app, DeleteOptions::read(request)?);
-    let answer = delete_one(&app.caches, app.store, &place, &options, nodes::writer(app)).await?;
-    Ok(WriteAnswer { warnings: deletion::warning(place.ty, &options).into_iter().collect(), ..answer })
+    let deleted = remove_admitted(app, &place, &options, false).await;
+    let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(&place, error))?;
+    let document = match last {
+        LastState::Stored(entry) => AnswerDocument::Stored(entry),
+        LastState::Planned(object) => AnswerDocument::Unstored(object),
+        LastState::Gone(object, version) => AnswerDocument::Text(deletion::answer(&place, object, version).into()),
+    };
+    // 202 only for clients that wait for dependents (`orphanDependents=false`), as in kube-apiserver.
+    let waits = !at_once && options.orphan_dependents == Some(false);
+    let code = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let warnings = deletion::warning(place.ty, &options).into_iter().collect();
+    Ok(WriteAnswer { code, document, warnings })
 }
 
 /// Completes the options that a client sent: a cluster may have a garbage collector, and this server alone has none.
@@ -39,25 +50,36 @@ pub(super) fn options(app: &App, sent: DeleteOptions) -> DeleteOptions {
     DeleteOptions { is_collected: app.config.acts_as_cluster, ..sent }
 }
 
-/// Deletes one object and answers with it, or with a Status, depending on its type.
-async fn delete_one(
-    caches: &Arc<Caches>,
-    storage: &Arc<dyn Store>,
+/// Removes an object at the version that its webhooks allow to delete. `is_listed` is true in a deletion of a collection.
+pub(super) async fn remove_admitted(
+    app: &LocalApp<'_>,
     place: &WriteTarget<'_>,
     options: &DeleteOptions,
-    node: Option<NodeWriter<'_>>,
-) -> Result<WriteAnswer, Status> {
-    let deleted = remove(caches, storage, place, options, node).await;
-    let DeleteOutcome { last, at_once, .. } = deleted.map_err(|error| refusal(place, error))?;
-    let document = match last {
-        LastState::Stored(entry) => AnswerDocument::Stored(entry),
-        LastState::Planned(object) => AnswerDocument::Unstored(object),
-        LastState::Gone(object, version) => AnswerDocument::Text(deletion::answer(place, object, version).into()),
+    is_listed: bool,
+) -> Result<DeleteOutcome, DeleteError> {
+    let remove = |options: DeleteOptions| async move {
+        remove(&app.caches, app.store, place, &options, nodes::writer(app)).await
     };
-    // 202 only for clients that wait for dependents (`orphanDependents=false`), as in kube-apiserver.
-    let waits = !at_once && options.orphan_dependents == Some(false);
-    let code = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
-    Ok(WriteAnswer { code, document, warnings: Vec::new() })
+    if !webhooks::concern(app, place.ty) {
+        return remove(options.clone()).await;
+    }
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        let refused = |status| DeleteError::Refused(Box::new(status));
+        let current = commit::read(app, place).await.map_err(|status| {
+            if status.reason == Reason::NotFound { DeleteError::NotFound } else { refused(status) }
+        })?;
+        if let Some(text) = deletion::mismatch(&current.object, options) {
+            return Err(DeleteError::Precondition(text));
+        }
+        Box::pin(webhooks::check_delete(app, place, options, &current.object, is_listed)).await.map_err(refused)?;
+        let resource_version = Some(current.entry.resource_version().to_string());
+        match remove(DeleteOptions { resource_version, ..options.clone() }).await {
+            // Another write came first.
+            Err(DeleteError::Precondition(_) | DeleteError::Modified) => {}
+            removed => return removed,
+        }
+    }
+    Err(DeleteError::Modified)
 }
 
 /// Removes an object. Objects with a grace period are marked and then removed; that runs in a task of its own, so that
@@ -149,7 +171,7 @@ mod tests {
                 Txn { ty: Arc::clone(&ty), key: place.key(), expect: Expect::Absent, put: Some(put), cause: None };
             storage.write(txn).await.expect("is created");
             let options = DeleteOptions::default();
-            let mut deletion = Box::pin(delete_one(&caches, &storage, &place, &options, None));
+            let mut deletion = Box::pin(remove(&caches, &storage, &place, &options, None));
             for _ in 0..polls {
                 if deletion.as_mut().now_or_never().is_some() {
                     break;

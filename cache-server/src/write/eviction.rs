@@ -28,7 +28,7 @@ use crate::{
 pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Result<WriteAnswer, Status> {
     let place = request.owner()?;
     let ty = Subresource::Eviction.sent().ok_or_else(Status::generic_not_found)?;
-    let (sent, options, warnings) = read_order(app, request, ty, place.ty)?;
+    let (sent, options, warnings) = read_order(app, request, ty, place.ty).await?;
     let deletion = delete::options(app, eviction::deletion(&place, &sent, options)?);
     if let Some(node) = nodes::writer(app) {
         node.check_eviction(place.name, &commit::read(app, &place).await?.object)?;

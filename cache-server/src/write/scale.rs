@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit,
+    commit, webhooks,
 };
 use crate::{app::LocalApp, limits::WRITE_ATTEMPTS_MAX};
 
@@ -65,13 +65,19 @@ async fn write(
     let (place, paths) = scale::target(request)?;
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = commit::read(app, &place).await?;
-        let changed = change(&scale::read(paths, &current.object))?;
+        let stored = scale::read(paths, &current.object);
+        let mut changed = change(&stored)?;
+        let admitted = webhooks::AdmittedChange { place: &place, is_scale: true, options };
+        webhooks::mutate_update(app, admitted, &mut changed, &stored).await?;
         let replicas = scale::requested_replicas(&place, &current.object, &changed)?;
+        webhooks::check_update(app, admitted, &changed, &stored).await?;
         let mut object = current.object.clone();
         put(&mut object, &paths.spec_replicas, replicas.into());
         // A retry must build a new object from the new version.
         let again = || Err(place.modified());
         let change = RequestedChange::Replace(SentObject::new(object, &again));
+        // Webhooks have decided about the Scale.
+        let app = &app.admitted_by(None);
         let Some(answered) = commit::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
             continue;
         };

@@ -14,7 +14,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use informer_serving::status::Status;
-use object_rules::{defaults, structural};
+use object_rules::{defaults, structural, webhooks};
 
 use crate::{
     app::App,
@@ -94,11 +94,11 @@ pub(super) fn enforce(
     if is_enforced(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
 }
 
-/// Checks the patterns of a new or changed definition. Names its rules that this server does not enforce, in `warnings` and
-/// in the log.
+/// Checks the patterns of a new or changed definition, or a configuration of webhooks. Names rules of a definition that this
+/// server does not enforce, in `warnings` and in the log.
 ///
 /// # Errors
-/// 422 for patterns that are no regular expressions.
+/// 422 for patterns that are no regular expressions, and for configurations that kube-apiserver refuses.
 fn check_definition(
     app: &App,
     ty: &ResourceType,
@@ -106,6 +106,9 @@ fn check_definition(
     stored: Option<&Object>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
+    if app.config.acts_as_cluster {
+        webhooks::check(ty, object, stored)?;
+    }
     let is_unchanged = || stored.is_some_and(|stored| stored.get("spec") == object.get("spec"));
     if !ty.defines_types || is_unchanged() {
         return Ok(());

@@ -40,7 +40,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         return Err(Status::forbidden("", "serviceaccounts", place.name, why));
     }
     let ty = Subresource::Token.sent().ok_or_else(Status::generic_not_found)?;
-    let (mut sent, _, warnings) = read_order(app, request, ty, place.ty)?;
+    let (mut sent, _, warnings) = read_order(app, request, ty, place.ty).await?;
     let requested = TokenRequest::read(&sent);
     if let (Some(node), Ok(requested)) = (nodes::writer(app), &requested) {
         let named = requested.bound_object_ref.as_ref().map_or("", BoundObject::name);

@@ -15,7 +15,7 @@ use api_rules::{
         metadata::{self, Birth, Part},
         options::{DeleteOptions, Options, PatchOptions},
         patch::{Patch, PatchType},
-        update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan, read_sent},
+        update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan, read_sent, requested},
     },
     registry::{CLEANUP, ResourceType},
 };
@@ -192,7 +192,8 @@ impl RuledStore<'_> {
         let current = self.current(place)?;
         let (stored, now) = (object(&current), self.now.to_string());
         let whole = ChangedObject { object: &stored, sealed: None };
-        let (json, goes) = match plan(place, whole, change, &|_| Ok(()), options, &now, &mut Vec::new())? {
+        let sent = requested(place, whole, change, options, &now, &mut Vec::new())?;
+        let (json, goes) = match plan(place, whole, change, sent)? {
             UpdatePlan::Keep => (text(&current), false),
             UpdatePlan::Put(next) => {
                 let goes = self.ends_with_its_finalizers(&next) && metadata::is_terminating(&next);

@@ -25,5 +25,6 @@ mod top;
 mod traces;
 mod upgrade;
 mod watch_start;
+mod webhooks;
 mod websockets;
 mod writes;

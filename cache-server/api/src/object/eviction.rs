@@ -5,7 +5,6 @@
 //!
 //! Source: `pkg/registry/core/pod/storage/eviction.go` of kubernetes/kubernetes.
 
-use informer_core::selector::label;
 use informer_serving::{
     go::quote,
     status::{CauseReason, Status, StatusCause, StatusExt as _},
@@ -13,7 +12,9 @@ use informer_serving::{
 use serde_json::{Value, json};
 
 use super::{
-    Object, WriteTarget, at, conditions, label_selector, metadata,
+    Object, WriteTarget, at, conditions,
+    label_selector::LabelSelector,
+    metadata,
     options::{DeleteOptions, Options},
     put,
 };
@@ -62,10 +63,8 @@ pub fn mark(pod: &Object, now: &str) -> Object {
 
 /// True if the budget guards the pod. A budget without a selector guards none, one with an empty selector all.
 pub fn guards(budget: &Object, pod: &Object) -> bool {
-    let selector = at(budget, "spec.selector").filter(|selector| selector.is_object()).and_then(label_selector::text);
-    let selector = selector.and_then(|text| label::Selector::parse(&text).ok());
-    let label = |key: &str| pod.get("metadata")?.get("labels")?.get(key)?.as_str();
-    selector.is_some_and(|selector| selector.matches(|key| label(key).map(Into::into)))
+    let selector = at(budget, "spec.selector").filter(|selector| selector.is_object()).and_then(LabelSelector::read);
+    selector.is_some_and(|selector| selector.selects(pod))
 }
 
 /// True if the pod does not count for its budget: it is not ready, and the budget lets such pods go.

@@ -1,6 +1,41 @@
 //! LabelSelectors of objects, in the syntax of selectors.
 
+use informer_core::selector::label;
 use serde_json::Value;
+
+use super::Object;
+
+/// A LabelSelector, parsed.
+#[derive(Debug)]
+pub struct LabelSelector(label::Selector);
+
+impl LabelSelector {
+    /// Parses a LabelSelector. Returns `None` if its operators, keys or values are none.
+    #[must_use]
+    pub fn read(selector: &Value) -> Option<Self> {
+        let count = |member: &str| match selector.get(member) {
+            Some(Value::Object(labels)) => labels.len(),
+            Some(Value::Array(expressions)) => expressions.len(),
+            _ => 0,
+        };
+        let parsed = label::Selector::parse(&text(selector)?).ok()?;
+        // A value with a comma is none.
+        (parsed.len() == count("matchLabels") + count("matchExpressions")).then_some(Self(parsed))
+    }
+
+    /// True if it selects everything.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if it selects the object.
+    #[must_use]
+    pub fn selects(&self, object: &Object) -> bool {
+        let label = |key: &str| object.get("metadata")?.get("labels")?.get(key)?.as_str();
+        self.0.matches(|key| label(key).map(Into::into))
+    }
+}
 
 /// Formats a LabelSelector; empty if it selects everything. Returns `None` if it has an unknown operator.
 pub(super) fn text(selector: &Value) -> Option<String> {

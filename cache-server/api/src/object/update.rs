@@ -120,10 +120,6 @@ pub enum UpdatePlan {
     Delete(Object),
 }
 
-/// Refuses a change that its writer may not make, or completes it, by the object as sent or patched: fields that the writer
-/// cannot change are restored after it.
-pub type Admit<'a> = dyn Fn(&mut Object) -> Result<(), Status> + 'a;
-
 /// The stored object that a change is made to.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangedObject<'a> {
@@ -140,26 +136,26 @@ pub struct SealedChange {
     config: Option<Object>,
 }
 
-/// Plans the change of `stored`; the successor of a sparse object is sparse. `now` is the time that the entry of an
-/// applying manager gets.
+/// Returns the object that the change asks for in place of `stored`; that of a sparse object is sparse. The caller may complete
+/// or refuse it before [`plan`], which restores what the writer cannot change. `now` is the time that the entry of an applying
+/// manager gets.
 ///
 /// # Errors
 /// The Status to answer with.
-pub fn plan(
+pub fn requested(
     place: &WriteTarget<'_>,
     stored: ChangedObject<'_>,
     change: &RequestedChange<'_>,
-    admit: &Admit<'_>,
     options: Options,
     now: &str,
     warnings: &mut Vec<String>,
-) -> Result<UpdatePlan, Status> {
+) -> Result<Object, Status> {
     let ChangedObject { object: stored, sealed } = stored;
-    let mut sent = match change {
+    match change {
         RequestedChange::Replace(sent) => {
             let object = sent.take()?;
             check_uid(place, stored, &object)?;
-            object
+            Ok(object)
         }
         RequestedChange::Patch(patch) => {
             let mut object = patch.apply(place.ty, stored)?;
@@ -170,7 +166,7 @@ pub fn plan(
             let unknown = found.unknown.iter().map(|path| validation::unknown_field(path));
             let complaints = patch.complaints().iter().cloned().chain(unknown).collect();
             validation::report(options.validation, complaints, warnings).map_err(|error| undecodable(&error))?;
-            stay(place, object)?
+            stay(place, object)
         }
         RequestedChange::Apply(applied) => {
             let config = sealed.and_then(|sealed| sealed.config.as_ref());
@@ -178,10 +174,22 @@ pub fn plan(
             if let Some(error) = validation::check_as(place.ty, &mut object, sealed.is_some()).mistyped {
                 return Err(undecodable(&error));
             }
-            stay(place, object)?
+            stay(place, object)
         }
-    };
-    admit(&mut sent)?;
+    }
+}
+
+/// Plans to put `sent` in place of `stored`.
+///
+/// # Errors
+/// The Status to answer with.
+pub fn plan(
+    place: &WriteTarget<'_>,
+    stored: ChangedObject<'_>,
+    change: &RequestedChange<'_>,
+    sent: Object,
+) -> Result<UpdatePlan, Status> {
+    let stored = stored.object;
     check_version(place, stored, &sent)?;
     let next = metadata::prepare_update(place.ty, stored, sent, place.part)?;
     // The grace period is not awaited. Namespaces are deleted by the namespace controller once they are empty.
@@ -312,16 +320,11 @@ mod tests {
 
         fn plan(&self, change: &RequestedChange<'_>) -> Result<UpdatePlan, (u16, String)> {
             let place = WriteTarget { ty: &self.ty, namespace: "ns", name: "a", part: self.part };
-            plan(
-                &place,
-                ChangedObject { object: &object(self.stored.clone()), sealed: None },
-                change,
-                &|_| Ok(()),
-                Options::default(),
-                "2026-01-03T00:00:00Z",
-                &mut Vec::new(),
-            )
-            .map_err(|status| (status.code, status.message))
+            let (stored, options, now) = (object(self.stored.clone()), Options::default(), "2026-01-03T00:00:00Z");
+            let stored = ChangedObject { object: &stored, sealed: None };
+            requested(&place, stored, change, options, now, &mut Vec::new())
+                .and_then(|sent| plan(&place, stored, change, sent))
+                .map_err(|status| (status.code, status.message))
         }
 
         fn replace(&self, sent: Value) -> Result<UpdatePlan, (u16, String)> {

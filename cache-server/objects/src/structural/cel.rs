@@ -1,5 +1,5 @@
 //! Expressions in CEL, the Common Expression Language, as kube-apiserver evaluates them: compiled from a text ([`compile`]),
-//! evaluated over values with schemas ([`eval`]).
+//! evaluated over values with schemas, or without ([`eval`]).
 //!
 //! Not implemented, on purpose: types are not checked, so an expression with a wrong type fails when it is evaluated; and
 //! `timestamp` with time zones, `sort`, `semver`, `authorizer`, messages and names in backticks. Such an expression does not
@@ -31,11 +31,12 @@ mod texts;
 mod times;
 mod value;
 
-pub(super) use self::{
+pub(crate) use self::{
     eval::{Evaluation, EvaluationFailure, StepBudget},
-    parse::{Allowance, CompiledExpression, compile},
-    value::{CelValue, typed},
+    parse::{Allowance, CompiledExpression, compile_over},
+    value::CelValue,
 };
+pub(super) use self::{parse::compile, value::typed};
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use super::{
         draft::bounded_draft,
         metadata::match_namespace,
         options::{FieldValidation, Options},
-        update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan},
+        update::{ChangedObject, RequestedChange, SentObject, UpdatePlan, plan, requested},
     },
     *,
 };
@@ -71,7 +71,8 @@ impl Stored {
         let next = read_valid(registry, ty, content_type, body, FieldValidation::Warn, &mut warnings).and_then(|_| {
             let sent = RequestedChange::Replace(SentObject::new(read()?, &read));
             let stored = ChangedObject { object: &stored, sealed: None };
-            plan(&self.target(), stored, &sent, &|_| Ok(()), Options::default(), "", &mut Vec::new())
+            let next = requested(&self.target(), stored, &sent, Options::default(), "", &mut Vec::new())?;
+            plan(&self.target(), stored, &sent, next)
         });
         match next {
             Ok(_) if !warnings.is_empty() => Outcome::Warned,

@@ -14,7 +14,7 @@ use super::{
         metadata::Part,
         options::{FieldValidation, Options, PatchOptions},
         patch::{Patch, PatchType},
-        update::{ChangedObject, RequestedChange, SealedChange, UpdatePlan, plan},
+        update::{ChangedObject, RequestedChange, SealedChange, UpdatePlan, plan, requested},
         validation,
     },
     *,
@@ -60,7 +60,8 @@ impl ChangedPlace {
         let (Self { ty, entry, .. }, mut warnings) = (self, Vec::new());
         let stored = ChangedObject { object, sealed };
         let options = Options { validation: FieldValidation::Warn, ..Options::default() };
-        let planned = plan(&self.target(), stored, change, &|_| Ok(()), options, NOW, &mut warnings);
+        let sent = requested(&self.target(), stored, change, options, NOW, &mut warnings);
+        let planned = sent.and_then(|sent| plan(&self.target(), stored, change, sent));
         let draft = planned.and_then(|plan| match plan {
             UpdatePlan::Keep => Ok(None),
             UpdatePlan::Put(next) if sealed.is_some() => sparse_draft(ty, &next, entry, BYTES_MAX).map(Some),

@@ -14,12 +14,12 @@ use super::{
     functions,
     parse::CompiledExpression,
     times,
-    value::{CelValue, Text, decoded_bytes, typed},
+    value::{CelValue, Text, decoded_bytes, typed, untyped},
 };
 use crate::limits::{CALL_STEPS_MAX, OBJECT_STEPS_MAX, STEP_BYTES};
 
 /// Steps that all expressions over one object may still take.
-pub(in super::super) struct StepBudget(u64);
+pub(crate) struct StepBudget(u64);
 
 impl Default for StepBudget {
     fn default() -> Self {
@@ -40,7 +40,7 @@ impl StepBudget {
 
 /// The reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) enum EvaluationFailure {
+pub(crate) enum EvaluationFailure {
     /// An error that `&&`, `||`, `all` and `exists` may pass over.
     Error(Box<str>),
     /// The expression took [`CALL_STEPS_MAX`] steps.
@@ -59,13 +59,13 @@ impl EvaluationFailure {
     }
 }
 
-pub(super) type EvaluationResult<'a> = Result<CelValue<'a>, EvaluationFailure>;
+pub(crate) type EvaluationResult<'a> = Result<CelValue<'a>, EvaluationFailure>;
 
 /// One evaluation of one expression.
-pub(in super::super) struct Evaluation<'a, 'b> {
+pub(crate) struct Evaluation<'a, 'b> {
     subject: CelValue<'a>,
     old: Option<CelValue<'a>>,
-    /// Variables of the macros around.
+    /// Variables of the expression, and of the macros around.
     locals: Vec<CelValue<'a>>,
     /// Steps left to this expression.
     steps: u64,
@@ -84,6 +84,20 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         budget: &'b mut StepBudget,
     ) -> EvaluationResult<'a> {
         let mut evaluation = Self { subject, old, locals: Vec::new(), steps: CALL_STEPS_MAX, budget };
+        evaluation.value(&program.expression)
+    }
+
+    /// Evaluates an expression over `variables`, in the order of their names, which have no schemas.
+    ///
+    /// # Errors
+    /// [`EvaluationFailure`].
+    pub(crate) fn run_over(
+        program: &'a CompiledExpression,
+        variables: impl IntoIterator<Item = &'a Json>,
+        budget: &'b mut StepBudget,
+    ) -> EvaluationResult<'a> {
+        let locals = variables.into_iter().map(untyped).collect();
+        let mut evaluation = Self { subject: CelValue::Null, old: None, locals, steps: CALL_STEPS_MAX, budget };
         evaluation.value(&program.expression)
     }
 

@@ -15,14 +15,14 @@ use super::{
 
 /// A range of addresses, and the address that it was written with.
 #[derive(Clone, Copy, PartialEq)]
-pub(in super::super) struct Cidr {
+pub(crate) struct Cidr {
     address: IpAddr,
     bits: u8,
 }
 
 /// A URL in its parts.
 #[derive(PartialEq)]
-pub(in super::super) struct Url {
+pub(crate) struct Url {
     scheme: String,
     host: String,
     path: String,

@@ -14,14 +14,14 @@ use crate::limits::{
 use crate::pattern::Pattern;
 
 /// A compiled expression.
-pub(in super::super) struct CompiledExpression {
+pub(crate) struct CompiledExpression {
     pub(super) expression: Expression,
     /// True if it reads `oldSelf`.
     pub(in super::super) uses_old: bool,
 }
 
 /// The bytes and states of patterns left to the expressions of one schema.
-pub(in super::super) struct Allowance {
+pub(crate) struct Allowance {
     bytes: usize,
     states: usize,
 }
@@ -32,11 +32,23 @@ impl Default for Allowance {
     }
 }
 
-/// Compiles an expression.
+/// Compiles an expression over `self` and `oldSelf`.
 ///
 /// # Errors
 /// The reason, for people.
 pub(in super::super) fn compile(text: &str, allowance: &mut Allowance) -> Result<CompiledExpression, String> {
+    compile_over(text, None, allowance)
+}
+
+/// Compiles an expression over other variables than `self` and `oldSelf`: those that `variables` names.
+///
+/// # Errors
+/// The reason, for people.
+pub(crate) fn compile_over(
+    text: &str,
+    variables: Option<&[&str]>,
+    allowance: &mut Allowance,
+) -> Result<CompiledExpression, String> {
     if text.len() > EXPRESSION_BYTES_MAX {
         return Err(format!("longer than {EXPRESSION_BYTES_MAX} bytes"));
     }
@@ -45,7 +57,8 @@ pub(in super::super) fn compile(text: &str, allowance: &mut Allowance) -> Result
     let mut parser = ExpressionParser {
         tokens: tokens(text)?,
         at: 0,
-        scope: Vec::new(),
+        scope: variables.unwrap_or_default().iter().map(|name| (*name).to_owned()).collect(),
+        has_self: variables.is_none(),
         nesting: 0,
         value_levels: 0,
         uses_old: false,
@@ -69,8 +82,10 @@ type TreeResult = Result<Tree, String>;
 struct ExpressionParser<'a> {
     tokens: Vec<ExpressionToken>,
     at: usize,
-    /// Variables of the macros around.
+    /// Variables of the expression, and of the macros around.
     scope: Vec<String>,
+    /// True if `self` and `oldSelf` are variables.
+    has_self: bool,
     nesting: usize,
     /// Parts so far whose value has one level more than the values in it.
     value_levels: usize,
@@ -311,10 +326,10 @@ impl ExpressionParser<'_> {
         if self.take("(") {
             return if name == "has" { self.presence() } else { self.function(&name) };
         }
-        if name == "self" {
+        if self.has_self && name == "self" {
             return leaf(Expression::Subject);
         }
-        if name == "oldSelf" {
+        if self.has_self && name == "oldSelf" {
             self.uses_old = true;
             return leaf(Expression::OldSubject);
         }

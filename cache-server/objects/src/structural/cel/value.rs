@@ -16,7 +16,7 @@ use super::{
 
 /// A value. Clones share lists, maps and texts.
 #[derive(Clone)]
-pub(in super::super) enum CelValue<'a> {
+pub(crate) enum CelValue<'a> {
     Null,
     Bool(bool),
     Int(i64),
@@ -50,7 +50,7 @@ pub(in super::super) enum CelValue<'a> {
 
 /// A text of the object or of the expression, or one that an expression made.
 #[derive(Clone)]
-pub(in super::super) enum Text<'a> {
+pub(crate) enum Text<'a> {
     Given(&'a str),
     Made(Rc<str>),
 }
@@ -68,7 +68,7 @@ impl Deref for Text<'_> {
 
 /// A list, and its schema.
 #[derive(Clone, Copy)]
-pub(in super::super) struct TypedItems<'a> {
+pub(crate) struct TypedItems<'a> {
     pub(super) list: &'a [Json],
     pub(super) schema: &'a SchemaObject,
 }
@@ -76,18 +76,26 @@ pub(in super::super) struct TypedItems<'a> {
 impl<'a> TypedItems<'a> {
     pub(super) fn get(&self, at: usize, evaluation: &mut Evaluation<'a, '_>) -> Option<EvaluationResult<'a>> {
         let item = self.list.get(at)?;
-        let schema = self.schema.get("items").and_then(Json::as_object);
+        let schema =
+            if is_any(self.schema) { Some(self.schema) } else { self.schema.get("items").and_then(Json::as_object) };
         Some(schema.map_or(Ok(CelValue::Opaque(item)), |schema| evaluation.read(item, schema)))
     }
 }
 
 /// An object, and its schema.
 #[derive(Clone, Copy)]
-pub(in super::super) struct TypedMembers<'a> {
+pub(crate) struct TypedMembers<'a> {
     pub(super) object: &'a Object,
     pub(super) schema: &'a SchemaObject,
     /// True if it has the members of every Kubernetes object.
     is_whole: bool,
+}
+
+/// The schema of values that have none, and of all values in them: their JSON types count.
+static ANY: LazyLock<SchemaObject> = LazyLock::new(SchemaObject::new);
+
+fn is_any(schema: &SchemaObject) -> bool {
+    std::ptr::eq(schema, &*ANY)
 }
 
 static TEXT: LazyLock<SchemaObject> = LazyLock::new(|| schema_of(json!({"type": "string"})));
@@ -113,6 +121,9 @@ impl<'a> TypedMembers<'a> {
 
     /// Returns the schema of a member.
     pub(super) fn schema(&self, name: &str) -> Option<&'a SchemaObject> {
+        if is_any(self.schema) {
+            return Some(self.schema);
+        }
         match name {
             "kind" | "apiVersion" if self.is_whole => return Some(&TEXT),
             "metadata" if self.is_whole => return Some(&METADATA),
@@ -156,6 +167,9 @@ pub(in super::super) fn typed<'a>(
     is_root: bool,
 ) -> Result<CelValue<'a>, EvaluationFailure> {
     let mismatch = |expected: &str| Err(EvaluationFailure::error(format!("invalid data, expected {expected}")));
+    if is_any(schema) {
+        return Ok(untyped(value));
+    }
     if value.is_null() {
         return if flag(schema, "nullable") {
             Ok(CelValue::Null)
@@ -185,6 +199,21 @@ pub(in super::super) fn typed<'a>(
         ("boolean", Json::Bool(value)) => Ok(CelValue::Bool(*value)),
         ("", value) => Ok(CelValue::Opaque(value)),
         (expected, _) => mismatch(expected),
+    }
+}
+
+/// Reads a value by its JSON type.
+pub(super) fn untyped(value: &Json) -> CelValue<'_> {
+    match value {
+        Json::Null => CelValue::Null,
+        Json::Bool(value) => CelValue::Bool(*value),
+        Json::Number(number) => match number.as_i64() {
+            Some(number) => CelValue::Int(number),
+            None => CelValue::Double(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => CelValue::Text(Text::Given(text)),
+        Json::Array(list) => CelValue::Items(TypedItems { list, schema: &ANY }),
+        Json::Object(object) => CelValue::Members(TypedMembers { object, schema: &ANY, is_whole: false }),
     }
 }
 
