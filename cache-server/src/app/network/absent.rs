@@ -35,3 +35,10 @@ impl AllocationTurn<'_> {
         match self.0 {}
     }
 }
+
+/// Callers drop a turn early, as they do where turns exist.
+impl Drop for AllocationTurn<'_> {
+    fn drop(&mut self) {
+        match self.0 {}
+    }
+}
