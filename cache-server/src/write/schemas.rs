@@ -14,7 +14,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use informer_serving::status::Status;
-use object_rules::{defaults, structural, webhooks};
+use object_rules::{defaults, strategies, structural, webhooks};
 
 use crate::{
     app::App,
@@ -91,6 +91,9 @@ pub(super) fn enforce(
 ) -> Result<(), Status> {
     check_definition(app, ty, object, None, warnings)?;
     complete(app, ty, object, validation, warnings)?;
+    if app.config.acts_as_cluster {
+        strategies::prepare_create(ty, object, &clock::now);
+    }
     if is_enforced(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
 }
 

@@ -3,6 +3,7 @@
 mod conversion;
 mod deletion;
 mod services;
+mod strategies;
 
 use cache_server::testing::ApiServer;
 use tests::http::Client;

@@ -1,4 +1,5 @@
-//! The program `kube-apiserver` of a folder for envtest: its flags as settings of the server.
+//! The program `kube-apiserver` of a folder for envtest: its flags as settings of the server. Two are our own: `--forks`, and
+//! `--data-dir` for objects that outlive the process.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -25,6 +26,7 @@ pub(super) const USED: &[&str] = &[
     "bind-address",
     "cert-dir",
     "client-ca-file",
+    "data-dir",
     "forks",
     "secure-port",
     "service-account-issuer",
@@ -80,6 +82,7 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         },
         authorization: AuthorizationConfig { modes },
         acts_as_cluster: true,
+        data_dir: flags.last("data-dir").map(Into::into),
         service_range: service_range(flags)?,
         forks: flags.boolean("forks", false)?,
         grace: GRACE,
@@ -129,6 +132,7 @@ mod tests {
         let flags = ["--bind-address=127.0.0.1", "--secure-port=4", "--authorization-mode=Node,RBAC", "--forks=true"];
         let made = parse(&[&[dir.as_str()], &flags[..]].concat()).unwrap();
         assert!(made.forks && !parse(&[&dir]).unwrap().forks);
+        assert_eq!(parse(&[&dir, "--data-dir=d"]).unwrap().data_dir, Some("d".into()));
         assert_eq!(made.listen, "127.0.0.1:4".parse().unwrap());
         assert_eq!(made.authorization.modes, [AuthorizationMode::Node, AuthorizationMode::Rbac]);
         assert!(made.authentication.insecure_anonymous);
