@@ -31,11 +31,6 @@ use serde_json::Value;
 use self::table::{DefaultsTable, Holder};
 use crate::quantity::Quantity;
 
-/// True if objects of the type have defaults.
-pub fn concern(ty: &ResourceType) -> bool {
-    DefaultsTable::get().kind(&ty.kind, &ty.group, &ty.version).is_some()
-}
-
 /// Fills in the defaults of an object. `now` is the present time in RFC 3339, for members that default to it.
 ///
 /// Cost: a look-up for each row of each object inside.

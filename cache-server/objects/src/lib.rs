@@ -3,9 +3,9 @@
 //! INVARIANT: does no I/O. It knows no socket, task, clock, storage or HTTP: the caller brings the type, the object and the
 //! stored one, and gets the completed object or the Status to answer with.
 //!
-//! In reading order: [`defaults`] (of the built-in types), [`strategies`] (what else a create adds), [`structural`]
-//! (schemas of custom resources, and their rules in CEL), [`services`] (addresses and ports), [`webhooks`] (who else decides
-//! about a write), `quantity` and `pattern` (regular expressions).
+//! In reading order: [`defaults`] (of the built-in types), [`strategies`] (what else a create adds), [`validation`] (rules for
+//! their values), [`structural`] (schemas of custom resources, and their rules in CEL), [`services`] (addresses and ports),
+//! [`webhooks`] (who else decides about a write), `quantity` and `pattern` (regular expressions).
 
 pub mod defaults;
 pub mod limits;
@@ -14,4 +14,5 @@ mod quantity;
 pub mod services;
 pub mod strategies;
 pub mod structural;
+pub mod validation;
 pub mod webhooks;

@@ -58,6 +58,11 @@ impl Quantity {
         Ok(Self { billionths: if text.starts_with('-') { -billionths } else { billionths }, form })
     }
 
+    /// Returns zero.
+    pub(crate) const fn zero() -> Self {
+        Self { billionths: 0, form: QuantityForm::Decimal }
+    }
+
     /// Rounds up to a thousandth, away from zero. Returns `None` if that changes nothing, and beyond the range.
     pub(crate) fn rounded_up(self) -> Option<Self> {
         let rest = self.billionths % MILLI;

@@ -32,6 +32,7 @@ use api_rules::{
 };
 use serde_json::{Map, Value};
 
+pub(crate) use self::addresses::{is_cidr, is_ip};
 pub use self::{
     complete::{complete, complete_stored},
     patterns::check_patterns,

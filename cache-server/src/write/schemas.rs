@@ -1,5 +1,5 @@
-//! Schemas of custom resources, which are enforced where this server acts as a cluster, and defaults of the built-in types,
-//! which are filled in there. Elsewhere fields are kept as they were sent. Reads return objects as they are stored; writes
+//! Schemas of custom resources, which are enforced where this server acts as a cluster, and defaults and rules of the
+//! built-in types, which are applied there. Elsewhere fields are kept as they were sent. Reads return objects as they are stored; writes
 //! begin from the object as its present schema completes it. The patterns of definitions are checked everywhere.
 
 use api_rules::{
@@ -14,7 +14,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use informer_serving::status::Status;
-use object_rules::{defaults, strategies, structural, webhooks};
+use object_rules::{defaults, strategies, structural, validation as rules, webhooks};
 
 use crate::{
     app::App,
@@ -22,9 +22,9 @@ use crate::{
     stored::current::{Current, DecodedExtent},
 };
 
-/// True if writes complete objects of the type. They are decoded whole then.
-pub(super) fn concern(app: &App, ty: &ResourceType) -> bool {
-    is_enforced(app, ty) || (app.config.acts_as_cluster && defaults::concern(ty))
+/// True if writes complete and check objects of the type. They are decoded whole then.
+pub(super) fn concern(app: &App, _: &ResourceType) -> bool {
+    app.config.acts_as_cluster
 }
 
 /// True if objects of the type must fit its schema.
@@ -81,7 +81,8 @@ pub(super) fn complete_stored(app: &App, ty: &ResourceType, current: &mut Curren
 /// Completes an object to create, and checks its values and its patterns.
 ///
 /// # Errors
-/// As [`complete`]; 422 for values that the schema does not allow, and for patterns that are no regular expressions.
+/// As [`complete`]; 422 for values that the schema or the type does not allow, and for patterns that are no regular
+/// expressions.
 pub(super) fn enforce(
     app: &App,
     ty: &ResourceType,
@@ -94,7 +95,21 @@ pub(super) fn enforce(
     if app.config.acts_as_cluster {
         strategies::prepare_create(ty, object, &clock::now);
     }
-    if is_enforced(app, ty) { structural::check(ty, Part::Main, object, None) } else { Ok(()) }
+    check_values(app, ty, Part::Main, object, None)
+}
+
+/// Checks the values of an object that is complete.
+fn check_values(
+    app: &App,
+    ty: &ResourceType,
+    part: Part,
+    object: &Object,
+    stored: Option<&Object>,
+) -> Result<(), Status> {
+    if is_enforced(app, ty) {
+        structural::check(ty, part, object, stored)?;
+    }
+    if app.config.acts_as_cluster { rules::check(ty, part, object, stored) } else { Ok(()) }
 }
 
 /// Checks the patterns of a new or changed definition, or a configuration of webhooks. Names rules of a definition that this
@@ -130,7 +145,7 @@ fn check_definition(
 /// Checks the values and patterns of the successor of `stored`. Adds to `warnings` what its schema lacks here.
 ///
 /// # Errors
-/// 422 for new values that the schema does not allow, and for new patterns that are no regular expressions.
+/// 422 for values that the schema or the type does not allow, and for new patterns that are no regular expressions.
 pub(super) fn check_successor(
     app: &App,
     place: &WriteTarget<'_>,
@@ -139,5 +154,5 @@ pub(super) fn check_successor(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     check_definition(app, place.ty, next, Some(stored), warnings)?;
-    if is_enforced(app, place.ty) { structural::check(place.ty, place.part, next, Some(stored)) } else { Ok(()) }
+    check_values(app, place.ty, place.part, next, Some(stored))
 }

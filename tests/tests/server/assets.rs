@@ -349,9 +349,9 @@ async fn patches_leave_out_defaults() {
     let folder = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(&write_assets(folder.path()).await).await;
     let admin = &plane.admin;
-    let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}});
+    let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80}]}});
     let made = admin.post(SERVICES, &service).await.with_code(201).json();
-    assert_eq!(made["spec"]["ports"], json!([{"port": 80, "targetPort": 80, "protocol": "TCP"}]));
+    assert_eq!(made["spec"]["ports"], json!([{"name": "a", "port": 80, "targetPort": 80, "protocol": "TCP"}]));
     assert_eq!(made["spec"]["internalTrafficPolicy"], "Cluster");
     let path = format!("{SERVICES}/a");
     let more = json!({"spec": {"ports": [{"port": 81, "name": "b"}]}});

@@ -397,7 +397,7 @@ async fn webhooks_see_equivalent_versions() {
     configure(&client, "Mutating", "a", &[changes]).await.with_code(201);
     configure(&client, "Validating", "b", &[exact]).await.with_code(201);
     let scaler = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
-        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
             "targetCPUUtilizationPercentage": 50}});
     let made = client.post("/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", &scaler).await;
     let made = made.with_code(201).json();

@@ -576,12 +576,9 @@ mod tests {
             ),
             (
                 "services",
-                json!({"name": "1a"}),
+                json!({"name": "1.a"}),
                 422,
-                "Service \"1a\" is invalid: metadata.name: Invalid value: \"1a\": a DNS-1035 label must consist of \
-                 lower case alphanumeric characters or '-', start with an alphabetic character, and end with an \
-                 alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
-                 '[a-z]([-a-z0-9]*[a-z0-9])?')",
+                "Service \"1.a\" is invalid: metadata.name: Invalid value: \"1.a\": must not contain dots",
             ),
         ];
         for (plural, metadata, code, text) in table {

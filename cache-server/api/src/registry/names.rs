@@ -7,9 +7,9 @@
 pub enum NameRule {
     /// An RFC 1123 subdomain of at most 253 characters: most types.
     Subdomain,
-    /// An RFC 1123 label of at most 63 characters: namespaces.
+    /// An RFC 1123 label of at most 63 characters: namespaces, services.
     Label,
-    /// An RFC 1035 label of at most 63 characters, which starts with a letter: services.
+    /// An RFC 1035 label of at most 63 characters, which starts with a letter: kinds of custom resources.
     ServiceLabel,
     /// Any valid path segment: RBAC.
     PathSegment,
@@ -44,7 +44,8 @@ impl NameRule {
             Self::Label => {
                 too_long(name, LABEL_BYTES_MAX, &mut refused);
                 if !is_label(name) {
-                    refused.push(LABEL_REFUSED.to_owned());
+                    let is_dotted = is_subdomain(name);
+                    refused.push(if is_dotted { "must not contain dots" } else { LABEL_REFUSED }.to_owned());
                 }
             }
             Self::ServiceLabel => {
@@ -170,6 +171,7 @@ mod tests {
         );
         assert_eq!(NameRule::PathSegment.refuse("a/b%"), ["may not contain '/'", "may not contain '%'"]);
         assert_eq!(NameRule::Label.refuse(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(NameRule::Label.refuse("a.b"), ["must not contain dots"]);
     }
 
     #[test]

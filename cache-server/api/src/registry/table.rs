@@ -424,7 +424,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .short(&["svc"])
                 .all()
                 .fields(SERVICE)
-                .named(NameRule::ServiceLabel)
+                .named(NameRule::Label)
                 .status()
                 .upserted()
                 .returned(),

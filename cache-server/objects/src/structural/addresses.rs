@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Returns true for an IP address. Its numbers may have leading zeros.
-pub(super) fn is_ip(text: &str) -> bool {
+pub(crate) fn is_ip(text: &str) -> bool {
     sloppy_ip(text).is_some()
 }
 
@@ -23,7 +23,7 @@ fn sloppy_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns true for an IP address and the length of its network.
-pub(super) fn is_cidr(text: &str) -> bool {
+pub(crate) fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
     let most = match sloppy_ip(address) {
         Some(IpAddr::V4(_)) => 32,
