@@ -9,6 +9,7 @@ mod definition;
 mod derived;
 mod names;
 mod order;
+mod scale;
 mod subresource;
 mod table;
 
@@ -23,6 +24,7 @@ pub use conversion::Conversion;
 pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, DefinitionRefusal, Object, TakenNames};
 pub use derived::DerivedValues;
 pub use names::{NameRule, refuse_namespace, refuse_service_label};
+pub use scale::{Scale, ScaleSelector};
 pub use subresource::Subresource;
 pub use table::{CreatedStatus, Dependents, FixedMember, Grace, StatusMetadata, Texts, UnknownFieldText};
 
@@ -109,40 +111,6 @@ pub struct ResourceType {
     list_kind: String,
     id: String,
     api_version: String,
-}
-
-/// Paths for `…/{name}/scale`. Paths are dotted, without a leading dot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scale {
-    /// Path of the wanted number of replicas, such as `spec.replicas`.
-    pub spec_replicas: String,
-    /// Path of the current number of replicas, such as `status.replicas`.
-    pub status_replicas: String,
-    /// Selector of the replicas.
-    pub selector: ScaleSelector,
-}
-
-impl Scale {
-    fn built_in(selector: fn(String) -> ScaleSelector) -> Self {
-        Self {
-            spec_replicas: "spec.replicas".to_owned(),
-            status_replicas: "status.replicas".to_owned(),
-            selector: selector("spec.selector".to_owned()),
-        }
-    }
-}
-
-/// Path and form of the selector of a [`Scale`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScaleSelector {
-    /// No selector.
-    Nowhere,
-    /// Path of a serialized selector: custom resources.
-    Text(String),
-    /// Path of a LabelSelector with matchLabels and matchExpressions.
-    Labels(String),
-    /// Path of a map of labels: replication controllers.
-    Map(String),
 }
 
 /// Settings of one version of a CustomResourceDefinition.

@@ -25,7 +25,7 @@ use api_rules::{
 use informer_serving::status::{CauseExt as _, Status, StatusCause, StatusExt as _};
 use serde_json::{Value, json};
 
-/// What all Services hold: each address and each node port, with the number of Services that have it.
+/// Addresses and node ports of all Services, with the number of Services that have it.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings {
     addresses: BTreeMap<IpAddr, usize>,
@@ -59,7 +59,7 @@ impl Holdings {
 pub struct Allocation<'a> {
     /// The addresses of the cluster.
     pub range: &'a ServiceRange,
-    /// What the stored Services hold.
+    /// Those of the stored Services.
     pub held: &'a Holdings,
     /// Returns a number below its argument, which is above zero.
     pub random: fn(u64) -> u64,
@@ -68,14 +68,14 @@ pub struct Allocation<'a> {
 }
 
 /// Result of a step.
-type Allocated = Result<(), Status>;
+type AllocationResult = Result<(), Status>;
 
 impl Allocation<'_> {
     /// Completes a new Service.
     ///
     /// # Errors
     /// 422 for values that contradict each other or are taken, 500 if nothing is free.
-    pub fn create(&self, ty: &ResourceType, service: &mut Object) -> Allocated {
+    pub fn create(&self, ty: &ResourceType, service: &mut Object) -> AllocationResult {
         let Some(mut service) = ServiceWrite::of(ty, service) else { return Ok(()) };
         if service.view().strings("clusterIPs").is_empty() && !service.view().text("clusterIP").is_empty() {
             service.put("clusterIPs", json!([service.view().text("clusterIP")]));
@@ -89,7 +89,7 @@ impl Allocation<'_> {
     ///
     /// # Errors
     /// As [`Self::create`]; 422 for another address.
-    pub fn update(&self, ty: &ResourceType, stored: &Object, service: &mut Object) -> Allocated {
+    pub fn update(&self, ty: &ResourceType, stored: &Object, service: &mut Object) -> AllocationResult {
         let old = ServiceView::of(stored);
         let Some(mut service) = ServiceWrite::of(ty, service) else { return Ok(()) };
         keep(&mut service, &old);
@@ -103,13 +103,13 @@ impl Allocation<'_> {
     }
 
     /// Allocates the address, if the Service needs one.
-    fn address(&self, service: &mut ServiceWrite<'_>) -> Allocated {
+    fn address(&self, service: &mut ServiceWrite<'_>) -> AllocationResult {
         let view = service.view();
-        let asked = view.strings("clusterIPs");
+        let requested = view.strings("clusterIPs");
         if view.is_external() || view.is_headless() {
             return Ok(());
         }
-        let address = match asked.first().filter(|text| !text.is_empty()) {
+        let address = match requested.first().filter(|text| !text.is_empty()) {
             None => {
                 let full = || format!("failed to allocate a serviceIP for Service \"{}\": range is full", service.name);
                 range::next(self).ok_or_else(|| Status::internal(&full()))?.to_string()
@@ -117,7 +117,7 @@ impl Allocation<'_> {
             Some(text) => {
                 if let Err(why) = range::check(self, text) {
                     let why = format!("failed to allocate IP {text}: {why}");
-                    return Err(service.invalid("spec.clusterIPs", &json!(asked), &why));
+                    return Err(service.invalid("spec.clusterIPs", &json!(requested), &why));
                 }
                 (*text).to_owned()
             }
@@ -297,7 +297,7 @@ fn is_reached(service: &ServiceView<'_>) -> bool {
 }
 
 /// Refuses another address: `validateUpgradeDowngradeClusterIPs`.
-fn fixed_address(service: &ServiceWrite<'_>, old: &ServiceView<'_>) -> Allocated {
+fn fixed_address(service: &ServiceWrite<'_>, old: &ServiceView<'_>) -> AllocationResult {
     let new = service.view();
     if old.is_external() || new.is_external() || (old.is_headless() && new.is_headless()) {
         return Ok(());

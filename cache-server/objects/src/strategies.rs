@@ -1,4 +1,4 @@
-//! What the strategies of kube-apiserver add to a new object of a built-in type, once it has its name and uid.
+//! Members that kube-apiserver's strategies add to a new object of a built-in type, once it has its name and uid.
 //!
 //! INVARIANT: fills in members, and replaces none that has a value. Members of a wrong type are left alone.
 //!

@@ -21,12 +21,12 @@ const SERVICES: &str = "services";
 pub(crate) struct ServiceNetwork {
     /// `None` if the server is no cluster: its Services have the addresses that clients give them.
     range: Option<ServiceRange>,
-    followed: Mutex<Followed>,
+    followed: Mutex<FollowedServices>,
 }
 
-/// What the Services of one state hold. Memory: besides, the Services of that state.
+/// Addresses and ports of the Services of one state. Memory: besides, the Services of that state.
 #[derive(Default)]
-struct Followed {
+struct FollowedServices {
     services: Objects<Entry>,
     held: Holdings,
 }
@@ -34,7 +34,7 @@ struct Followed {
 /// The one write that may allocate.
 pub(crate) struct AllocationTurn<'a> {
     range: ServiceRange,
-    followed: MutexGuard<'a, Followed>,
+    followed: MutexGuard<'a, FollowedServices>,
     dry_run: bool,
 }
 
@@ -63,7 +63,11 @@ impl ServiceNetwork {
     }
 
     /// Waits until no other write allocates, and looks at the Services.
-    async fn followed(&self, caches: &Caches, ty: &Arc<ResourceType>) -> Result<MutexGuard<'_, Followed>, Status> {
+    async fn followed(
+        &self,
+        caches: &Caches,
+        ty: &Arc<ResourceType>,
+    ) -> Result<MutexGuard<'_, FollowedServices>, Status> {
         let mut followed = self.followed.lock().await;
         let services = caches.fresh(ty).await?.snapshot().objects.clone();
         followed.follow(services);
@@ -71,7 +75,7 @@ impl ServiceNetwork {
     }
 }
 
-impl Followed {
+impl FollowedServices {
     fn follow(&mut self, services: Objects<Entry>) {
         for difference in self.services.diff(&services) {
             let (old, new) = match difference {

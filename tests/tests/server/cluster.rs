@@ -1,4 +1,4 @@
-//! What a server that acts as a cluster does beyond storing objects, over its sockets.
+//! A server that acts as a cluster does more than store objects: over its sockets.
 
 mod conversion;
 mod deletion;

@@ -125,13 +125,13 @@ fn set_policy(ty: &ResourceType, object: &mut Object, options: &DeleteOptions) {
         (Dependents::Orphaned { .. }, None) => present().or(Some(PropagationPolicy::Orphan)),
         (Dependents::Deleted, None) => present(),
     };
-    let kept = COLLECTED.into_iter().find(|(_, stands_for)| Some(*stands_for) == policy).map(|(name, _)| name);
-    let is_there = kept.is_some_and(|kept| finalizers.contains(&kept));
-    for (name, _) in COLLECTED.into_iter().filter(|(name, _)| Some(*name) != kept) {
+    let retained = COLLECTED.into_iter().find(|(_, stands_for)| Some(*stands_for) == policy).map(|(name, _)| name);
+    let is_there = retained.is_some_and(|name| finalizers.contains(&name));
+    for (name, _) in COLLECTED.into_iter().filter(|(name, _)| Some(*name) != retained) {
         metadata::remove_finalizers(object, &[name]);
     }
-    if let Some(kept) = kept.filter(|_| !is_there) {
-        metadata::add_finalizer(object, kept);
+    if let Some(name) = retained.filter(|_| !is_there) {
+        metadata::add_finalizer(object, name);
     }
 }
 

@@ -88,8 +88,8 @@ fn bounded_stored(ty: &ResourceType, object: &Object, max: usize) -> Result<Draf
     bounded(stored_draft(ty, object)?, max, mark)
 }
 
-/// Like [`bounded_draft`], for the successor of `stored`. What the write cannot change stays as it is stored, whatever its
-/// conversion keeps.
+/// Like [`bounded_draft`], for the successor of `stored`. The part that the write cannot change stays as it is stored,
+/// whatever its conversion keeps.
 ///
 /// # Errors
 /// As [`bounded_draft`].
@@ -98,9 +98,9 @@ pub fn successor_draft(place: &WriteTarget<'_>, object: &Object, stored: &Entry,
     let before = is_split.then(|| serde_json::from_slice::<Object>(stored.object_text()).ok()).flatten();
     let Some(mut before) = before else { return bounded_draft(place.ty, object, max) };
     let mut next = self::stored(place.ty, object).into_owned();
-    let kept = if place.part == Part::Status { "spec" } else { "status" };
-    next.remove(kept);
-    next.extend(before.remove(kept).map(|part| (kept.to_owned(), part)));
+    let unchanged = if place.part == Part::Status { "spec" } else { "status" };
+    next.remove(unchanged);
+    next.extend(before.remove(unchanged).map(|part| (unchanged.to_owned(), part)));
     bounded_stored(place.ty, &next, max)
 }
 

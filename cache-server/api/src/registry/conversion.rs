@@ -45,7 +45,7 @@ impl watch_cache::Conversion for Conversion {
 }
 
 /// A type that is served from another one.
-pub(super) struct Converted {
+pub(super) struct ConvertedType {
     pub(super) group: table::Group,
     /// Group, version and plural of the stored type.
     pub(super) stored: (&'static str, &'static str, &'static str),
@@ -53,20 +53,20 @@ pub(super) struct Converted {
 }
 
 /// All of them.
-pub(super) const CONVERTED: [Converted; 2] = [
-    Converted {
+pub(super) const CONVERTED: [ConvertedType; 2] = [
+    ConvertedType {
         group: table::Group { name: "events.k8s.io", version: "v1", rows: &[] },
         stored: ("", "v1", "events"),
         conversion: &EVENTS,
     },
-    Converted {
+    ConvertedType {
         group: table::Group { name: "autoscaling", version: "v1", rows: &[] },
         stored: ("autoscaling", "v2", "horizontalpodautoscalers"),
         conversion: &autoscaling::CONVERSION,
     },
 ];
 
-impl Converted {
+impl ConvertedType {
     /// Builds the type from the one that is stored.
     pub(super) fn ty(&self, stored: &Arc<ResourceType>) -> Option<ResourceType> {
         let of_stored = |group: &&table::Group| (group.name, group.version) == (&*stored.group, &*stored.version);

@@ -11,7 +11,7 @@ use informer_serving::{
 };
 use serde_json::{Value, json};
 
-use super::{Allocated, NONE, ServiceRange, ServiceView, ServiceWrite};
+use super::{AllocationResult, NONE, ServiceRange, ServiceView, ServiceWrite};
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
@@ -35,7 +35,7 @@ pub(super) fn complete(
     service: &mut ServiceWrite<'_>,
     old: Option<&ServiceView<'_>>,
     range: &ServiceRange,
-) -> Allocated {
+) -> AllocationResult {
     if service.view().is_external() || old.is_some_and(|old| stays_preferred(&service.view(), old)) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use std::{
 use informer_serving::status::{Status, StatusExt as _};
 use serde_json::{Value, json};
 
-use super::{Allocated, Allocation, Object, ServiceView, ServiceWrite, range::next_free};
+use super::{Allocation, AllocationResult, Object, ServiceView, ServiceWrite, range::next_free};
 
 /// The ports of a cluster's nodes that Services get.
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
@@ -23,12 +23,12 @@ const RESERVED: u64 = 86;
 const DRY_PORT: u64 = 32_768;
 
 /// The ports that one write allocates.
-struct Operation<'a> {
+struct PortAllocation<'a> {
     allocation: &'a Allocation<'a>,
     taken: BTreeSet<u64>,
 }
 
-impl Operation<'_> {
+impl PortAllocation<'_> {
     /// Takes a port that the client chose.
     ///
     /// # Errors
@@ -69,11 +69,11 @@ impl Operation<'_> {
     }
 
     /// Allocates the port of the checks.
-    fn health_check(&mut self, service: &mut ServiceWrite<'_>) -> Allocated {
-        let asked = service.view().get("healthCheckNodePort").and_then(Value::as_u64).unwrap_or_default();
-        if asked != 0 {
-            return self.take(asked).map_err(|why| {
-                Status::internal(&format!("failed to allocate requested HealthCheck NodePort {asked}: {why}"))
+    fn health_check(&mut self, service: &mut ServiceWrite<'_>) -> AllocationResult {
+        let requested = service.view().get("healthCheckNodePort").and_then(Value::as_u64).unwrap_or_default();
+        if requested != 0 {
+            return self.take(requested).map_err(|why| {
+                Status::internal(&format!("failed to allocate requested HealthCheck NodePort {requested}: {why}"))
             });
         }
         let port = self.next();
@@ -84,8 +84,8 @@ impl Operation<'_> {
 }
 
 /// Allocates the ports of a new Service.
-pub(super) fn create(allocation: &Allocation<'_>, service: &mut ServiceWrite<'_>) -> Allocated {
-    let mut operation = Operation { allocation, taken: BTreeSet::new() };
+pub(super) fn create(allocation: &Allocation<'_>, service: &mut ServiceWrite<'_>) -> AllocationResult {
+    let mut operation = PortAllocation { allocation, taken: BTreeSet::new() };
     if is_on_nodes(&service.view()) {
         let gives = gives_ports(&service.view());
         let mut ports = take_ports(service);
@@ -98,14 +98,14 @@ pub(super) fn create(allocation: &Allocation<'_>, service: &mut ServiceWrite<'_>
 
 /// `initNodePorts`: ports of equal numbers get one node port.
 fn create_each(
-    operation: &mut Operation<'_>,
+    operation: &mut PortAllocation<'_>,
     service: &ServiceWrite<'_>,
     ports: &mut [Value],
     gives: bool,
-) -> Allocated {
-    let mut asked = BTreeMap::<u64, u64>::new();
+) -> AllocationResult {
+    let mut requested = BTreeMap::<u64, u64>::new();
     for port in ports.iter().filter(|port| number(port, "nodePort") != 0) {
-        asked.entry(number(port, "port")).or_insert_with(|| number(port, "nodePort"));
+        requested.entry(number(port, "port")).or_insert_with(|| number(port, "nodePort"));
     }
     let mut given = BTreeMap::<u64, u64>::new();
     for (at, port) in ports.iter_mut().enumerate() {
@@ -113,16 +113,16 @@ fn create_each(
         if (node_port == 0 && !gives) || !port.is_object() {
             continue;
         }
-        let mut take = |wanted| operation.take(wanted).map_err(|why| refused(service, at, wanted, &why));
-        let port_given = match (given.get(&own).copied(), asked.get(&own).copied()) {
+        let mut take = |port| operation.take(port).map_err(|why| refused(service, at, port, &why));
+        let port_given = match (given.get(&own).copied(), requested.get(&own).copied()) {
             (Some(port_given), _) if node_port != 0 && node_port != port_given => {
                 take(node_port)?;
                 continue;
             }
             (Some(port_given), _) => port_given,
-            (None, Some(wanted)) => {
-                take(wanted)?;
-                wanted
+            (None, Some(first)) => {
+                take(first)?;
+                first
             }
             (None, None) => operation.any()?,
         };
@@ -133,8 +133,12 @@ fn create_each(
 }
 
 /// Allocates the ports of the successor of a Service.
-pub(super) fn update(allocation: &Allocation<'_>, service: &mut ServiceWrite<'_>, old: &ServiceView<'_>) -> Allocated {
-    let mut operation = Operation { allocation, taken: BTreeSet::new() };
+pub(super) fn update(
+    allocation: &Allocation<'_>,
+    service: &mut ServiceWrite<'_>,
+    old: &ServiceView<'_>,
+) -> AllocationResult {
+    let mut operation = PortAllocation { allocation, taken: BTreeSet::new() };
     if is_on_nodes(&service.view()) {
         let gives = gives_ports(&service.view());
         let mut ports = take_ports(service);
@@ -148,12 +152,12 @@ pub(super) fn update(allocation: &Allocation<'_>, service: &mut ServiceWrite<'_>
 
 /// `updateNodePorts`.
 fn update_each(
-    operation: &mut Operation<'_>,
+    operation: &mut PortAllocation<'_>,
     service: &ServiceWrite<'_>,
     ports: &mut [Value],
     old: &ServiceView<'_>,
     gives: bool,
-) -> Allocated {
+) -> AllocationResult {
     let before = node_ports(old);
     let mut seen = BTreeSet::new();
     for (at, port) in ports.iter_mut().enumerate() {

@@ -24,12 +24,14 @@ pub(super) fn next(allocation: &Allocation<'_>) -> Option<IpAddr> {
 /// kube-apiserver's text.
 pub(super) fn check(allocation: &Allocation<'_>, text: &str) -> Result<(), String> {
     let range = allocation.range;
-    let asked: IpAddr = text.parse().map_err(|_| format!("failed to parse service IP \"{text}\""))?;
-    let number = range.number_of(asked).ok_or("the provided network does not match the current range")?;
+    let requested: IpAddr = text.parse().map_err(|_| format!("failed to parse service IP \"{text}\""))?;
+    let number = range.number_of(requested).ok_or("the provided network does not match the current range")?;
     if !(1..=range.count()).contains(&number) {
-        return Err(format!("the provided IP ({asked}) is not in the valid range. The range of valid IPs is {range}"));
+        return Err(format!(
+            "the provided IP ({requested}) is not in the valid range. The range of valid IPs is {range}"
+        ));
     }
-    if !allocation.dry_run && allocation.held.addresses.contains_key(&asked) {
+    if !allocation.dry_run && allocation.held.addresses.contains_key(&requested) {
         return Err("provided IP is already allocated".to_owned());
     }
     Ok(())

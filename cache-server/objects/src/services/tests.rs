@@ -1,3 +1,5 @@
+//! Addresses and node ports that Services get, keep and lose.
+
 use std::sync::Arc;
 
 use api_rules::registry::Registry;

@@ -1,4 +1,4 @@
-//! What a create adds beyond defaults.
+//! Members that a create adds beyond defaults.
 
 use cache_server::testing;
 use serde_json::json;

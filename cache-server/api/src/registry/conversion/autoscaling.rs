@@ -326,8 +326,8 @@ fn lowercase(value: &Value) -> Value {
 fn renamed(value: &Value, name: fn(&str) -> String) -> Value {
     match value {
         Value::Object(members) => {
-            let kept = members.iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (name(key), renamed(value, name))).collect())
+            let set = members.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(set.map(|(key, value)| (name(key), renamed(value, name))).collect())
         }
         Value::Array(items) => items.iter().map(|item| renamed(item, name)).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),

@@ -1,3 +1,5 @@
+//! Autoscalers of both versions.
+
 use super::*;
 
 fn object(value: &Value) -> Object {
