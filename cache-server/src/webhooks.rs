@@ -23,6 +23,7 @@ use watch_cache::Entry;
 
 use self::client::WebhookClient;
 use crate::{
+    budget::WorkTurn,
     cacher::Caches,
     registry::{Registry, ResourceType},
     storage::{SourceError, Store},
@@ -65,6 +66,8 @@ pub(crate) struct RequestAdmission {
     pub(crate) user: Value,
     /// Their warnings so far.
     pub(crate) warnings: Mutex<Vec<String>>,
+    /// Permits of its work.
+    pub(crate) turn: WorkTurn,
 }
 
 /// Where the configurations are.

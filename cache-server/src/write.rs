@@ -167,7 +167,11 @@ async fn carry_out(
     let reader = app.caches.reader(&target.ty).await.ok();
     let size = request.size(reader.as_ref())?;
     // Pinned here: the future of every request would have room for each move of this one.
-    app.work.run(size, pin!(one(app, head.method, &request, format))).await?
+    let work = pin!(one(app, head.method, &request, format));
+    match webhooks::turn(app) {
+        Some(turn) => Box::pin(app.work.run_in(turn, size, work)).await?,
+        None => app.work.run(size, work).await?,
+    }
 }
 
 /// Reads the body of a POST to a subresource or to `bindings`. `ty` is the type of the body, and `about` the type of the

@@ -88,7 +88,7 @@ const INTERNAL: &[&str] = &[
     // Admission webhooks, in tests.
     "WEBHOOKS_AT_ONCE",
     "WEBHOOK_ANSWER_BYTES_MAX",
-    "WEBHOOK_CALLS_MAX",
+    "WEBHOOK_CALL_BYTES_MIN",
     "WEBHOOK_IDLE_CONNECTIONS_MAX",
     // Files, tasks and memory of the process.
     "ARENA_FREE_END_MAX",

@@ -76,3 +76,10 @@ pub const WARNING_CHARS_MAX: usize = 256;
 
 /// Characters of all warnings of one response.
 pub const WARNINGS_CHARS_MAX: usize = 4096;
+
+/// Decoded bytes of all writes that wait for admission webhooks, with a copy for each call. Further ones get 429.
+pub const WAITING_WRITES_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of [`WAITING_WRITES_BYTES_MAX`] for each call at least: 256 calls of a server and its forks at once. Memory:
+/// besides, the answer of each.
+pub const WEBHOOK_CALL_BYTES_MIN: usize = 512 << 10;

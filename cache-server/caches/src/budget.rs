@@ -8,7 +8,7 @@ use informer_serving::status::{Status, StatusExt as _};
 
 pub use crowd::Crowd;
 pub use room::{Pool, Room, UNIT};
-pub use work::{OffWorkers, Work};
+pub use work::{OffWorkers, Work, WorkTurn};
 
 /// Error if the budget for request bodies or for writes does not become free in time.
 pub fn no_room() -> Status {

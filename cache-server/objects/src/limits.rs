@@ -73,11 +73,8 @@ pub const DIGITS_MAX: usize = 100;
 pub const SUMMED_RESOURCES_MAX: usize = 16;
 
 /// Bytes of the answer of an admission webhook: a patch in base64 may be as long as the body of a request. Longer ones fail
-/// the call. Memory: for each of [`WEBHOOK_CALLS_MAX`] calls.
+/// the call. Memory: for each call at once.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 4 << 20;
-
-/// Calls of one admission webhook at once. Further ones wait, within the time that a call may take.
-pub const WEBHOOK_CALLS_MAX: usize = 64;
 
 /// Idle connections to one admission webhook that are kept.
 pub const WEBHOOK_IDLE_CONNECTIONS_MAX: usize = 8;

@@ -16,10 +16,10 @@ use hyper_util::{
 use informer_core::text::Chain;
 use informer_serving::go::quote;
 use object_rules::{
-    limits::{WEBHOOK_ANSWER_BYTES_MAX, WEBHOOK_CALLS_MAX, WEBHOOK_IDLE_CONNECTIONS_MAX},
+    limits::{WEBHOOK_ANSWER_BYTES_MAX, WEBHOOK_IDLE_CONNECTIONS_MAX},
     webhooks::{AdmissionWebhook, WebhookAddress},
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 
 use super::trust;
 
@@ -34,7 +34,6 @@ pub(crate) struct WebhookClient {
     /// See [`AdmissionWebhook::authorities`].
     authorities: Vec<u8>,
     client: OnceLock<Result<HttpsClient, String>>,
-    calls: Semaphore,
 }
 
 impl WebhookClient {
@@ -49,7 +48,6 @@ impl WebhookClient {
             time: Duration::from_secs(webhook.timeout_seconds),
             authorities: webhook.authorities.clone(),
             client: OnceLock::new(),
-            calls: Semaphore::new(WEBHOOK_CALLS_MAX),
         }
     }
 
@@ -64,7 +62,6 @@ impl WebhookClient {
             return Err(failed(&format!("service {} not found", quote(service))));
         }
         let exchange = async {
-            let _call = self.calls.acquire().await.map_err(|_| "closed".to_owned())?;
             self.exchange(question).await.map_err(|error| match error {
                 ExchangeError::Transport(reason) => failed(&reason),
                 ExchangeError::Answer(reason) => reason,

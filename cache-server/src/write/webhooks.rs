@@ -20,6 +20,7 @@ use api_rules::{
         metadata::{self, Part},
         options::{DeleteOptions, FieldValidation, Options},
         scale, validation,
+        weight::Weight,
     },
     registry::ResourceType,
 };
@@ -43,6 +44,7 @@ use tokio::sync::OnceCell;
 use super::{SCALE, commit, schemas};
 use crate::{
     app::LocalApp,
+    budget::WorkTurn,
     ids,
     limits::REQUEST_BODY_BYTES_MAX,
     status,
@@ -70,7 +72,7 @@ pub(super) async fn begin(
     let Some(webhooks) = app.webhooks.now(configurations).await? else { return Ok(None) };
     let user = app.caller.map_or_else(|| json!(User::unsecured()), |caller| json!(caller));
     let options = sent_options(request, *method == Method::DELETE);
-    Ok(Some(RequestAdmission { webhooks, options, user, warnings: Mutex::default() }))
+    Ok(Some(RequestAdmission { webhooks, options, user, warnings: Mutex::default(), turn: WorkTurn::default() }))
 }
 
 /// Lets writes of requests see the configurations that a manifest brings.
@@ -115,6 +117,11 @@ fn of<'a>(app: &LocalApp<'a>, ty: &ResourceType) -> Option<&'a RequestAdmission>
 /// Returns the warnings of the webhooks that were called.
 pub(super) fn warnings(app: &LocalApp<'_>) -> Vec<String> {
     app.admission.map(|admission| std::mem::take(&mut *admission.warnings.lock())).unwrap_or_default()
+}
+
+/// Returns the permits of a write that webhooks may decide about.
+pub(super) fn turn<'a>(app: &LocalApp<'a>) -> Option<&'a WorkTurn> {
+    app.admission.map(|admission| &admission.turn)
 }
 
 /// Completes an object to create, and lets webhooks change it.
@@ -375,6 +382,19 @@ impl<'a> AdmissionRound<'a> {
         }
     }
 
+    /// Waits for webhooks without the permits of the write: they may be slow, and write to this server before they answer.
+    async fn wait<T>(
+        &self,
+        request: &AdmissionRequest<'_>,
+        calls: usize,
+        answers: impl Future<Output = T>,
+    ) -> Result<T, Status> {
+        let mut weight = Weight::new(usize::MAX);
+        let sent = [request.object, request.old, Some(request.options)];
+        sent.into_iter().flatten().try_for_each(|object| weight.object(object))?;
+        self.app.work.wait(&self.admission.turn, weight.bytes(), calls, answers).await
+    }
+
     /// Lets webhooks change the object, one after another. Those that want it are called once more if later ones changed it.
     async fn mutate(&self, object: &mut Object, old: Option<&Object>) -> Result<(), Status> {
         let all = self.webhooks(WebhookKind::Mutating);
@@ -403,7 +423,7 @@ impl<'a> AdmissionRound<'a> {
     ) -> Result<Option<bool>, Status> {
         let request = self.request(Some(object), old);
         let Some(target) = self.target(to, &request).await? else { return Ok(None) };
-        let allowed = self.ask(to, &request, target).await?;
+        let allowed = self.wait(&request, 1, self.ask(to, &request, target)).await??;
         let Some(patch) = allowed.and_then(|allowed| allowed.patch) else { return Ok(Some(false)) };
         let mut changed = answer::mutated(&request, target, &patch)?;
         if self.kind.is_none() {
@@ -425,7 +445,8 @@ impl<'a> AdmissionRound<'a> {
         let request = self.request(None, Some(old));
         for to in self.webhooks(WebhookKind::Mutating) {
             let Some(target) = self.target(to, &request).await? else { continue };
-            if self.ask(to, &request, target).await?.is_some_and(|allowed| allowed.patch.is_some()) {
+            let allowed = self.wait(&request, 1, self.ask(to, &request, target)).await??;
+            if allowed.is_some_and(|allowed| allowed.patch.is_some()) {
                 let name = quote(&to.webhook.name);
                 let why = "attempted to modify the object, which is not supported for this operation";
                 return Err(Status::internal(&format!("admission webhook {name} {why}")));
@@ -444,7 +465,12 @@ impl<'a> AdmissionRound<'a> {
             }
         }
         let calls: Vec<_> = called.iter().map(|(to, target)| self.ask(to, request, target).boxed()).collect();
-        let decided: Vec<_> = stream::iter(calls).buffered(WEBHOOKS_AT_ONCE).collect().await;
+        let at_once = calls.len().min(WEBHOOKS_AT_ONCE);
+        if at_once == 0 {
+            return Ok(());
+        }
+        let decided = stream::iter(calls).buffered(at_once).collect::<Vec<_>>();
+        let decided = self.wait(request, at_once, decided).await?;
         decided.into_iter().try_for_each(|decided| decided.map(drop))
     }
 }

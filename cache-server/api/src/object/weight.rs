@@ -55,6 +55,11 @@ impl Weight {
         Self { bytes: 0, max }
     }
 
+    /// Returns the bytes so far.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Returns the error if the bound is exceeded.
     pub fn exceeded(&self) -> Option<TooHeavy> {
         (self.bytes > self.max).then_some(TooHeavy(self.max))

@@ -3,8 +3,10 @@
 //! INVARIANT: a write never holds a worker of the runtime for longer than a small document takes; on Linux, large ones run
 //! at a low priority, so that they delay other requests by less than a time slice. INVARIANT: the memory
 //! of all documents decoded at once is bounded: small ones by their bytes, large ones by their number, each by
-//! [`DECODED_BYTES_MAX`].
+//! [`DECODED_BYTES_MAX`]. INVARIANT: a write that waits for others to decide about it has no permits, so that these may write,
+//! too; it has memory of [`WAITING_WRITES_BYTES_MAX`], or is refused.
 //!
+//! [`WAITING_WRITES_BYTES_MAX`]: limits::WAITING_WRITES_BYTES_MAX
 //! [`DECODED_BYTES_MAX`]: limits::DECODED_BYTES_MAX
 
 use std::{
@@ -18,6 +20,7 @@ use std::{
 
 use api_rules::object::weight::Size;
 use informer_serving::status::Status;
+use parking_lot::Mutex;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -34,7 +37,13 @@ pub struct Work {
     /// In KiB of decoded documents.
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
+    /// In KiB of writes that others decide about.
+    waiting: Arc<Semaphore>,
 }
+
+/// The permits of a write that others decide about; none while it waits for them.
+#[derive(Debug, Default)]
+pub struct WorkTurn(Mutex<Option<(Size, OwnedSemaphorePermit)>>);
 
 impl Default for Work {
     fn default() -> Self {
@@ -42,6 +51,7 @@ impl Default for Work {
         Self {
             small: Arc::new(Semaphore::new(limits::SMALL_WRITES_BYTES_MAX >> 10)),
             large: Arc::new(Semaphore::new((processors / 2).clamp(1, limits::LARGE_WRITES_MAX))),
+            waiting: Arc::new(Semaphore::new(limits::WAITING_WRITES_BYTES_MAX >> 10)),
         }
     }
 }
@@ -53,15 +63,56 @@ impl Work {
     /// # Errors
     /// 429 if no permit is free within [`limits::ROOM_WAIT`].
     pub async fn run<T: Send>(&self, size: Size, work: impl Future<Output = T> + Send) -> Result<T, Status> {
-        let (turns, count) = match size {
-            Size::Small(bytes) => (&self.small, bytes.min(limits::SMALL_WRITES_BYTES_MAX) >> 10),
-            Size::Large => (&self.large, 1),
-        };
-        let _turn = turn(turns, count).await?;
+        let _permit = self.permit(size).await?;
         match size {
             Size::Small(_) => Ok(work.await),
             Size::Large if is_threaded() => Ok(block_in_place(|| on_background_thread(work))),
             Size::Large => Ok(work.await),
+        }
+    }
+
+    /// Like [`run`](Self::run), for work that [waits](Self::wait) for others. Dropping the future cancels it, whatever its
+    /// size, and no thread waits with it. Drop `turn` after it.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn run_in<T>(&self, turn: &WorkTurn, size: Size, work: impl Future<Output = T>) -> Result<T, Status> {
+        let permit = self.permit(size).await?;
+        *turn.0.lock() = Some((size, permit));
+        match size {
+            Size::Small(_) => Ok(work.await),
+            Size::Large => Ok(OffWorkers::new(work).await),
+        }
+    }
+
+    /// Waits for `calls` others, each with a copy of the `bytes` of a write: without its permits, which it takes again.
+    ///
+    /// # Errors
+    /// 429 at once if too much waits already, and as [`run`](Self::run) afterwards.
+    pub async fn wait<T>(
+        &self,
+        turn: &WorkTurn,
+        bytes: usize,
+        calls: usize,
+        others: impl Future<Output = T>,
+    ) -> Result<T, Status> {
+        let least = calls.saturating_mul(limits::WEBHOOK_CALL_BYTES_MIN);
+        let all = bytes.saturating_mul(calls + 1).max(least).min(limits::WAITING_WRITES_BYTES_MAX);
+        let units = u32::try_from(all >> 10).expect("there are fewer");
+        let _memory = Arc::clone(&self.waiting).try_acquire_many_owned(units).map_err(|_| no_room())?;
+        let left = turn.0.lock().take().map(|(size, _permit)| size);
+        let answer = others.await;
+        if let Some(size) = left {
+            let permit = self.permit(size).await?;
+            *turn.0.lock() = Some((size, permit));
+        }
+        Ok(answer)
+    }
+
+    async fn permit(&self, size: Size) -> Result<OwnedSemaphorePermit, Status> {
+        match size {
+            Size::Small(bytes) => turn(&self.small, bytes.min(limits::SMALL_WRITES_BYTES_MAX) >> 10).await,
+            Size::Large => turn(&self.large, 1).await,
         }
     }
 }

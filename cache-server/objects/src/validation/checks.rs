@@ -255,11 +255,11 @@ pub(super) fn selects(selector: &Place<'_>, labels: Option<&Object>) -> Selector
         return SelectorMatch::Invalid;
     }
     let value_of = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-    let (wanted, expressions) = (selector.member("matchLabels"), selector.member("matchExpressions"));
-    if wanted.is_empty() && expressions.is_empty() {
+    let (pairs, expressions) = (selector.member("matchLabels"), selector.member("matchExpressions"));
+    if pairs.is_empty() && expressions.is_empty() {
         return SelectorMatch::All;
     }
-    let are_equal = wanted.entries().all(|(key, value)| value_of(key) == Some(value.text()));
+    let are_equal = pairs.entries().all(|(key, value)| value_of(key) == Some(value.text()));
     let are_met = expressions.items().all(|expression| {
         let value = value_of(expression.str("key"));
         let values = expression.member("values");

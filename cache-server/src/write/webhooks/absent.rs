@@ -14,6 +14,7 @@ use informer_serving::status::Status;
 
 use crate::{
     app::{App, LocalApp},
+    budget::WorkTurn,
     webhooks::RequestAdmission,
 };
 
@@ -37,6 +38,10 @@ pub(super) const fn expect(_: &App, _: &Arc<ResourceType>) {}
 
 pub(super) const fn concern(_: &App, _: &ResourceType) -> bool {
     false
+}
+
+pub(super) const fn turn<'a>(_: &LocalApp<'a>) -> Option<&'a WorkTurn> {
+    None
 }
 
 pub(super) const fn warnings(_: &App) -> Vec<String> {

@@ -307,9 +307,9 @@ fn tolerations_update(found: &mut FoundCauses, spec: &Place<'_>) {
         toleration.to_string()
     };
     let tolerations = spec.member("tolerations");
-    let kept: HashSet<String> = tolerations.items().filter_map(|one| one.value).map(without_seconds).collect();
+    let retained: HashSet<String> = tolerations.items().filter_map(|one| one.value).map(without_seconds).collect();
     let mut before = tolerations.stored.and_then(Value::as_array).into_iter().flatten();
-    if before.any(|toleration| !kept.contains(&without_seconds(toleration))) {
+    if before.any(|toleration| !retained.contains(&without_seconds(toleration))) {
         found.forbidden(&tolerations, "existing toleration can not be modified except its tolerationSeconds");
     } else {
         for toleration in tolerations.items() {

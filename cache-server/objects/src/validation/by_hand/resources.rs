@@ -149,16 +149,16 @@ fn container_resources(found: &mut FoundCauses, resources: &Place<'_>, _: &RowAr
     for (name, request) in requests.entries() {
         container_resource_name(found, &request, name);
         amount(found, &request, name);
-        let wanted = quantity(request.value);
+        let requested = quantity(request.value);
         if let Some(limit) = limits.get(name).map(|limit| quantity(Some(limit))) {
-            let relation = if !may_overcommit(name) && wanted.billionths != limit.billionths {
+            let relation = if !may_overcommit(name) && requested.billionths != limit.billionths {
                 Some("equal to")
             } else {
-                (wanted.billionths > limit.billionths).then_some("less than or equal to")
+                (requested.billionths > limit.billionths).then_some("less than or equal to")
             };
             if let Some(relation) = relation {
                 let why = format!("must be {relation} {name} limit of {limit}");
-                found.invalid_as(&requests, &quote(&wanted.to_string()), &why);
+                found.invalid_as(&requests, &quote(&requested.to_string()), &why);
             }
         } else if !may_overcommit(name) {
             found.required(&limits, "Limit must be set for non overcommitable resources");

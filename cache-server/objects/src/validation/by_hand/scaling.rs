@@ -126,8 +126,8 @@ fn resource(found: &mut FoundCauses, source: &Place<'_>, kind: &str) {
 
 /// The version of the target, unless it is the stored one.
 fn target_version(found: &mut FoundCauses, target: &Place<'_>, _: &RowArguments) {
-    let is_kept = ["apiVersion", "kind"].iter().all(|name| is_same(target.get(name), target.stored_member(name)));
-    if !target.is_update() || !is_kept {
+    let is_retained = ["apiVersion", "kind"].iter().all(|name| is_same(target.get(name), target.stored_member(name)));
+    if !target.is_update() || !is_retained {
         version(found, target, target.str("kind") == "ReplicationController");
     }
 }

@@ -150,8 +150,8 @@ fn node_ports(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
         let before: HashSet<i64> = stored.filter_map(|port| port.get("nodePort")?.as_i64()).collect();
         for port in ports.items() {
             let node = port.member("nodePort");
-            let is_kept = is_other && node.int().is_some_and(|number| before.contains(&number));
-            if !node.is_empty() && !is_kept {
+            let is_retained = is_other && node.int().is_some_and(|number| before.contains(&number));
+            if !node.is_empty() && !is_retained {
                 found.forbidden(&node, "may not be used when `type` is 'ClusterIP'");
             }
         }

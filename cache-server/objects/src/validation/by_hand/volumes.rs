@@ -79,8 +79,8 @@ fn claim_update(found: &mut FoundCauses, claim: &Place<'_>, _: &RowArguments) {
     // A class that was unset may be set, as by the controller of defaults.
     let gets_class = spec.stored_member("storageClassName").is_none() && spec.has("storageClassName");
     let may: Vec<&str> = may.iter().copied().chain(gets_class.then_some("storageClassName")).collect();
-    let are_resources_kept = is_same(without_size(spec.value).as_ref(), without_size(spec.stored).as_ref());
-    if is_changed_but(&spec, &may) || !are_resources_kept {
+    let are_resources_same = is_same(without_size(spec.value).as_ref(), without_size(spec.stored).as_ref());
+    if is_changed_but(&spec, &may) || !are_resources_same {
         found.forbidden(&spec, CLAIM_UNCHANGED);
     }
     if new.billionths < old.billionths {

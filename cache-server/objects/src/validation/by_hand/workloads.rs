@@ -71,15 +71,15 @@ struct TemplateDemand {
     deadline: Option<&'static str>,
 }
 
-fn template_of(found: &mut FoundCauses, spec: &Place<'_>, wanted: &TemplateDemand) {
+fn template_of(found: &mut FoundCauses, spec: &Place<'_>, demand: &TemplateDemand) {
     let template = spec.member("template");
     ValidationTable::get().run_named("PodTemplateSpec", &template, found);
     let pod = template.member("spec");
     let (policy, deadline) = (pod.member("restartPolicy"), pod.member("activeDeadlineSeconds"));
-    if wanted.restarts && policy.text() != "Always" {
+    if demand.restarts && policy.text() != "Always" {
         found.unsupported(&policy, &["Always"]);
     }
-    if let Some(kind) = wanted.deadline.filter(|_| deadline.is_set()) {
+    if let Some(kind) = demand.deadline.filter(|_| deadline.is_set()) {
         found.forbidden(&deadline, &format!("activeDeadlineSeconds in {kind} is not Supported"));
     }
 }
