@@ -218,7 +218,7 @@ async fn turn<'a>(
     }
 }
 
-/// Asks webhooks about a plan. Meanwhile other Services have their turns; the next one gives what this one gave.
+/// Asks webhooks about a plan. Meanwhile other Services have their turns; the next one gives what this one reserved.
 async fn admit<'a>(
     app: &'a LocalApp<'_>,
     place: &WriteTarget<'_>,
@@ -230,14 +230,17 @@ async fn admit<'a>(
     if !webhooks::concern(app, place.ty) {
         return Ok(given);
     }
-    drop(given);
     let next = match &*plan {
         UpdatePlan::Put(next) | UpdatePlan::Delete(next) => next,
         UpdatePlan::Keep => &current.object,
     };
+    let reserved = given.map(|turn| turn.reserve(next));
     let admitted = webhooks::AdmittedChange { place, is_scale: false, options };
     webhooks::check_update(app, admitted, next, &current.object).await?;
-    let turn = turn(app, place, options).await?;
+    let mut turn = turn(app, place, options).await?;
+    if let (Some(turn), Some(reserved)) = (&mut turn, reserved) {
+        turn.take_back(reserved);
+    }
     if let (Some(turn), UpdatePlan::Put(next)) = (&turn, plan) {
         turn.update(place.ty, &current.object, next)?;
     }

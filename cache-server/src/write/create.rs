@@ -175,7 +175,7 @@ pub(super) async fn create_named(
     store(app, ty, &object, Expect::Absent, options).await
 }
 
-/// Asks webhooks about a new object. Meanwhile other Services have their turns; the next one gives what this one gave.
+/// Asks webhooks about a new object. Meanwhile other Services have their turns; the next one gives what this one reserved.
 async fn admit<'a>(
     app: &'a LocalApp<'_>,
     ty: &Arc<ResourceType>,
@@ -186,10 +186,13 @@ async fn admit<'a>(
     if !webhooks::concern(app, ty) {
         return Ok(given);
     }
-    drop(given);
+    let reserved = given.map(|turn| turn.reserve(object));
     webhooks::check_new(app, ty, object, options).await?;
-    let turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
-    turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, object))?;
+    let mut turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
+    if let (Some(turn), Some(reserved)) = (&mut turn, reserved) {
+        turn.take_back(reserved);
+        turn.create(ty, object)?;
+    }
     Ok(turn)
 }
 

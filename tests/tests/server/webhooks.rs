@@ -1,18 +1,14 @@
 //! Admission webhooks of a server that acts as a cluster, asked over real sockets.
 
 mod hook;
-
-use std::sync::Arc;
+mod waiting;
 
 use cache_server::testing::{self, ApiServer};
-use futures::future::join_all;
-use http::Method;
 use serde_json::{Value, json};
 use tests::{
     http::{Answer, Client, MERGE_PATCH},
     objects::{configmap, namespace, pod},
 };
-use tokio::{sync::Barrier, task::JoinSet};
 
 use self::hook::{Hook, Reply};
 
@@ -411,91 +407,6 @@ async fn webhooks_see_equivalent_versions() {
     let (_, question) = hook.seen().remove(0);
     let versions = ["kind", "requestKind"].map(|member| question[member]["version"].clone());
     assert_eq!((versions, &question["object"]["apiVersion"]), ([json!("v2"), json!("v1")], &json!("autoscaling/v2")));
-}
-
-/// Goal: a slow webhook delays no write of another Service. Method: one that never answers, and a Service beside.
-#[tokio::test]
-async fn a_slow_webhook_holds_no_turn() {
-    let (_api, client) = start().await;
-    let hook = Hook::start(|_, _| Reply::Never).await;
-    let more = json!({"objectSelector": {"matchLabels": {"slow": "true"}}, "timeoutSeconds": 30});
-    configure(&client, "Validating", "x", &[webhook(&hook, "x", &["services"], &more)]).await.with_code(201);
-    let service = |name: &str, slow: &str| {
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name,
-        "labels": {"slow": slow}}, "spec": {"ports": [{"port": 80}]}})
-    };
-    let path = "/api/v1/namespaces/default/services";
-    let slow = tokio::spawn(async move { client.post(path, &service("a", "true")).await });
-    while hook.seen().is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let other = client.post(path, &service("b", "false")).await.with_code(201).json();
-    assert!(other["spec"]["clusterIP"].is_string(), "{other}");
-    slow.abort();
-}
-
-/// Applies an object of a kind in YAML: the server counts it as a large write.
-async fn apply_yaml(client: Client, kind: &str, name: &str) -> Answer {
-    let path = format!("/api/v1/namespaces/default/{}s/{name}?fieldManager=me", kind.to_lowercase());
-    let body = format!("apiVersion: v1\nkind: {kind}\nmetadata:\n  name: {name}\n");
-    let headers = [("content-type", APPLY_PATCH)];
-    client.send(Client::request(Method::PATCH, &path, &headers, body.into())).await
-}
-
-/// Goal: webhooks that write to the server before they answer, and slow ones, block no write. Method: more large writes at once
-/// than the server runs, whose webhook waits for all of them, and makes one more for each.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_may_write_before_it_answers() {
-    const WRITERS: usize = 16;
-    let (_api, client) = start().await;
-    let hook = Hook::start(|_, _| allows()).await;
-    for kind in ["Mutating", "Validating"] {
-        configure(&client, kind, "x", &[webhook(&hook, &kind.to_lowercase(), &["secrets"], &json!({}))])
-            .await
-            .with_code(201);
-    }
-    let all = Arc::new(Barrier::new(WRITERS));
-    hook.meanwhile(move |question| {
-        let all = Arc::clone(&all);
-        async move {
-            all.wait().await;
-            let answer = apply_yaml(client, "ConfigMap", name(&question["object"])).await;
-            assert!(answer.code.is_success(), "{}", answer.text());
-        }
-    });
-    let names: Vec<_> = (0..WRITERS).map(|at| format!("s{at}")).collect();
-    for answer in join_all(names.iter().map(|name| apply_yaml(client, "Secret", name))).await {
-        answer.with_code(201);
-    }
-    assert_eq!(hook.seen().len(), 2 * WRITERS);
-    let made = client.get(CONFIGMAPS).await.json();
-    assert_eq!(made["items"].as_array().map(Vec::len), Some(WRITERS));
-}
-
-/// Goal: a flood of writes to a webhook that does not answer costs bounded memory, delays no other type, and ends with its
-/// clients. Method: writes until one is refused, another type, and a write after the clients left.
-#[tokio::test(flavor = "multi_thread")]
-async fn writes_that_wait_for_a_webhook_are_bounded() {
-    const CALLS_MAX: usize = 256;
-    let (_api, client) = start().await;
-    let hook = Hook::start(|_, question| if question["name"] == "last" { allows() } else { Reply::Never }).await;
-    let more = json!({"timeoutSeconds": 30});
-    configure(&client, "Validating", "x", &[webhook(&hook, "x", &["configmaps"], &more)]).await.with_code(201);
-    let mut writes = JoinSet::new();
-    for at in 0..CALLS_MAX {
-        writes.spawn(async move { client.post(CONFIGMAPS, &named(&format!("c{at}"))).await });
-    }
-    while hook.seen().len() < CALLS_MAX {
-        tokio::task::yield_now().await;
-    }
-    let refused = client.post(CONFIGMAPS, &named("last")).await.with_code(429);
-    assert_eq!(refused.header("retry-after"), "1");
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
-    client.post("/api/v1/namespaces/default/secrets", &secret).await.with_code(201);
-    drop(writes);
-    while client.post(CONFIGMAPS, &named("last")).await.code != 201 {
-        tokio::task::yield_now().await;
-    }
 }
 
 /// Goal: webhooks that change objects go in the order of their configurations, and those that want it see later changes.

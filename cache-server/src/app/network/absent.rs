@@ -26,6 +26,18 @@ impl ServiceNetwork {
     }
 }
 
+pub(crate) struct Reservation<'a>(PhantomData<&'a ()>);
+
+impl<'a> AllocationTurn<'a> {
+    pub(crate) fn reserve(self, _: &Object) -> Reservation<'a> {
+        match self.0 {}
+    }
+
+    pub(crate) const fn take_back(&mut self, _: Reservation<'_>) {
+        match self.0 {}
+    }
+}
+
 impl AllocationTurn<'_> {
     pub(crate) const fn create(&self, _: &ResourceType, _: &mut Object) -> Result<(), Status> {
         match self.0 {}
