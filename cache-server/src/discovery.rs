@@ -111,7 +111,7 @@ fn aggregated(accept: Option<&str>) -> Option<AggregatedVersion> {
 }
 
 /// Paths that are served whatever types are registered.
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 15] = [
     "/api",
     "/apis",
     "/apis/",
@@ -121,6 +121,8 @@ const PATHS: [&str; 13] = [
     "/healthz",
     "/livez",
     "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
     "/readyz",
     "/statusz",
     "/ui/",

@@ -1,4 +1,4 @@
-//! OpenAPI documents at `/openapi/v3`, for clients that validate, apply and explain.
+//! OpenAPI documents at `/openapi/v3` and `/openapi/v2`, for clients that validate, apply and explain.
 //!
 //! The index lists a document for each group version, with a hash in its URL: a client may cache a document with a hash
 //! forever. A document is built on its first request, on a blocking thread, and cached until its types change. `api/v1`
@@ -7,14 +7,17 @@
 //!
 //! INVARIANT: documents are computed from the registry, so they announce exactly the types that are served.
 //!
-//! Not implemented, on purpose: `/openapi/v2`, a single document that recent clients request only without v3, and the
-//! protobuf form of documents.
+//! `/openapi/v2` is a single document of all types, in JSON and in protobuf. A change of any type changes it.
+//!
+//! Not implemented, on purpose: the protobuf form of documents of version 3.
 //!
 //! Source: kube-openapi `pkg/handler3`, apiserver `endpoints/installer.go`.
 
 mod document;
 mod operations;
+mod protobuf;
 mod schemas;
+mod swagger;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -47,8 +50,14 @@ struct OpenApiCache {
     /// Bytes of all cached texts.
     cached_bytes: usize,
     index: Bytes,
+    /// By name: those of the index, [`WHOLE`] and [`WHOLE_PROTOBUF`].
     documents: HashMap<String, Arc<CachedDocument>>,
 }
+
+/// Name of the document of version 2. Names in the index begin with `api`.
+const WHOLE: &str = "v2";
+/// Its protobuf form.
+const WHOLE_PROTOBUF: &str = "v2 in protobuf";
 
 /// One document, built or not.
 #[derive(Debug)]
@@ -65,20 +74,24 @@ impl Documents {
         let mut state = self.0.lock();
         if !Weak::ptr_eq(&state.registry, &Arc::downgrade(registry)) {
             let mut known = std::mem::take(&mut state.documents);
+            // Documents with an unchanged hash keep their text.
+            let mut keep = |name: &str, hash: String| match known.remove(name).filter(|document| document.hash == hash)
+            {
+                Some(document) => document,
+                None => Arc::new(CachedDocument { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() }),
+            };
             for group in registry.groups() {
-                let (name, hash) = (name(group), document::hash(group));
-                // Documents with an unchanged hash keep their text.
-                let document = match known.remove(&name).filter(|document| document.hash == hash) {
-                    Some(document) => document,
-                    None => {
-                        Arc::new(CachedDocument { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() })
-                    }
-                };
+                let name = name(group);
+                let document = keep(&name, document::hash(group));
                 state.documents.insert(name, document);
+            }
+            state.index = index(&state.documents);
+            let hash = document::fingerprint(&state.index);
+            for name in [WHOLE, WHOLE_PROTOBUF] {
+                state.documents.insert(name.to_owned(), keep(name, hash.clone()));
             }
             state.cached_bytes =
                 state.documents.values().filter_map(|document| document.text.get()).map(Bytes::len).sum();
-            state.index = index(&state.documents);
             state.registry = Arc::downgrade(registry);
         }
         then(&state)
@@ -131,7 +144,7 @@ fn documents(app: &App) -> Arc<Documents> {
     app.registry.derived.get_or_make(Documents::default)
 }
 
-/// Answers `GET /openapi/v3…`.
+/// Answers `GET /openapi/v3…` and `GET /openapi/v2`.
 ///
 /// # Errors
 /// 500 if the document cannot be built.
@@ -144,14 +157,19 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
             return Ok(unless_known(head.headers, &etag, index));
         }
         OpenApiPath::Document(name) => name,
+        OpenApiPath::Whole => match whole_form(&head.accept) {
+            Some(name) => name,
+            None => return Ok(not_acceptable()),
+        },
     };
+    let is_whole = *path == OpenApiPath::Whole;
     let Some(document) = documents(app).of(&registry, |state| state.documents.get(name).cloned()) else {
         return if app.definitions.are_known() { Ok(page_not_found()) } else { Err(status::definitions_unknown()) };
     };
-    if !accepts_json(&head.accept) {
-        return Ok(body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into()));
+    if !is_whole && !accepts_json(&head.accept) {
+        return Ok(not_acceptable());
     }
-    let requested = head.query.get("hash").filter(|hash| !hash.is_empty());
+    let requested = head.query.get("hash").filter(|hash| !hash.is_empty() && !is_whole);
     if requested.is_some_and(|hash| *hash != *document.hash) {
         let whole = address(name, &document.hash);
         // The path of a fork has lost its prefix here: a query alone keeps it.
@@ -164,6 +182,9 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
     };
     let mut response = unless_known(head.headers, &document.hash, text);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    if name == WHOLE_PROTOBUF {
+        response.headers_mut().insert(header::CONTENT_TYPE, PROTOBUF);
+    }
     if requested.is_some() {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
     }
@@ -171,11 +192,21 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
 }
 
 fn make(registry: &Registry, requested: &str) -> Bytes {
+    match requested {
+        WHOLE => return swagger::document(registry).to_string().into(),
+        WHOLE_PROTOBUF => return protobuf::document(&swagger::document(registry)),
+        _ => {}
+    }
     let group = registry.groups().find(|group| name(group) == requested);
     group.map(document::text).unwrap_or_default()
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROTOBUF: HeaderValue = HeaderValue::from_static("application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+
+fn not_acceptable() -> Response {
+    body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into())
+}
 
 /// Answers with the text, or with 304 if the client has it.
 fn unless_known(headers: &HeaderMap, hash: &str, text: Bytes) -> Response {
@@ -197,11 +228,34 @@ fn moved(address: &str) -> Response {
 
 /// Returns true if any clause accepts JSON, whatever its parameters and quality: there is no other encoding.
 fn accepts_json(accept: &str) -> bool {
-    let taken = |clause: &str| {
-        let media_type = clause.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        matches!(&*media_type, "application/json" | "application/*" | "*/*")
+    accept.trim().is_empty() || accept.split(',').any(|clause| is_json(&media_type(clause)))
+}
+
+fn media_type(clause: &str) -> String {
+    clause.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn is_json(media_type: &str) -> bool {
+    matches!(media_type, "application/json" | "application/*" | "*/*")
+}
+
+/// Returns the name of the form of the document of version 2 that a client prefers: the first of the highest quality.
+fn whole_form(accept: &str) -> Option<&'static str> {
+    if accept.trim().is_empty() {
+        return Some(WHOLE);
+    }
+    let form = |clause: &str| match &*media_type(clause) {
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        | "application/com.github.proto-openapi.spec.v2@v1.0+protobuf" => Some(WHOLE_PROTOBUF),
+        other => is_json(other).then_some(WHOLE),
     };
-    accept.trim().is_empty() || accept.split(',').any(taken)
+    let quality = |clause: &str| {
+        let quality = clause.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix("q="));
+        quality.and_then(|quality| quality.trim().parse::<f32>().ok()).unwrap_or(1.0)
+    };
+    let forms = accept.split(',').filter_map(|clause| Some((quality(clause), form(clause)?)));
+    let best = forms.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    best.map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -214,6 +268,21 @@ mod tests {
             assert!(accepts_json(accept), "{accept}");
         }
         assert!(!accepts_json("application/com.github.proto-openapi.spec.v3.v1.0+protobuf"));
+    }
+
+    #[test]
+    fn version_2_has_two_forms() {
+        const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        for (accept, form) in [
+            (String::new(), Some(WHOLE)),
+            ("*/*".to_owned(), Some(WHOLE)),
+            (PROTOBUF.to_owned(), Some(WHOLE_PROTOBUF)),
+            (format!("application/json, {PROTOBUF}"), Some(WHOLE)),
+            (format!("application/json;q=0.5, {PROTOBUF}"), Some(WHOLE_PROTOBUF)),
+            ("text/html".to_owned(), None),
+        ] {
+            assert_eq!(whole_form(&accept), form, "{accept}");
+        }
     }
 
     /// Goal: documents stay cached while their types do not change. Method: two registries with equal types.

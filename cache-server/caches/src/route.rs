@@ -111,19 +111,22 @@ pub enum ForkPath {
     Below(String),
 }
 
-/// A path below `/openapi/v3`.
+/// A path below `/openapi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenApiPath {
     /// The index.
     Index,
     /// A document by its name in the index: `api/v1`, `apis/apps/v1`.
     Document(String),
+    /// `/openapi/v2`, the document of all types.
+    Whole,
 }
 
 impl OpenApiPath {
     /// Parses the path behind `/openapi/`.
     fn parse(segments: &[&str]) -> Option<Self> {
         match *segments {
+            ["v2"] => Some(Self::Whole),
             ["v3"] => Some(Self::Index),
             ["v3", "api", _] | ["v3", "apis", _, _] => Some(Self::Document(segments[1..].join("/"))),
             _ => None,
@@ -425,7 +428,7 @@ mod tests {
             ("/apis/apps/v1", "GroupVersion { group: \"apps\", version: \"v1\" }"),
             ("/openapi/v3", "Index"),
             ("/openapi/v3/apis/apps/v1", "Document(\"apis/apps/v1\")"),
-            ("/openapi/v2", "text"),
+            ("/openapi/v2", "Whole"),
             ("/version", "version"),
             ("/metrics", "metrics"),
             ("/statusz", "Status"),
@@ -452,7 +455,7 @@ mod tests {
         assert_eq!(OpenApiPath::parse(&["v3"]), Some(OpenApiPath::Index));
         assert_eq!(OpenApiPath::parse(&["v3", "api", "v1"]), document("api/v1"));
         assert_eq!(OpenApiPath::parse(&["v3", "apis", "apps", "v1"]), document("apis/apps/v1"));
-        for path in [&["v2"][..], &[], &["v3", "apis", "apps"], &["v3", "version"]] {
+        for path in [&["v2", "api", "v1"][..], &["v1"], &[], &["v3", "apis", "apps"], &["v3", "version"]] {
             assert_eq!(OpenApiPath::parse(path), None, "{path:?}");
         }
     }

@@ -44,14 +44,23 @@ impl Schemas {
 
     fn add(&mut self, ty: &ResourceType) {
         let name = name(ty, &ty.kind);
+        let [api_version, kind] = self.type_members();
         match &ty.custom {
-            Some(custom) => drop(self.0.insert(name.clone(), custom_schema(custom))),
+            Some(custom) => {
+                let schema = custom_schema(custom, api_version.clone(), kind.clone());
+                self.0.insert(name.clone(), schema);
+            }
             None => drop(self.0.entry(name.clone()).or_insert_with(|| json!({ "type": "object" }))),
         }
         self.tell_kind(&name, ty.api_version(), &ty.kind);
         let list = self::name(ty, &ty.list_kind());
-        self.0.insert(list.clone(), list_schema(ty, &name));
+        self.0.insert(list.clone(), list_schema(ty, &name, api_version, kind));
         self.tell_kind(&list, ty.api_version(), &ty.list_kind());
+    }
+
+    /// Returns the schemas of `apiVersion` and `kind`, as of a built-in type that is in every document.
+    fn type_members(&self) -> [Value; 2] {
+        ["apiVersion", "kind"].map(|name| self.0[&options()]["properties"][name].clone())
     }
 
     /// Adds a kind to the `x-kubernetes-group-version-kind` of a schema.
@@ -106,26 +115,23 @@ pub(super) fn name(ty: &ResourceType, kind: &str) -> String {
     [group.join("."), ty.version.clone(), kind.to_owned()].join(".")
 }
 
-fn list_schema(ty: &ResourceType, item: &str) -> Value {
+fn list_schema(ty: &ResourceType, item: &str, api_version: Value, kind_member: Value) -> Value {
     let kind = &ty.kind;
     json!({
         "description": format!("{} is a list of {kind}.", ty.list_kind()),
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": { "type": "string", "description": API_VERSION },
-            "kind": { "type": "string", "description": KIND },
+            "apiVersion": api_version,
+            "kind": kind_member,
             "metadata": { "allOf": [reference(&format!("{META}.ListMeta"))], "description": "Position and paging." },
             "items": { "type": "array", "items": reference(item), "description": format!("The {kind} objects.") },
         },
     })
 }
 
-const API_VERSION: &str = "The version of the schema that the object is written in, such as apps/v1.";
-const KIND: &str = "The name of the type, in CamelCase. It cannot be changed.";
-
 /// Builds the schema of a custom type, with the members of every object.
-fn custom_schema(custom: &Custom) -> Value {
+fn custom_schema(custom: &Custom, api_version: Value, kind: Value) -> Value {
     let known = (!custom.preserve_unknown_fields).then(|| custom.read_schema());
     let mut schema = if let Some(Value::Object(known)) = known {
         known
@@ -137,9 +143,9 @@ fn custom_schema(custom: &Custom) -> Value {
     };
     let members = schema.entry("properties").or_insert_with(|| json!({}));
     if let Value::Object(members) = members {
-        members.insert("apiVersion".to_owned(), json!({ "type": "string", "description": API_VERSION }));
-        members.insert("kind".to_owned(), json!({ "type": "string", "description": KIND }));
-        let metadata = json!({ "allOf": [reference(OBJECT_META)], "description": "Name, labels and the like." });
+        members.insert("apiVersion".to_owned(), api_version);
+        members.insert("kind".to_owned(), kind);
+        let metadata = json!({ "allOf": [reference(OBJECT_META)], "description": "Standard object's metadata: name, labels and the like." });
         members.insert("metadata".to_owned(), metadata);
     }
     Value::Object(schema)

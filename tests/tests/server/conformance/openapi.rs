@@ -1,4 +1,4 @@
-//! `/openapi/v3`: an index with cacheable addresses, and a document for each group version.
+//! `/openapi/v3`: an index with cacheable addresses, and a document for each group version. `/openapi/v2`: one of all.
 
 use std::time::Duration;
 
@@ -99,7 +99,8 @@ async fn other_documents_and_other_forms_are_refused() {
     let client = server.client();
     let protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
     for (path, accept, code) in [
-        ("/openapi/v2", "application/json", 404),
+        ("/openapi/v2", "text/html", 406),
+        ("/openapi/v2", "application/json", 200),
         ("/openapi/v3/apis/none/v1", "application/json", 404),
         ("/openapi/v3/api/v1", protobuf, 406),
         ("/openapi/v3/api/v1", "application/json;q=0.1,text/html", 200),
@@ -148,6 +149,8 @@ async fn custom_types_bring_their_own_schemas() {
     let document = document(&client, NAME).await;
     let schema = &document["components"]["schemas"]["com.example.v1.Paint"];
     assert_eq!(schema["description"], "What colours things.");
+    let of_members = schema["properties"]["apiVersion"]["description"].as_str().unwrap();
+    assert!(of_members.starts_with("APIVersion defines"), "as of built-in types: {of_members}");
     assert_eq!(schema["properties"]["spec"]["properties"]["colour"]["description"], "Which one.");
     let metadata = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     assert_eq!(schema["properties"]["metadata"]["allOf"], json!([{ "$ref": metadata }]));
@@ -171,4 +174,52 @@ async fn custom_types_bring_their_own_schemas() {
     until(&client, async |client: &Client| address(client, NAME).await.is_none()).await;
     client.get(&format!("{INDEX}/{NAME}")).await.with_code(404);
     assert_eq!(address(&client, "api/v1").await, of_pods, "pods have not changed");
+}
+
+/// Goal: clients of the older document see every change of types at once. Method: define, change and undefine a type, with
+/// the ETag of the last document; the protobuf form as client-go asks for it.
+#[tokio::test]
+async fn one_document_of_version_2_has_all_types() {
+    const WHOLE: &str = "/openapi/v2";
+    let server = server(&[]).await;
+    let client = server.client();
+    let first = client.get(WHOLE).await.with_code(200);
+    assert_eq!((first.header("content-type"), first.header("vary")), ("application/json", "Accept"));
+    let etag = first.header("etag").to_owned();
+    client.get_with(WHOLE, &[("if-none-match", &etag)]).await.with_code(304);
+    let first = first.json();
+    assert_eq!(first["swagger"], "2.0");
+    let container = &first["definitions"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]["items"];
+    assert_eq!(container["$ref"], "#/definitions/io.k8s.api.core.v1.Container");
+    let body = &first["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments"]["post"]["parameters"];
+    let body = body.as_array().unwrap().iter().find(|parameter| parameter["in"] == "body").unwrap();
+    assert_eq!(body["schema"]["$ref"], "#/definitions/io.k8s.api.apps.v1.Deployment");
+
+    let mut nullable = definition("colour");
+    let schema = &mut nullable["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    schema["properties"]["maybe"] = json!({"type": "string", "nullable": true, "description": "Or nothing."});
+    schema["required"] = json!(["maybe", "colour"]);
+    client.post(DEFINITIONS, &nullable).await.with_code(201);
+    let paint = async |client: &Client| {
+        let answer = client.get_with(WHOLE, &[("if-none-match", &etag)]).await;
+        if answer.code == 304 { Value::Null } else { answer.json()["definitions"]["com.example.v1.Paint"].clone() }
+    };
+    until(&client, async |client: &Client| paint(client).await.is_object()).await;
+    let schema = paint(&client).await;
+    let metadata = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(schema["properties"]["metadata"]["$ref"], metadata);
+    let spec = &schema["properties"]["spec"];
+    assert_eq!(spec["required"], json!(["colour"]));
+    assert_eq!(spec["properties"]["maybe"], json!({"description": "Or nothing."}));
+
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let encoded = client.get_with(WHOLE, &[("accept", protobuf)]).await.with_code(200);
+    assert_eq!(encoded.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    assert!(encoded.body.starts_with(b"\x0a\x032.0\x12"), "the version, then the title");
+    let name = b"com.example.v1.Paint";
+    assert!(encoded.body.windows(name.len()).any(|bytes| bytes == name));
+
+    client.delete(&format!("{DEFINITIONS}/paints.example.com")).await.with_code(200);
+    until(&client, async |client: &Client| paint(client).await.is_null()).await;
+    assert_eq!(client.get(WHOLE).await.with_code(200).header("etag"), etag, "as before the definition");
 }

@@ -70,12 +70,10 @@ pub(super) const SESSION: &str = r#"
 < {"…":0,"message":"the server could not find the requested resource","reason":"NotFound","code":404}
 
 == OAV2: the older document
-~ OpenAPI
 > GET /openapi/v2
-< 404
-< content-type: text/plain; charset=utf-8
-<| 404 page not found
-<|
+< 200
+< content-type: application/json
+< {"swagger":"2.0","…":0}
 
 == HEALTH: alive
 > GET /livez
