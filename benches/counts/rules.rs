@@ -496,7 +496,9 @@ impl World {
         self.create("honest", DEFINITIONS, &definition("thing", schema, json!({})));
         self.create("honest", CONFIGMAPS, &configmap(json!({})));
         self.create("honest", PODS, &pod(json!({"containers": [{"name": "c", "image": "i"}]})));
-        for (path, mut object) in [(CONFIGMAPS, configmap(json!({}))), (PODS, pod(json!({"containers": []})))] {
+        for (path, mut object) in
+            [(CONFIGMAPS, configmap(json!({}))), (PODS, pod(json!({"containers": [{"name": "stored", "image": "i"}]})))]
+        {
             object["metadata"]["name"] = json!("stored");
             self.create("honest", path, &object);
         }
