@@ -4,8 +4,9 @@
 run.py PROGRAMS [--nodes N] [--pods N] [--kills]: PROGRAMS is a folder with kube-apiserver, kube-controller-manager,
 kube-scheduler, kwok and kubectl; with an etcd in it that is etcd's own, kube-apiserver is a stock one. A story of
 workloads runs first: each step waits until the cluster shows its effect. With --kills the API server is killed before
-every fourth step (its objects are on disk): more kills in a row only show the pauses of client-go. Then Deployments make N pods. Prints the seconds of each, and the memory of the API
-server with its etcd. Ends with 1 at the first step that has no effect in time.
+every fourth step (its objects are on disk): more kills in a row only show the pauses of client-go. Then Deployments make
+N pods. Prints the seconds of each, and the memory of the API server with its etcd. Ends with 1 at the first step that has
+no effect in time.
 """
 
 import argparse
@@ -46,7 +47,7 @@ class Cluster:
         port, *etcd_ports = free_ports(3)
         self.env = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}", PORT=str(port),
                         KWOK_STAGES=str(programs / "kwok-stages.yaml"))
-        if "cache-server" not in os.path.realpath(programs / "kube-apiserver"):
+        if (programs / "etcd").exists():
             client, peer = (f"http://127.0.0.1:{number}" for number in etcd_ports)
             self.env["ETCD"] = client
             self.etcd = subprocess.Popen(
@@ -55,6 +56,7 @@ class Cluster:
         self.up = subprocess.Popen([UP, folder / "up", str(nodes)], env=self.env, stdout=subprocess.PIPE, text=True)
         self.env["KUBECONFIG"] = self.up.stdout.readline().strip()
         if not self.env["KUBECONFIG"]:
+            self.end()
             sys.exit("the cluster did not start")
 
     def kubectl(self, *arguments, given=None, may_fail=False):
@@ -111,9 +113,11 @@ def steps(cluster):
     def image(name):
         return lambda pod: running(pod) and pod["spec"]["containers"][0]["image"] == name
 
+    def ready(item):
+        return sum(end["conditions"]["ready"] for end in item.get("endpoints") or [])
+
     def endpoints():
-        return count("endpointslices", lambda item: sum(
-            end["conditions"]["ready"] for end in item.get("endpoints") or []) == 10, "--selector=kubernetes.io/service-name=web")
+        return count("endpointslices", lambda item: ready(item) == 10, "--selector=kubernetes.io/service-name=web")
 
     web = "--selector=app=web"
     return [
