@@ -464,3 +464,6 @@ fn members_are_sorted() -> bool {
     let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(r#"{"b":0,"a":0}"#);
     read.is_ok_and(|members| members.keys().next().is_some_and(|first| first == "a"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,6 @@ pub mod storage;
 pub mod testing;
 
 mod allocator;
-mod controllers;
 mod discovery;
 mod openapi;
 mod read;
@@ -52,4 +51,5 @@ pub use workload::populate;
 
 use cache_server_admission as access;
 use cache_server_caches::{budget, clock, ids, route, shares, stored, supervised, term, watched};
+use cache_server_controllers as controllers;
 use cache_server_upstream as upstream;

@@ -203,7 +203,7 @@ async fn one(
         Some(Subresource::Binding) => Some(Box::pin(binding::create(app, request)).await?),
         Some(Subresource::Eviction) => Some(Box::pin(eviction::create(app, request)).await?),
         Some(Subresource::Token) => Some(Box::pin(token::create(app, request)).await?),
-        Some(Subresource::Approval | Subresource::EphemeralContainers) | None => None,
+        Some(Subresource::Approval | Subresource::EphemeralContainers | Subresource::Finalize) | None => None,
     };
     let mut answer = match *method {
         _ if let Some(answer) = ordered => answer,

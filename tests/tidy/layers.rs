@@ -31,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cache-server/stores", &["embedded", "durable", "etcd", "hooked", "faulty", "backup"]),
+    ("cache-server/controllers", &["namespaces", "leftovers", "definitions"]),
     ("cache-server/workload", &["populate", "client", "churn"]),
     (
         "cache-server/upstream",
@@ -89,7 +90,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "storage",
             "traces",
             "metrics",
-            "controllers",
             "webhooks",
             "status",
             "allocator",

@@ -62,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cache-server-wire", &["access-rules", "cache-server-caches", "watch-cache"]),
+    ("cache-server-controllers", &["api-rules", "cache-server-caches", "informer-core", "watch-cache"]),
     ("cache-server-top", &[]),
     ("cache-server-workload", &["api-rules", "cache-server-caches", "informer-core", "informer-serving"]),
     (
@@ -71,6 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api-rules",
             "cache-server-admission",
             "cache-server-caches",
+            "cache-server-controllers",
             "cache-server-stores",
             "cache-server-top",
             "cache-server-upstream",
@@ -376,6 +378,7 @@ const NAMED_CRATES: &[&str] = &[
     "cache-server/objects",
     "cache-server/access",
     "cache-server/caches",
+    "cache-server/controllers",
     "cache-server/stores",
     "cache-server/upstream",
     "cache-server/workload",

@@ -13,6 +13,7 @@ const PUBLISHED: &[&str] = &[
     "cache-server",
     "cache-server-admission",
     "cache-server-caches",
+    "cache-server-controllers",
     "cache-server-stores",
     "cache-server-top",
     "cache-server-upstream",

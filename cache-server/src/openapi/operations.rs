@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{document::reference, schemas};
-use crate::registry::ResourceType;
+use crate::registry::{ResourceType, Subresource};
 
 /// A query parameter: name, type and description.
 type Parameter = (&'static str, &'static str, &'static str);
@@ -77,6 +77,7 @@ const OBJECT: &[PathOperation] = &[
     operation("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
 ];
 const PART: &[PathOperation] = OBJECT.split_at(3).0;
+const REPLACE: &[PathOperation] = PART.split_at(2).0.split_at(1).1;
 const ORDER: &[PathOperation] = COLLECTION.split_at(2).0.split_at(1).1;
 
 /// Subject of a path.
@@ -124,7 +125,8 @@ pub(super) fn paths(ty: &ResourceType, paths: &mut Map<String, Value>) {
     for own in ty.subresources {
         let (subresource, path) = (own.name(), format!("{object}/{}", own.name()));
         let Some(sent) = own.sent() else {
-            add(path, &PathSubject { subresource, ..place }, PART);
+            let operations = if *own == Subresource::Finalize { REPLACE } else { PART };
+            add(path, &PathSubject { subresource, ..place }, operations);
             continue;
         };
         let (schema, kind) = (schemas::name(sent, &sent.kind), (sent.api_version(), &*sent.kind));

@@ -214,7 +214,7 @@ async fn turn<'a>(
 ) -> Result<Option<AllocationTurn<'a>>, Status> {
     match place.part {
         Part::Main => app.network.turn(&app.caches, place.ty, options.dry_run).await,
-        Part::Status | Part::Approval | Part::EphemeralContainers => Ok(None),
+        Part::Status | Part::Approval | Part::EphemeralContainers | Part::Finalize => Ok(None),
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn check(
     let verb = match place.part {
         Part::Approval => "approve",
         Part::Status if stored.get("status") != next.get("status") => "sign",
-        Part::Main | Part::Status | Part::EphemeralContainers => return Ok(()),
+        Part::Main | Part::Status | Part::EphemeralContainers | Part::Finalize => return Ok(()),
     };
     let signer = at(stored, "spec.signerName").and_then(Value::as_str).unwrap_or_default();
     let domain = signer.split('/').next().unwrap_or_default();

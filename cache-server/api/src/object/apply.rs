@@ -321,7 +321,7 @@ fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet)
         fields.inside.remove(step);
     }
     match place.part {
-        Part::Main => {
+        Part::Main | Part::Finalize => {
             if place.ty.has_status {
                 fields.inside.remove("f:status");
                 config.remove("status");

@@ -251,6 +251,8 @@ pub enum Part {
     Approval,
     /// `.spec.ephemeralContainers`.
     EphemeralContainers,
+    /// Everything but `.status`: the one part with the finalizers in a namespace's spec.
+    Finalize,
 }
 
 /// Metadata members that clients own.
@@ -262,6 +264,7 @@ impl Part {
         match subresource {
             Subresource::Approval => Some(Self::Approval),
             Subresource::EphemeralContainers => Some(Self::EphemeralContainers),
+            Subresource::Finalize => Some(Self::Finalize),
             Subresource::Binding | Subresource::Eviction | Subresource::Token => None,
         }
     }
@@ -273,6 +276,7 @@ impl Part {
             Self::Status => "status",
             Self::Approval => Subresource::Approval.name(),
             Self::EphemeralContainers => Subresource::EphemeralContainers.name(),
+            Self::Finalize => Subresource::Finalize.name(),
         }
     }
 
@@ -286,7 +290,7 @@ impl Part {
 
     fn metadata(self, ty: &ResourceType) -> StatusMetadata {
         match self {
-            Self::Main | Self::Approval => StatusMetadata::WrittenBut(&[]),
+            Self::Main | Self::Approval | Self::Finalize => StatusMetadata::WrittenBut(&[]),
             Self::Status => ty.status_metadata,
             Self::EphemeralContainers => StatusMetadata::Stays,
         }
@@ -301,13 +305,13 @@ impl Part {
 pub fn prepare_update(ty: &ResourceType, stored: &Object, mut object: Object, part: Part) -> Result<Object, Status> {
     let mut next = match part {
         Part::Status | Part::Approval | Part::EphemeralContainers => with_part(ty, stored, &mut object, part),
-        Part::Main => object,
+        Part::Main | Part::Finalize => object,
     };
-    if ty.has_status && part == Part::Main {
+    if ty.has_status && matches!(part, Part::Main | Part::Finalize) {
         keep(stored, &mut next, "status");
     }
-    // Only the server changes a namespace's spec, which holds its finalizers.
-    if ty.holds_objects || ty.is_approved() {
+    // A namespace's spec holds its finalizers.
+    if ty.holds_objects && part != Part::Finalize || ty.is_approved() {
         keep(stored, &mut next, "spec");
     }
     keep_unset(stored, &mut next);
@@ -335,7 +339,7 @@ pub fn prepare_update(ty: &ResourceType, stored: &Object, mut object: Object, pa
 fn with_part(ty: &ResourceType, stored: &Object, sent: &mut Object, part: Part) -> Object {
     let mut next = stored.clone();
     match part {
-        Part::Main | Part::Status => carry(sent, &mut next, "status"),
+        Part::Main | Part::Finalize | Part::Status => carry(sent, &mut next, "status"),
         Part::Approval => carry_inside(sent, &mut next, "status", "conditions"),
         Part::EphemeralContainers => carry_inside(sent, &mut next, "spec", "ephemeralContainers"),
     }

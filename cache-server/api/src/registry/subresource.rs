@@ -15,6 +15,8 @@ pub enum Subresource {
     EphemeralContainers,
     /// Deletes a pod, unless a PodDisruptionBudget forbids it.
     Eviction,
+    /// Changes the finalizers in the spec of a namespace.
+    Finalize,
     /// Issues a token of a service account.
     Token,
 }
@@ -37,6 +39,7 @@ impl Subresource {
             Self::Binding => "binding",
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Eviction => "eviction",
+            Self::Finalize => "finalize",
             Self::Token => "token",
         }
     }
@@ -47,6 +50,7 @@ impl Subresource {
         match self {
             Self::Approval | Self::EphemeralContainers => &PART_VERBS,
             Self::Binding | Self::Eviction | Self::Token => &REVIEW_VERBS,
+            Self::Finalize => &["update"],
         }
     }
 
@@ -54,7 +58,7 @@ impl Subresource {
     #[must_use]
     pub fn sent(self) -> Option<&'static Arc<ResourceType>> {
         let kind = match self {
-            Self::Approval | Self::EphemeralContainers => return None,
+            Self::Approval | Self::EphemeralContainers | Self::Finalize => return None,
             Self::Binding => "Binding",
             Self::Eviction => "Eviction",
             Self::Token => "TokenRequest",

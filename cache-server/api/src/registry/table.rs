@@ -380,6 +380,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 .named(NameRule::Label)
                 .status()
                 .created(ACTIVE)
+                .with(&[Subresource::Finalize])
                 .verbs(&NAMESPACE_VERBS)
                 .returned()
                 .holding(),

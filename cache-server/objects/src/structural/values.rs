@@ -39,7 +39,7 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
     let Some(schema) = parsed.schema.as_object() else { return Ok(()) };
     let (root, mut causes) = (SchemaNode::root(schema), Causes::default());
     match part {
-        Part::Main => {
+        Part::Main | Part::Finalize => {
             let subject = Subject { view: ValueView::Whole(object), stored: stored.map(ValueView::Whole) };
             causes = violations(&subject, &root, &parsed.patterns, "");
             embedded::check(object, &root, &mut causes);

@@ -207,3 +207,53 @@ async fn namespaces_end_side_by_side() {
     assert_eq!(client.get(NAMESPACES).await.keys(), Vec::<String>::new());
     assert_eq!(client.get("/api/v1/pods").await.keys(), Vec::<String>::new());
 }
+
+/// Goal: pods have what they need in their namespace until they end. Method: a pod that a finalizer holds, beside a
+/// ConfigMap.
+#[tokio::test]
+async fn pods_go_before_everything_else_in_their_namespace() {
+    let server = server(&[]).await;
+    let client = server.client();
+    client.create(&namespace("team")).await;
+    client.create(&configmap("used").namespace("team")).await;
+    let body = json!({"metadata": {"name": "held", "finalizers": ["example.com/x"]}});
+    client.post(&format!("{TEAM}/pods"), &body).await.with_code(201);
+    client.delete(TEAM).await.with_code(200);
+    assert_eq!(client.get(&format!("{TEAM}/configmaps")).await.keys(), ["team/used"]);
+    let mut watch = client.watch(&format!("{NAMESPACES}?watch=1")).await;
+    assert_eq!(watch.event().await.brief(), "ADDED team");
+    client
+        .patch(&format!("{TEAM}/pods/held"), MERGE_PATCH, &json!({"metadata": {"finalizers": null}}))
+        .await
+        .with_code(200);
+    assert_eq!(watch.event().await.brief(), "DELETED team");
+    client.get(&format!("{TEAM}/configmaps/used")).await.with_code(404);
+}
+
+/// Goal: finalizers in the spec of a namespace keep it, and only `finalize` changes them. Method: one that is added, first by
+/// an update; then removed while the namespace terminates.
+#[tokio::test]
+async fn finalize_changes_the_finalizers_in_the_spec_of_a_namespace() {
+    let server = server(&[]).await;
+    let client = server.client();
+    client.create(&namespace("team")).await;
+    let path = format!("{TEAM}/finalize");
+    let mut held = client.get(TEAM).await.json();
+    held["spec"]["finalizers"] = json!(["kubernetes", "example.com/x"]);
+    let updated = client.put(TEAM, &held).await.with_code(200).json();
+    assert_eq!(updated["spec"]["finalizers"], json!(["kubernetes"]));
+    held["metadata"]["resourceVersion"] = updated["metadata"]["resourceVersion"].clone();
+    held["status"] = json!({"phase": "Terminating"});
+    held = client.put(&path, &held).await.with_code(200).json();
+    assert_eq!((&held["spec"]["finalizers"][1], &held["status"]["phase"]), (&json!("example.com/x"), &json!("Active")));
+    client.patch(&path, MERGE_PATCH, &json!({})).await.with_code(405);
+    client.get(&path).await.with_code(405);
+
+    client.delete(TEAM).await.with_code(200);
+    let mut released = client.get(TEAM).await.with_code(200).json();
+    let at = released["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    let mut watch = client.watch(&format!("{NAMESPACES}?watch=1&resourceVersion={at}")).await;
+    released["spec"]["finalizers"] = json!(["kubernetes"]);
+    client.put(&path, &released).await.with_code(200);
+    assert_eq!(briefs(&watch.events(2).await), ["MODIFIED team", "DELETED team"]);
+}

@@ -8,9 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use cache_server_caches::registry::{AcceptedStatus, Definition, Registry, ResourceType, TakenNames};
 use watch_cache::Schema;
-
-use crate::registry::{AcceptedStatus, Definition, Registry, ResourceType, TakenNames};
 
 type TypeList = Vec<Arc<ResourceType>>;
 

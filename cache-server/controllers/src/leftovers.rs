@@ -10,23 +10,23 @@ use std::{
     time::Duration,
 };
 
+use cache_server_caches::{
+    cacher::{Caches, FreshnessError},
+    registry::{Live, Registry, ResourceType},
+    storage::{SourceError, Store},
+    stored,
+};
 use futures::TryStreamExt as _;
 use informer_core::KeyedObject as _;
 use memchr::memmem;
 use tokio::{task::yield_now, time::sleep};
 use watch_cache::{CacheSnapshot, Entry};
 
-use super::namespaces::{DeletionMark, Namespaces};
-use crate::{
-    cacher::{Caches, FreshnessError},
-    registry::{Live, Registry, ResourceType},
-    storage::{SourceError, Store},
-    stored,
-};
+use crate::namespaces::{DeletionMark, Namespaces};
 
 /// Finishes the deletions of objects of the types with these ids. Failures are logged: the objects stay until a client
 /// deletes them again, or until the next start.
-pub(crate) async fn finish(storage: &dyn Store, namespaces: &Namespaces, registry: &Registry, types: &[String]) {
+pub async fn finish(storage: &dyn Store, namespaces: &Namespaces, registry: &Registry, types: &[String]) {
     // Types that are gone have no objects that a client could see.
     for ty in types.iter().filter_map(|id| registry.by_id(id)) {
         if ty.holds_objects {
@@ -70,7 +70,7 @@ fn is_left(entry: &Entry) -> bool {
 
 /// Finishes the deletions of all servers of a store, in the types whose caches are started, until the caches are
 /// dropped.
-pub(crate) async fn keep_finishing(caches: Weak<Caches>, storage: Arc<dyn Store>, registry: Arc<Live>) {
+pub async fn keep_finishing(caches: Weak<Caches>, storage: Arc<dyn Store>, registry: Arc<Live>) {
     let mut seen = HashMap::new();
     loop {
         sleep(CHECK_INTERVAL).await;
@@ -128,49 +128,3 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Objects that are looked at before other tasks of the worker get their turn.
 const ENTRIES_AT_ONCE: usize = 1_024;
-
-#[cfg(test)]
-mod tests {
-    use api_rules::registry::Registry;
-    use serde_json::json;
-    use watch_cache::Draft;
-
-    use crate::{
-        app::App,
-        config::Config,
-        storage::{Expect, Store as _, Txn, durable::DurableStorage},
-    };
-
-    /// Goal: a process that ended between the mark and the removal of an object leaves nothing half done. Method:
-    /// objects as they are between the two, in the file of a start.
-    #[tokio::test]
-    async fn marked_objects_are_removed_at_the_start_unless_finalizers_hold_them() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let ty = Registry::builtin().find("", "v1", "pods").expect("pods");
-        let store = DurableStorage::open(folder.path(), None).expect("opens");
-        let marked = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
-        for (name, mark, finalizers) in
-            [("whole", json!({}), json!([])), ("half", marked.clone(), json!([])), ("held", marked, json!(["a.b/c"]))]
-        {
-            let mut metadata = json!({"name": name, "namespace": "a", "uid": name, "finalizers": finalizers});
-            metadata.as_object_mut().expect("a map").extend(mark.as_object().expect("a map").clone());
-            let text = json!({"metadata": metadata}).to_string();
-            let draft = Draft::new(&ty.schema, text.as_bytes()).expect("a pod");
-            let txn = Txn {
-                ty: ty.clone(),
-                key: draft.key().to_owned(),
-                expect: Expect::Absent,
-                put: Some(draft),
-                cause: None,
-            };
-            store.write(txn).await.expect("absent");
-        }
-        drop(store);
-        let app =
-            App::durable(Config::default(), folder.path().to_owned(), std::time::Duration::ZERO).await.expect("opens");
-        app.start().await;
-        let snapshot = app.caches.fresh(&ty).await.expect("a cache").snapshot();
-        let left: Vec<_> = snapshot.objects.iter().map(|entry| entry.name().to_owned()).collect();
-        assert_eq!(left, ["held", "whole"]);
-    }
-}

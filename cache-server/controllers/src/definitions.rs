@@ -13,25 +13,27 @@ mod follower;
 
 use std::sync::{Arc, OnceLock};
 
+use cache_server_caches::{
+    budget::OffWorkers,
+    cacher::Caches,
+    limits::FRESH_WAIT,
+    passes,
+    registry::{Live, ResourceType},
+    settled::SettledPosition,
+    storage::Store,
+    supervised::SupervisedTasks,
+};
 use informer_core::Objects;
 use watch_cache::Entry;
 
 use self::follower::Follower;
-use super::{namespaces::DeletionMark, passes, settled::SettledPosition};
-use crate::{
-    budget::OffWorkers,
-    cacher::Caches,
-    limits::FRESH_WAIT,
-    registry::{Live, ResourceType},
-    storage::Store,
-    supervised::SupervisedTasks,
-};
+use crate::namespaces::DeletionMark;
 
 /// [`ResourceType::id`] of the definitions' type.
-pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Handle to the task that follows definitions.
-pub(crate) struct DefinitionsHandle {
+pub struct DefinitionsHandle {
     /// `None` if another program writes the definitions' status: then this task only derives types.
     store: Option<Arc<dyn Store>>,
     caches: Arc<Caches>,
@@ -46,7 +48,7 @@ pub(crate) struct DefinitionsHandle {
 
 impl DefinitionsHandle {
     /// Does not start the task yet.
-    pub(crate) fn new(
+    pub fn new(
         store: Option<Arc<dyn Store>>,
         caches: Arc<Caches>,
         registry: Arc<Live>,
@@ -58,7 +60,7 @@ impl DefinitionsHandle {
 
     /// Takes over the definitions that were stored with the present types, of which those up to the position `in_effect`
     /// had taken effect. Returns true if nothing is left to do for them: then the task starts with the next definition.
-    pub(crate) fn take_over(&mut self, stored: &Objects<Entry>, in_effect: u64) -> bool {
+    pub fn take_over(&mut self, stored: &Objects<Entry>, in_effect: u64) -> bool {
         let is_left = |entry: &Entry| in_effect < entry.resource_version() || DeletionMark::of(entry).is_some();
         let is_settled = !stored.iter().any(|entry| is_left(entry));
         if is_settled {
@@ -69,13 +71,13 @@ impl DefinitionsHandle {
     }
 
     /// Position up to which every definition is in effect; zero before the task runs.
-    pub(crate) fn settled_at(&self) -> u64 {
+    pub fn settled_at(&self) -> u64 {
         self.settled.position()
     }
 
     /// Waits until all definitions stored now are in effect, at most 3 s ([`FRESH_WAIT`]); the deletion of many objects
     /// continues after that. Starts the task on first use, which needs a tokio runtime.
-    pub(crate) async fn settle(&self) {
+    pub async fn settle(&self) {
         let Some(ty) = definitions(&self.registry) else { return };
         self.started.get_or_init(|| {
             let (store, registry, settled, of) =
@@ -96,7 +98,7 @@ impl DefinitionsHandle {
 
     /// True if the task has processed all definitions that were stored at its start, or has not been started: no request
     /// waits for it then.
-    pub(crate) fn are_known(&self) -> bool {
+    pub fn are_known(&self) -> bool {
         self.started.get().is_none() || self.settled.is_known()
     }
 }
@@ -104,6 +106,3 @@ impl DefinitionsHandle {
 fn definitions(registry: &Live) -> Option<Arc<ResourceType>> {
     registry.now().by_id(DEFINITIONS)
 }
-
-#[cfg(test)]
-mod tests;

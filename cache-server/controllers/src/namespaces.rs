@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: no task runs and no storage is read before the first namespace is deleted, and no cache is started for a
 //! type without objects in terminating namespaces.
+//! INVARIANT: nothing else in a namespace is deleted before its pods are gone, as since Kubernetes 1.33: they may need
+//! what stands there until they end.
 //! INVARIANT: an object is deleted in a write that fails unless its namespace is still at the version that terminates.
 //! INVARIANT: a pass costs as much as the changed namespaces, and the objects in terminating namespaces that
 //! it has not deleted or marked before.
@@ -17,21 +19,12 @@ use std::{
     time::Duration,
 };
 
-use futures::{TryStreamExt as _, future::join_all};
-use informer_core::{Objects, wire::json};
-use parking_lot::RwLock;
-use serde::de::IgnoredAny;
-use tokio::time::timeout;
-use watch_cache::{CacheSnapshot, Entry, Reader};
-
-use super::{
-    passes::{self, Controller, PassOutcome},
-    settled::SettledPosition,
-};
-use crate::{
+use cache_server_caches::{
     cacher::{Caches, FreshnessError},
     limits::FRESH_WAIT,
+    passes::{self, Controller, PassOutcome},
     registry::{Live, ResourceType},
+    settled::SettledPosition,
     storage::{SourceError, Store, WriteCause},
     stored::{
         self, ReplaceOutcome,
@@ -39,15 +32,24 @@ use crate::{
     },
     supervised::SupervisedTasks,
 };
+use futures::{TryStreamExt as _, future::join_all};
+use informer_core::{Objects, wire::json};
+use parking_lot::RwLock;
+use serde::{Deserialize, de::IgnoredAny};
+use tokio::time::timeout;
+use watch_cache::{CacheSnapshot, Entry, Reader};
 
 /// [`ResourceType::id`] of the namespaces' type.
-pub(crate) const NAMESPACES: &str = "namespaces";
+pub const NAMESPACES: &str = "namespaces";
+
+/// [`ResourceType::id`] of the pods' type.
+const PODS: &str = "pods";
 
 /// Delay before a retry, and between passes while objects change in a namespace with held objects.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Handle to the task that deletes terminating namespaces.
-pub(crate) struct Namespaces {
+pub struct Namespaces {
     storage: Arc<dyn Store>,
     caches: Weak<Caches>,
     registry: Arc<Live>,
@@ -68,7 +70,7 @@ struct NamespaceStates {
 
 impl Namespaces {
     /// Does not start the task yet.
-    pub(crate) fn new(
+    pub fn new(
         storage: Arc<dyn Store>,
         caches: &Arc<Caches>,
         registry: Arc<Live>,
@@ -80,17 +82,17 @@ impl Namespaces {
 
     /// Another program deletes terminating namespaces: there is never a task.
     #[must_use]
-    pub(crate) fn idle(self) -> Self {
+    pub fn idle(self) -> Self {
         Self { is_idle: true, ..self }
     }
 
     /// True once a namespace was deleted.
-    pub(crate) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.started.get().is_some()
     }
 
     /// Goes on where another server is that deletes these namespaces, if some of them terminate. Needs a tokio runtime.
-    pub(crate) fn take_over(&self, stored: &Objects<Entry>) {
+    pub fn take_over(&self, stored: &Objects<Entry>) {
         let marked = stored.iter().filter(|entry| DeletionMark::of(entry).is_some());
         let ending: BTreeSet<_> = marked.map(|entry| entry.name().to_owned()).collect();
         if let (false, Some(ty)) = (ending.is_empty(), namespaces(&self.registry)) {
@@ -101,7 +103,7 @@ impl Namespaces {
 
     /// True if the namespace is terminating, so that no object may be created in it. Cost: one lock, and a look into the
     /// cache of namespaces if it is: clients see there that a namespace is gone before a pass does.
-    pub(crate) fn is_ending(&self, namespace: &str) -> bool {
+    pub fn is_ending(&self, namespace: &str) -> bool {
         if !self.known.ending.read().contains(namespace) {
             return false;
         }
@@ -110,9 +112,15 @@ impl Namespaces {
         reader.get(&ty.key("", namespace)).is_some_and(|entry| DeletionMark::of(&entry).is_some())
     }
 
+    /// Takes a namespace for a terminating one, as after a pass that saw it.
+    #[cfg(feature = "testing")]
+    pub fn assume_ending(&self, namespace: &str) {
+        self.known.ending.write().insert(namespace.to_owned());
+    }
+
     /// Waits until all namespaces marked by now are deleted or only wait for finalizers, at most 3 s ([`FRESH_WAIT`]).
     /// Starts the task on first use, which needs a tokio runtime.
-    pub(crate) async fn settle(&self) {
+    pub async fn settle(&self) {
         if self.is_idle {
             return;
         }
@@ -157,7 +165,7 @@ struct Ender {
 /// A terminating namespace.
 struct EndingNamespace {
     entry: Arc<Entry>,
-    /// True if the namespace itself has finalizers.
+    /// True if the namespace itself has finalizers, in its metadata or its spec.
     is_held: bool,
     /// By type: the position up to which every object in the namespace was deleted or marked. Those that remain are
     /// held.
@@ -186,6 +194,7 @@ impl Controller for Ender {
 
     fn learn(&mut self, entry: &Arc<Entry>, _: u64) {
         let Some(DeletionMark { is_held }) = DeletionMark::of(entry) else { return self.forget(entry) };
+        let is_held = is_held || has_holders(entry);
         let handled = self.ending.remove(entry.name()).map(|before| before.handled).unwrap_or_default();
         self.ending.insert(entry.name().to_owned(), EndingNamespace { entry: Arc::clone(entry), is_held, handled });
         self.known.ending.write().insert(entry.name().to_owned());
@@ -242,7 +251,8 @@ impl Controller for Ender {
 
 impl Ender {
     /// The caches of all types that may have objects in terminating namespaces, and the error of a type for which this
-    /// is unknown. The types are queried concurrently, so that a slow one does not delay the others.
+    /// is unknown. The types are queried concurrently, so that a slow one does not delay the others. Pods come first, and
+    /// nothing without them.
     async fn readers(&self, caches: &Caches) -> (Vec<(Arc<ResourceType>, Reader)>, Option<NamespaceError>) {
         if self.ending.is_empty() {
             return (Vec::new(), None);
@@ -250,7 +260,9 @@ impl Ender {
         let registry = self.registry.now();
         let mut seen = HashSet::new();
         // The versions of a type share their objects.
-        let types: Vec<_> = registry.iter().filter(|ty| ty.namespaced && seen.insert(ty.id())).cloned().collect();
+        let types = registry.iter().filter(|ty| ty.namespaced).map(ResourceType::stored_as);
+        let mut types: Vec<_> = types.filter(|ty| seen.insert(ty.id())).cloned().collect();
+        types.sort_by_key(|ty| ty.id() != PODS);
         let results = join_all(types.iter().map(|ty| self.reader(caches, ty))).await;
         let (mut readers, mut unknown) = (Vec::new(), None);
         for (ty, reader) in types.into_iter().zip(results) {
@@ -258,7 +270,11 @@ impl Ender {
                 Ok(Some(reader)) => readers.push((ty, reader)),
                 Ok(None) => {}
                 Err(error) => {
+                    let is_of_pods = ty.id() == PODS;
                     unknown.get_or_insert_with(|| NamespaceError::Unknown { resource: ty.id().to_owned(), error });
+                    if is_of_pods {
+                        break;
+                    }
                 }
             }
         }
@@ -300,7 +316,7 @@ impl Ender {
 
 impl EndingNamespace {
     /// Deletes all objects in the namespace that were not deleted or marked before. Returns the caches with objects
-    /// that finalizers or grace periods still hold.
+    /// that finalizers or grace periods still hold: only those of the pods while there are any.
     async fn clear(
         &mut self,
         stored: DeleteContext<'_>,
@@ -319,6 +335,9 @@ impl EndingNamespace {
                 // All objects up to this position are handled: the next pass skips them.
                 self.handled.insert(ty.id().to_owned(), snapshot.resource_version);
                 blocking.push((reader.clone(), snapshot.resource_version));
+                if ty.id() == PODS {
+                    break;
+                }
             } else {
                 self.handled.remove(ty.id());
             }
@@ -336,15 +355,31 @@ async fn remove(storage: &dyn Store, ty: &Arc<ResourceType>, entry: &Entry) -> R
     })
 }
 
+/// True if the spec of a namespace has other finalizers than the one that this controller removes. Cost: reads the object.
+fn has_holders(namespace: &Entry) -> bool {
+    #[derive(Deserialize)]
+    struct Held {
+        #[serde(default)]
+        spec: HeldSpec,
+    }
+    #[derive(Default, Deserialize)]
+    struct HeldSpec {
+        #[serde(default)]
+        finalizers: Vec<String>,
+    }
+    let held = serde_json::from_slice::<Held>(&namespace.object());
+    held.is_ok_and(|held| held.spec.finalizers.iter().any(|finalizer| finalizer != "kubernetes"))
+}
+
 /// The deletion mark of an object.
-pub(super) struct DeletionMark {
+pub(crate) struct DeletionMark {
     /// True if the object has finalizers in its metadata.
-    pub(super) is_held: bool,
+    pub(crate) is_held: bool,
 }
 
 impl DeletionMark {
     /// Reads the deletion mark of an object; `None` if it has none. Cost: a scan of its metadata.
-    pub(super) fn of(entry: &Entry) -> Option<Self> {
+    pub(crate) fn of(entry: &Entry) -> Option<Self> {
         let metadata = entry.metadata();
         let (mut is_marked, mut is_held) = (false, false);
         for member in json::members(&metadata) {
@@ -361,6 +396,3 @@ impl DeletionMark {
         is_marked.then_some(Self { is_held })
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use watch_cache::{Draft, Entry};
 
-use super::leftovers;
 use crate::{
     app::App,
     config::Config,
+    controllers::leftovers,
     registry::{CLEANUP, ResourceType},
     storage::{Expect, Store, Txn, faulty::ReplayedStore},
 };

@@ -1,20 +1,25 @@
 //! Namespaces terminate regardless of who marked them and of storage failures. The tests of the server cover what
 //! clients see of it.
 
+use std::{sync::Arc, time::Duration};
+
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use watch_cache::Draft;
 
-use super::*;
 use crate::{
     app::App,
     config::Config,
+    registry::ResourceType,
     storage::{
-        Expect, Txn,
+        Expect, Store, Txn,
         faulty::{Fault, Faulty, Verb},
     },
 };
+
+/// Pause between two looks at the storage.
+const PAUSE: Duration = Duration::from_millis(200);
 
 async fn put(storage: &dyn Store, ty: &Arc<ResourceType>, object: &Value, expect: Expect) -> u64 {
     let draft = Draft::new(&ty.schema, object.to_string().as_bytes()).expect("an object");
@@ -171,7 +176,7 @@ async fn a_namespace_that_is_gone_does_not_terminate() {
     held["metadata"]["finalizers"] = json!(["example.com/x"]);
     put(&**local.store, &ty, &held, Expect::Absent).await;
     local.namespaces.settle().await;
-    local.namespaces.known.ending.write().insert("gone".to_owned());
+    local.namespaces.assume_ending("gone");
     assert!(local.namespaces.is_ending("held"));
     assert!(!local.namespaces.is_ending("gone"));
 }

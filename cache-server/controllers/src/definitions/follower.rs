@@ -9,22 +9,20 @@ mod known;
 use std::{sync::Arc, time::Duration};
 
 use api_rules::object::metadata;
+use cache_server_caches::{
+    cacher::{Caches, FreshnessError},
+    clock,
+    passes::{Controller, PassOutcome},
+    registry::{CLEANUP, Definition, Live, Object, ResourceType},
+    settled::SettledPosition,
+    storage::{SourceError, Store, WriteCause, WriteResult},
+    stored::{self, CausedWriteError, ReplaceOutcome},
+};
 use informer_core::{KeyedObject as _, Objects};
 use tokio::task::yield_now;
 use watch_cache::{CacheSnapshot, Draft, Entry, Reader};
 
 use self::known::{KnownDefinition, KnownDefinitions};
-use crate::{
-    cacher::{Caches, FreshnessError},
-    clock,
-    controllers::{
-        passes::{Controller, PassOutcome},
-        settled::SettledPosition,
-    },
-    registry::{CLEANUP, Definition, Live, Object, ResourceType},
-    storage::{SourceError, Store, WriteCause, WriteResult},
-    stored::{self, CausedWriteError, ReplaceOutcome},
-};
 
 pub(super) struct Follower {
     /// `None`: only derives the types of established definitions.

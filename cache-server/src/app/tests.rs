@@ -1,0 +1,7 @@
+//! Controllers in a whole server.
+
+mod definitions;
+#[cfg(feature = "durable")]
+mod leftovers;
+mod namespaces;
+mod replays;
