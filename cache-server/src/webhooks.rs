@@ -7,6 +7,7 @@
 //! `object_rules::webhooks` decides which webhooks a write is sent to, and `write/webhooks` sends it.
 
 mod client;
+pub(crate) mod converting;
 mod trust;
 
 use std::sync::Arc;

@@ -106,11 +106,23 @@ pub struct ResourceType {
     pub conversion: Option<&'static Conversion>,
     /// That type, if there is a conversion.
     stored: Option<Arc<Self>>,
+    /// Who makes its objects from those of the stored version; `None` if these are its objects.
+    pub converter: Option<Arc<Converter>>,
     /// Values that other modules derive from the type.
     pub derived: DerivedValues,
     list_kind: String,
     id: String,
+    cache_id: String,
     api_version: String,
+}
+
+/// The webhook that makes the objects of one version of a custom resource.
+#[derive(Debug)]
+pub struct Converter {
+    /// The type of the stored objects.
+    pub stored: Arc<ResourceType>,
+    /// `spec.conversion.webhook` of the definition.
+    pub webhook: serde_json::Value,
 }
 
 /// Settings of one version of a CustomResourceDefinition.
@@ -152,6 +164,12 @@ impl ResourceType {
         &self.id
     }
 
+    /// Name of the cache of its objects: its [`id`](Self::id), with the version if a webhook converts them.
+    #[must_use]
+    pub fn cache_id(&self) -> &str {
+        &self.cache_id
+    }
+
     /// The apiVersion, such as `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> &str {
@@ -179,7 +197,8 @@ impl ResourceType {
     /// Returns the type that the objects of `ty` are stored as: another one if they are converted.
     #[must_use]
     pub fn stored_as(ty: &Arc<Self>) -> &Arc<Self> {
-        ty.stored.as_ref().unwrap_or(ty)
+        let converted = ty.converter.as_ref().map(|converter| &converter.stored);
+        ty.stored.as_ref().or(converted).unwrap_or(ty)
     }
 
     /// True if a replacement keeps only metadata of the stored object.
@@ -281,8 +300,10 @@ impl ResourceType {
             custom: None,
             conversion: None,
             stored: None,
+            converter: None,
             derived: DerivedValues::default(),
             list_kind: format!("{}List", row.kind),
+            cache_id: id.clone(),
             id,
             api_version,
         }
@@ -344,7 +365,9 @@ pub struct Registry {
     /// By `apiVersion/plural`, and below by `apiVersion/kind`.
     by_plural: HashMap<String, Arc<ResourceType>>,
     by_kind: HashMap<String, Arc<ResourceType>>,
+    /// Also by [`ResourceType::cache_id`].
     by_id: HashMap<String, Arc<ResourceType>>,
+    converts: bool,
 }
 
 impl Registry {
@@ -361,7 +384,7 @@ impl Registry {
     /// The built-in types, and those that are converted from their objects.
     #[must_use]
     pub fn of_cluster() -> Self {
-        let mut registry = Self::builtin();
+        let mut registry = Self { converts: true, ..Self::builtin() };
         for (number, converted) in CONVERTED.iter().enumerate() {
             registry.add(table::GROUPS.len() + number, &converted.group);
             let (group, version, plural) = converted.stored;
@@ -382,6 +405,12 @@ impl Registry {
         let reviews = reviews.map(Arc::new).collect();
         let group = GroupVersion { group: name, version, types, reviews, builtin: true };
         self.groups.insert(place, Arc::new(group));
+    }
+
+    /// True if webhooks convert custom resources.
+    #[must_use]
+    pub const fn converts(&self) -> bool {
+        self.converts
     }
 
     /// A registry without the types `gone` and with the types `come`. Custom groups follow the built-in ones, sorted by
@@ -426,7 +455,8 @@ impl Registry {
         self.by_kind.get(&*format!("{api_version}/{kind}")).cloned()
     }
 
-    /// The type with this [`ResourceType::id`], such as `pods` or `deployments.apps`.
+    /// The type with this [`ResourceType::id`], such as `pods` or `deployments.apps`: the version of the stored objects, if it
+    /// is served. Or the one with this [`ResourceType::cache_id`].
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<Arc<ResourceType>> {
         self.by_id.get(id).cloned()
@@ -473,6 +503,7 @@ impl Registry {
 
     fn remove(&mut self, ty: &Arc<ResourceType>) {
         self.by_id.remove(&ty.id);
+        self.by_id.remove(&ty.cache_id);
         self.by_plural.remove(&*format!("{}/{}", ty.api_version, ty.plural));
         self.by_kind.remove(&*format!("{}/{}", ty.api_version, ty.kind));
         let Some(place) = self.places.get(&ty.api_version).cloned() else { return };
@@ -487,8 +518,12 @@ impl Registry {
 
     fn index(&mut self, ty: &Arc<ResourceType>) {
         // If a type has several versions, the id refers to the one that objects are stored at.
+        let by_id = ResourceType::stored_as(ty);
         if !self.by_id.contains_key(&ty.id) || !ty.is_swapped() {
-            self.by_id.insert(ty.id.clone(), Arc::clone(ty));
+            self.by_id.insert(ty.id.clone(), Arc::clone(if ty.converter.is_some() { by_id } else { ty }));
+        }
+        if ty.converter.is_some() {
+            self.by_id.insert(ty.cache_id.clone(), Arc::clone(ty));
         }
         self.by_plural.insert(format!("{}/{}", ty.api_version, ty.plural), Arc::clone(ty));
         self.by_kind.insert(format!("{}/{}", ty.api_version, ty.kind), Arc::clone(ty));

@@ -88,9 +88,9 @@ pub struct Caches {
 
 #[derive(Default)]
 struct All {
-    /// By type id.
+    /// By [`ResourceType::cache_id`].
     running: BTreeMap<String, RunningCache>,
-    /// Custom resource types at the last call of [`Caches::retain`]: their `defined_at`, by type id.
+    /// Custom resource types at the last call of [`Caches::retain`]: their `defined_at`, by [`ResourceType::cache_id`].
     defined: BTreeMap<String, u64>,
     /// Types whose definition was deleted or changed recently: requests that were routed before may still ask for
     /// their cache.
@@ -348,7 +348,7 @@ impl Caches {
 
     /// Returns true if the type's cache was started. No request has written objects of a type without one.
     pub fn is_started(&self, ty: &ResourceType) -> bool {
-        self.all.lock().running.contains_key(ty.id())
+        self.all.lock().running.contains_key(ty.cache_id())
     }
 
     /// Returns the counters of every started cache, by type id.
@@ -383,7 +383,7 @@ impl Caches {
 
     /// Returns the type's cache as far as it is; `None` if it has no state.
     pub fn current(&self, ty: &ResourceType) -> Option<Reader> {
-        self.all.lock().running.get(ty.id())?.readable()
+        self.all.lock().running.get(ty.cache_id())?.readable()
     }
 
     /// True if the type's cache has a state.
@@ -393,12 +393,12 @@ impl Caches {
 
     /// Returns the number of objects in the type's cache; zero without one.
     pub fn count(&self, ty: &ResourceType) -> usize {
-        self.all.lock().running.get(ty.id()).map_or(0, |running| running.reader().count())
+        self.all.lock().running.get(ty.cache_id()).map_or(0, |running| running.reader().count())
     }
 
     /// Returns for how long the type's cache has not been kept up to date; `None` if it is.
     pub fn down_for(&self, ty: &ResourceType) -> Option<Duration> {
-        self.all.lock().running.get(ty.id())?.health.failing_for()
+        self.all.lock().running.get(ty.cache_id())?.health.failing_for()
     }
 
     /// True if the type's cache has a state, and its stream works and has delivered something within `silence`. Counts as use of
@@ -459,7 +459,8 @@ impl Caches {
         let ended: Vec<_> = {
             let All { running, defined, retired, .. } = &mut *self.all.lock();
             let custom = registry.iter().filter(|ty| ty.custom.is_some());
-            let before = std::mem::replace(defined, custom.map(|ty| (ty.id().to_owned(), ty.defined_at)).collect());
+            let before =
+                std::mem::replace(defined, custom.map(|ty| (ty.cache_id().to_owned(), ty.defined_at)).collect());
             retired.retain(|retired| now < retired.since + RETIRED_KEPT);
             let gone = before.into_iter().filter(|(id, at)| defined.get(id) != Some(at));
             retired.extend(gone.map(|(id, defined_at)| RetiredType { id, defined_at, since: now }));
@@ -487,12 +488,13 @@ impl Caches {
     /// Returns the type's cache, started if necessary; `None` if it cannot be started any more.
     fn started(&self, ty: &Arc<ResourceType>) -> Option<RunningCache> {
         let all = &mut *self.all.lock();
-        if let Some(running) = all.running.get(ty.id()).filter(|running| running.defined_at >= ty.defined_at) {
+        if let Some(running) = all.running.get(ty.cache_id()).filter(|running| running.defined_at >= ty.defined_at) {
             // A request with an earlier definition would misread entries cached for a later one.
             *running.used.lock() = Instant::now();
             return (running.defined_at == ty.defined_at).then(|| running.clone());
         }
-        let is_retired = |retired: &RetiredType| (retired.id.as_str(), retired.defined_at) == (ty.id(), ty.defined_at);
+        let is_retired =
+            |retired: &RetiredType| (retired.id.as_str(), retired.defined_at) == (ty.cache_id(), ty.defined_at);
         if all.stopped || all.retired.iter().any(is_retired) {
             return None;
         }
@@ -500,7 +502,8 @@ impl Caches {
         let (stop, health) = (watch::Sender::new(false), Arc::<StreamHealth>::default());
         let reader = task::start(task::Tasks {
             source: Arc::clone(&self.source),
-            ty: Arc::clone(ResourceType::stored_as(ty)),
+            // Those of a converter have positions of the stored type's history, and members of their own.
+            ty: Arc::clone(if ty.converter.is_some() { ty } else { ResourceType::stored_as(ty) }),
             limits: self.limits.clone(),
             total: self.total.clone(),
             started: self.started,
@@ -509,7 +512,7 @@ impl Caches {
             saved: self.saved.clone(),
         });
         let running = RunningCache { reader, health, since: Instant::now(), used, defined_at: ty.defined_at, stop };
-        let outdated = all.running.insert(ty.id().to_owned(), running.clone());
+        let outdated = all.running.insert(ty.cache_id().to_owned(), running.clone());
         outdated.iter().for_each(RunningCache::stop);
         Some(running)
     }

@@ -1,6 +1,7 @@
 //! Errors of caches and storages as a Status.
 //!
-//! INVARIANT: the storage's error texts are for operators: they go to the log, never to a client.
+//! INVARIANT: the storage's error texts are for operators: they go to the log, never to a client. But for those of
+//! conversions, as in Kubernetes: only they say which webhook has to be mended.
 
 use std::time::Duration;
 
@@ -65,6 +66,9 @@ impl From<SourceError> for Status {
             SourceError::TooLarge(text) => Self::request_entity_too_large(&text),
             SourceError::ReadOnly => {
                 forbidden("this server only reads: the objects in etcd are another program's (see --etcd-allow-writes)")
+            }
+            SourceError::Conversion(text) => {
+                Self { status: "Failure".into(), message: text, code: 500, ..Self::default() }
             }
             SourceError::Undecided(_) => Self::timeout("the write may have happened or not", SOURCE_RETRY_SECONDS),
             SourceError::Unavailable(_)

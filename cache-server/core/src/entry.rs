@@ -289,8 +289,9 @@ impl Entry {
         self.variants.get().is_some_and(|variants| variants.converted.get().is_some())
     }
 
-    /// True if its stored line is a MODIFIED event, not ADDED.
-    pub(crate) const fn is_updated(&self) -> bool {
+    /// Returns true if its stored line is a MODIFIED event, not ADDED.
+    #[must_use]
+    pub const fn is_updated(&self) -> bool {
         self.updated
     }
 

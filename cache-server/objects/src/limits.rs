@@ -1,5 +1,7 @@
 //! Every bound of these rules by name, with its unit and its cost.
 
+use std::time::Duration;
+
 /// Names in `x-kubernetes-list-map-keys` that count. Time: that many look-ups for each item.
 pub const LIST_KEYS_MAX: usize = 32;
 
@@ -81,3 +83,16 @@ pub const WEBHOOK_IDLE_CONNECTIONS_MAX: usize = 8;
 
 /// Webhooks that one write asks at once. Memory: a copy of its objects for each.
 pub const WEBHOOKS_AT_ONCE: usize = 16;
+
+/// Objects in one question of a conversion.
+pub const CONVERTED_AT_ONCE: usize = 250;
+
+/// Bytes of the objects in one question, but for the last one. Memory: decoded, some five times as much for each type and
+/// version that is read.
+pub const CONVERTED_BYTES: usize = 1 << 20;
+
+/// Time that a webhook has to convert the objects of one question, as in kube-apiserver.
+pub const CONVERSION_TIME: Duration = Duration::from_secs(30);
+
+/// Pause before objects that were not converted are sent again.
+pub const CONVERSION_PAUSE: Duration = Duration::from_millis(500);

@@ -11,6 +11,7 @@
 pub mod answer;
 mod check;
 mod configuration;
+pub mod conversion;
 mod request;
 mod urls;
 

@@ -9,6 +9,7 @@ use crate::{
     controllers::namespaces::Namespaces,
     storage::{Store, embedded::EmbeddedStorage},
     watched::FileWatcher,
+    webhooks::converting,
 };
 
 impl App {
@@ -34,7 +35,8 @@ impl App {
     }
 
     pub(super) fn local_on(config: Config, store: Arc<dyn Store>, terminating: Vec<String>) -> Self {
-        let caches = Caches::new(store.clone(), config.limits.clone());
+        let store = converting::over(&config, store);
+        let caches = Caches::new(store.clone() as _, config.limits.clone());
         Self::local_with(config, store, caches, ControllerDuty::Alone { terminating })
     }
 

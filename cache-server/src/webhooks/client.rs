@@ -31,24 +31,26 @@ pub(crate) struct WebhookClient {
     /// The Service that stands for the URL.
     service: Option<String>,
     time: Duration,
-    /// See [`AdmissionWebhook::authorities`].
+    /// Certificates of the authorities that it trusts, in PEM; empty for those of the system.
     authorities: Vec<u8>,
     client: OnceLock<Result<HttpsClient, String>>,
 }
 
 impl WebhookClient {
     pub(super) fn new(webhook: &AdmissionWebhook) -> Self {
-        let (url, service) = match &webhook.address {
+        let time = Duration::from_secs(webhook.timeout_seconds);
+        let mut client = Self::at(&webhook.address, &webhook.authorities, time);
+        client.url.push_str(&format!("?timeout={}s", webhook.timeout_seconds));
+        client
+    }
+
+    /// A client of the webhook at an address, whose answers may take `time`.
+    pub(crate) fn at(address: &WebhookAddress, authorities: &[u8], time: Duration) -> Self {
+        let (url, service) = match address {
             WebhookAddress::Url(url) => (url.clone(), None),
             WebhookAddress::Service(name, url) => (url.clone(), Some(name.clone())),
         };
-        Self {
-            url: format!("{url}?timeout={}s", webhook.timeout_seconds),
-            service,
-            time: Duration::from_secs(webhook.timeout_seconds),
-            authorities: webhook.authorities.clone(),
-            client: OnceLock::new(),
-        }
+        Self { url, service, time, authorities: authorities.to_vec(), client: OnceLock::new() }
     }
 
     /// Sends a question and returns the answer.

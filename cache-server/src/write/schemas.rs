@@ -126,6 +126,7 @@ fn check_definition(
 ) -> Result<(), Status> {
     if app.config.acts_as_cluster {
         webhooks::check(ty, object, stored)?;
+        webhooks::conversion::check(ty, object, stored)?;
     }
     let is_unchanged = || stored.is_some_and(|stored| stored.get("spec") == object.get("spec"));
     if !ty.defines_types || is_unchanged() {

@@ -1,5 +1,6 @@
 //! Admission webhooks of a server that acts as a cluster, asked over real sockets.
 
+mod conversion;
 mod hook;
 mod waiting;
 

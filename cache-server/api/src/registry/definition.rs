@@ -1,7 +1,8 @@
 //! A CustomResourceDefinition and the types it defines.
 //!
 //! INVARIANT: all versions of a definition share one schema, so one cache and one history: objects are stored at the
-//! storage version and never converted.
+//! storage version, and read at every other one as they are, unless a webhook converts them: then each of these versions
+//! has a cache of its own, with the positions of that history.
 //! INVARIANT: does no I/O and reads no clock.
 //!
 //! In reading order: the fields of a definition (here), defaults and validation (`check`), acceptance of names
@@ -40,6 +41,9 @@ pub struct Definition {
     spec: DefinitionSpec,
     #[serde(deserialize_with = "readable")]
     status: DefinitionStatus,
+    /// See [`Definition::converting`].
+    #[serde(skip)]
+    calls_webhooks: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -149,6 +153,8 @@ struct SelectableField {
 struct Conversion {
     #[serde(deserialize_with = "given")]
     strategy: String,
+    /// Where the webhook is, and which reviews it understands.
+    webhook: Value,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -201,6 +207,32 @@ impl Definition {
     /// Group of the defined types.
     pub fn group(&self) -> &str {
         &self.spec.group
+    }
+
+    /// The definition for a server that calls the webhook that converts its objects, if there is one.
+    #[must_use]
+    pub fn converting(self) -> Self {
+        Self { calls_webhooks: true, ..self }
+    }
+
+    fn is_converted(&self) -> bool {
+        self.calls_webhooks && self.spec.conversion.strategy == "Webhook"
+    }
+
+    /// True if both convert objects in the same way.
+    pub fn converts_as(&self, other: &Self) -> bool {
+        self.spec.conversion == other.spec.conversion
+    }
+
+    /// The version at which objects are stored: the storage version, or with a webhook the first one that was, as long as
+    /// the status names it. Nothing converts its objects when the storage version changes.
+    fn stored_version(&self) -> Option<&Version> {
+        let first = self.status.stored_versions.iter();
+        let mut first = first.filter_map(|name| self.spec.versions.iter().find(|version| version.name == *name));
+        first
+            .next()
+            .filter(|_| self.is_converted())
+            .or_else(|| self.spec.versions.iter().find(|version| version.storage))
     }
 
     /// True if the definition is served: its names were accepted once.

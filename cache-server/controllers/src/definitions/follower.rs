@@ -13,7 +13,7 @@ use cache_server_caches::{
     cacher::{Caches, FreshnessError},
     clock,
     passes::{Controller, PassOutcome},
-    registry::{CLEANUP, Definition, Live, Object, ResourceType},
+    registry::{CLEANUP, Definition, Live, Object, Registry, ResourceType},
     settled::SettledPosition,
     storage::{SourceError, Store, WriteCause, WriteResult},
     stored::{self, CausedWriteError, ReplaceOutcome},
@@ -143,7 +143,7 @@ impl Follower {
         let types = registry.now();
         let mut known = KnownDefinitions::serving(&types);
         for entry in in_effect {
-            if let Some(definition) = decode(entry).ok().and_then(|object| Definition::read(&object)) {
+            if let Some(definition) = read(entry, &types) {
                 known.take_over(definition, entry.resource_version(), &types);
             }
         }
@@ -152,11 +152,9 @@ impl Follower {
 
     /// Reads the current version of a definition.
     fn read(&mut self, entry: &Entry, position: u64) {
-        let definition = decode(entry).ok().and_then(|object| Definition::read(&object));
-        match definition {
-            Some(definition) => {
-                self.known.learn(definition, entry.resource_version(), position, &self.registry.now());
-            }
+        let types = self.registry.now();
+        match read(entry, &types) {
+            Some(definition) => self.known.learn(definition, entry.resource_version(), position, &types),
             None => {
                 tracing::warn!(key = entry.key(), "CustomResourceDefinition skipped");
                 self.known.forget(entry.key());
@@ -291,6 +289,12 @@ async fn replace(
         ReplaceOutcome::Done(written) => Ok(Some(written)),
         ReplaceOutcome::Late | ReplaceOutcome::Gone => Ok(None),
     }
+}
+
+/// Reads a definition; `None` if that is not possible.
+fn read(entry: &Entry, types: &Registry) -> Option<Definition> {
+    let definition = Definition::read(&decode(entry).ok()?)?;
+    Some(if types.converts() { definition.converting() } else { definition })
 }
 
 fn decode(entry: &Entry) -> Result<Object, FollowError> {

@@ -19,7 +19,7 @@ use crate::structural::cel::{Allowance, compile_over};
 const CONDITIONS_MAX: usize = 64;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 
 /// Checks a new or changed configuration; objects of other types are not looked at.
@@ -52,7 +52,7 @@ fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn texts<'a>(value: &'a Value, member: &str) -> Vec<&'a str> {
+pub(super) fn texts<'a>(value: &'a Value, member: &str) -> Vec<&'a str> {
     let texts = value.get(member).and_then(Value::as_array).into_iter().flatten();
     texts.map(|text| text.as_str().unwrap_or_default()).collect()
 }
@@ -97,7 +97,9 @@ impl ConfigurationCheck {
         if !has_known_conditions {
             self.conditions(webhook, &format!("{field}.matchConditions"));
         }
-        self.review_versions(&texts(webhook, "admissionReviewVersions"), &format!("{field}.admissionReviewVersions"));
+        let versions = texts(webhook, "admissionReviewVersions");
+        let required = format!("must specify one of {}", REVIEW_VERSIONS.join(", "));
+        review_versions(&versions, &required, &format!("{field}.admissionReviewVersions"), &mut self.causes);
     }
 
     fn invalid(&mut self, field: &str, value: &str, why: &str) {
@@ -235,25 +237,27 @@ impl ConfigurationCheck {
             }
         }
     }
+}
 
-    fn review_versions(&mut self, versions: &[&str], field: &str) {
-        let known = REVIEW_VERSIONS.join(", ");
-        if versions.is_empty() {
-            return self.causes.push(StatusCause::required(field, &format!("must specify one of {known}")));
+/// Adds what is wrong with the versions of reviews that a webhook understands; `required` is the text about none.
+pub(super) fn review_versions(versions: &[&str], required: &str, field: &str, causes: &mut Causes) {
+    if versions.is_empty() {
+        return causes.push(StatusCause::required(field, required));
+    }
+    let mut seen = HashSet::new();
+    for (at, version) in versions.iter().enumerate() {
+        let field = format!("{field}[{at}]");
+        let mut invalid = |why: &str| causes.push(StatusCause::invalid(&field, &quote(version), why));
+        if !seen.insert(version) {
+            invalid("duplicate version");
+            continue;
         }
-        let mut seen = HashSet::new();
-        for (at, version) in versions.iter().enumerate() {
-            let field = format!("{field}[{at}]");
-            if !seen.insert(version) {
-                self.invalid(&field, &quote(version), "duplicate version");
-                continue;
-            }
-            for refused in NameRule::ServiceLabel.refuse(version) {
-                self.invalid(&field, &quote(version), &refused);
-            }
+        for refused in NameRule::ServiceLabel.refuse(version) {
+            invalid(&refused);
         }
-        if !versions.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
-            self.invalid(field, &shown(versions), &format!("must include at least one of {known}"));
-        }
+    }
+    if !versions.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
+        let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
+        causes.push(StatusCause::invalid(field, &shown(versions), &why));
     }
 }

@@ -234,7 +234,7 @@ impl AdmissionWebhook {
     }
 }
 
-fn address(client: &Value) -> WebhookAddress {
+pub(super) fn address(client: &Value) -> WebhookAddress {
     if let Some(url) = client.get("url").and_then(Value::as_str) {
         return WebhookAddress::Url(with_clean_path(url));
     }

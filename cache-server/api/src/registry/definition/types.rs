@@ -6,7 +6,7 @@ use watch_cache::{Field, Schema};
 
 use super::{Definition, ScalePaths, Version};
 use crate::registry::{
-    Custom, DerivedValues, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
+    Converter, Custom, DerivedValues, NameRule, ResourceType, Scale, ScaleSelector, VERBS,
     table::{CreatedStatus, Dependents, StatusMetadata, UnknownFieldText},
 };
 
@@ -22,8 +22,7 @@ impl Definition {
                 fields.push(Field { label: label.to_owned(), path: label.to_owned(), absent: String::new(), or: None });
             }
         }
-        let storage = self.spec.versions.iter().find(|version| version.storage);
-        let version = storage.map_or("", |version| &version.name);
+        let version = self.stored_version().map_or("", |version| &version.name);
         Schema {
             kind: self.status.accepted_names.kind.clone(),
             api_version: format!("{}/{version}", self.spec.group),
@@ -47,14 +46,35 @@ impl Definition {
     /// earlier, and `defined_at` is the position at which it was made.
     pub fn types(&self, schema: &Arc<Schema>, defined_at: u64) -> Vec<Arc<ResourceType>> {
         let served = self.spec.versions.iter().filter(|version| version.served);
-        served.map(|version| Arc::new(self.at_version(version, schema, defined_at))).collect()
+        let stored = self.stored_version().filter(|_| self.is_converted());
+        let Some(stored) = stored.map(|version| Arc::new(self.at_version(version, schema, defined_at))) else {
+            return served.map(|version| Arc::new(self.at_version(version, schema, defined_at))).collect();
+        };
+        let ty = |version: &Version| {
+            if version.name == stored.version {
+                Arc::clone(&stored)
+            } else {
+                Arc::new(self.converted(version, &stored))
+            }
+        };
+        served.map(ty).collect()
     }
 
-    /// The type at the storage version, served or not. `None` if the definition was never established, so has no
+    /// A version whose objects a webhook makes from the stored ones.
+    fn converted(&self, version: &Version, stored: &Arc<ResourceType>) -> ResourceType {
+        let api_version = format!("{}/{}", self.spec.group, version.name);
+        let schema = Arc::new(Schema { api_version, ..(*stored.schema).clone() });
+        let ty = self.at_version(version, &schema, stored.defined_at);
+        let webhook = self.spec.conversion.webhook.clone();
+        let converter = Some(Arc::new(Converter { stored: Arc::clone(stored), webhook }));
+        ResourceType { converter, cache_id: format!("{}/{}", ty.id, version.name), ..ty }
+    }
+
+    /// The type at the version of the stored objects, served or not. `None` if the definition was never established, so has no
     /// objects.
     pub fn stored_type(&self, schema: &Arc<Schema>, defined_at: u64) -> Option<Arc<ResourceType>> {
-        let storage = self.spec.versions.iter().find(|version| version.storage && self.is_established())?;
-        Some(Arc::new(self.at_version(storage, schema, defined_at)))
+        let stored = self.stored_version().filter(|_| self.is_established())?;
+        Some(Arc::new(self.at_version(stored, schema, defined_at)))
     }
 
     fn at_version(&self, version: &Version, schema: &Arc<Schema>, defined_at: u64) -> ResourceType {
@@ -93,6 +113,7 @@ impl Definition {
             subresources: &[],
             conversion: None,
             stored: None,
+            converter: None,
             custom: Some(Arc::new(custom)),
             create_on_update: false,
             defines_types: false,
@@ -105,6 +126,7 @@ impl Definition {
             derived: DerivedValues::default(),
             list_kind: names.list_kind.clone(),
             id: format!("{}.{group}", names.plural),
+            cache_id: format!("{}.{group}", names.plural),
             api_version: format!("{group}/{}", version.name),
         }
     }

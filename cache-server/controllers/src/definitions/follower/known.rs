@@ -82,9 +82,8 @@ impl KnownDefinitions {
     /// Records a definition that is in effect: its types are served.
     pub(super) fn take_over(&mut self, definition: Definition, resource_version: u64, registry: &Registry) {
         let Some(types) = self.served.get(definition.name()).cloned() else { return };
-        let Some((schema, defined_at)) = types.first().map(|ty| (Arc::clone(&ty.schema), ty.defined_at)) else {
-            return;
-        };
+        let stored = types.first().map(ResourceType::stored_as);
+        let Some((schema, defined_at)) = stored.map(|ty| (Arc::clone(&ty.schema), ty.defined_at)) else { return };
         self.enter(KnownDefinition { definition, schema, defined_at, resource_version, types }, registry);
     }
 
@@ -184,10 +183,11 @@ impl KnownDefinition {
         let schema = definition.schema();
         let before = before.filter(|before| {
             // Keep schema and `defined_at` if no cached object and no open watch becomes wrong: same uid, equal schema,
-            // and all versions still served.
+            // equal conversion, and all versions still served.
             let served = definition.served();
             before.definition.uid() == definition.uid()
                 && *before.schema == schema
+                && before.definition.converts_as(&definition)
                 && before.definition.served().iter().all(|version| served.contains(version))
         });
         let (schema, defined_at) = match before {
