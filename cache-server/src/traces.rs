@@ -31,6 +31,7 @@ use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracer, SdkTracerProvider, Span},
 };
+use rustls::crypto::ring;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
@@ -192,7 +193,9 @@ fn resource() -> Resource {
 }
 
 fn exporter(config: &TraceConfig) -> Result<SpanExporter, String> {
-    let client: Arc<dyn HttpClient> = match HttpsConnectorBuilder::new().with_native_roots() {
+    let client: Arc<dyn HttpClient> = match HttpsConnectorBuilder::new()
+        .with_provider_and_native_roots(ring::default_provider())
+    {
         Ok(builder) => Arc::new(HyperClient::new(builder.https_or_http().enable_http1().build(), EXPORT_WAIT, None)),
         // A minimal image has none, and a collector in the cluster needs none.
         Err(error) => {
