@@ -75,6 +75,7 @@ const INTERNAL: &[&str] = &[
     "WEIGHT_UNREAD",
     // Rules of schemas, in tests.
     "CALL_STEPS_MAX",
+    "CONDITIONS_STEPS_MAX",
     "DIGITS_MAX",
     "EXPRESSIONS_BYTES_MAX",
     "EXPRESSION_BYTES_MAX",

@@ -58,6 +58,9 @@ pub const CALL_STEPS_MAX: u64 = 1_000_000;
 /// Steps of all evaluations for one object, as many as kube-apiserver's cost: some 1 s.
 pub const OBJECT_STEPS_MAX: u64 = 10_000_000;
 
+/// Steps of all conditions of one webhook about one write, as many as kube-apiserver's cost: some 0.3 s.
+pub const CONDITIONS_STEPS_MAX: u64 = 2_500_000;
+
 /// Bytes of a text that are read or written in one step.
 pub const STEP_BYTES: usize = 10;
 

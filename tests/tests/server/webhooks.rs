@@ -368,8 +368,21 @@ async fn webhooks_are_asked_about_what_they_select() {
         assert_eq!(answer.code.as_u16(), if is_asked { 403 } else { 201 }, "{more}: {}", answer.text());
     }
     // A condition without a value fails the write, unless failures are ignored.
-    let fails = [("Fail", 403, "configmaps \"a\" is forbidden: no such key: none"), ("Ignore", 201, "")];
-    for (policy, code, message) in fails {
+    let forbidden = |why: &str| format!("configmaps \"a\" is forbidden: {why}");
+    let out_of_budget = "validation failed due to running out of cost budget, no further validation rules will be run";
+    let ten = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]";
+    let slow = "abcde".chars().fold("true".to_owned(), |inner, name| format!("{ten}.all({name}, {inner})"));
+    let slow = |count: usize| {
+        let one = |at: usize| json!({"name": format!("c{at}"), "expression": slow});
+        json!({"matchConditions": (0..count).map(one).collect::<Vec<_>>()})
+    };
+    let fails = [
+        (conditions("object.none == 1"), "Fail", 403, forbidden("no such key: none")),
+        (conditions("object.none == 1"), "Ignore", 201, String::new()),
+        (slow(1), "Fail", 403, "admission webhook \"x.example.com\" denied the request: no".to_owned()),
+        (slow(10), "Fail", 403, forbidden(out_of_budget)),
+    ];
+    for (mut more, policy, code, message) in fails {
         let fork = api.fork();
         let client = client(&fork);
         let mut more = conditions("object.none == 1");

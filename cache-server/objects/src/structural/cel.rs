@@ -32,7 +32,7 @@ mod times;
 mod value;
 
 pub(crate) use self::{
-    eval::{Evaluation, EvaluationFailure, StepBudget},
+    eval::{Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget},
     parse::{Allowance, CompiledExpression, compile_over},
     value::CelValue,
 };

@@ -26,15 +26,16 @@ use serde_json::Value;
 
 use super::{
     DEPTH_MAX, SchemaObject,
-    cel::{Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, StepBudget, compile, typed},
+    cel::{
+        Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget, compile,
+        typed,
+    },
     is_keyed, lists, member, parsed, properties,
     values::shown,
 };
 use crate::limits::{EXPRESSION_BYTES_MAX, RULE_MESSAGE_BYTES_MAX};
 
 const RULES: &str = "x-kubernetes-validations";
-const OUT_OF_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
 /// One compiled rule.
@@ -316,7 +317,7 @@ pub(super) fn check(ty: &ResourceType, object: &Object, stored: Option<&Object>,
         correlation: correlation.as_ref(),
         outer: None,
     };
-    let mut check = RuleCheck { causes, budget: StepBudget::default(), has_stopped: false };
+    let mut check = RuleCheck { causes, budget: StepBudget::of_object(), has_stopped: false };
     check.visit(tree, root);
 }
 
@@ -479,7 +480,7 @@ impl RuleCheck<'_> {
                     "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
                 )
             }
-            EvaluationFailure::ObjectLimit => OUT_OF_BUDGET.to_owned(),
+            EvaluationFailure::BudgetLimit => OUT_OF_BUDGET.to_owned(),
         });
     }
 
@@ -504,7 +505,7 @@ impl RuleCheck<'_> {
             match Evaluation::run(message, subject.clone(), old.cloned(), &mut self.budget) {
                 Ok(CelValue::Text(text)) => Some(text.trim().to_owned()).filter(|text| is_message(text)),
                 Ok(_) | Err(EvaluationFailure::Error(_)) => None,
-                Err(EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit) => {
+                Err(EvaluationFailure::CallLimit | EvaluationFailure::BudgetLimit) => {
                     self.has_stopped = true;
                     None
                 }

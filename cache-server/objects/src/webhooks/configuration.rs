@@ -11,8 +11,10 @@ use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 
 use super::{GROUP, request::AdmissionRequest, urls::with_clean_path};
-use crate::structural::cel::{
-    Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, StepBudget, compile_over,
+use crate::{
+    structural::cel::{
+        Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget, compile_over,
+    },
 };
 
 /// The power of a webhook.
@@ -209,11 +211,11 @@ impl AdmissionWebhook {
     }
 
     /// # Errors
-    /// The errors of conditions, unless another one is false.
+    /// The errors of conditions, unless another one is false; or that they spent their budget.
     fn meets_conditions(&self, request: &AdmissionRequest<'_>, target: &ResourceType) -> Result<bool, String> {
         let (object, old) = request.objects_as(target);
         let variables = [object, old, request.question(target)];
-        let (mut budget, mut errors) = (StepBudget::default(), Vec::new());
+        let (mut budget, mut errors) = (StepBudget::of_conditions(), Vec::new());
         for condition in &self.conditions {
             let value = condition.as_ref().map_err(|reason| EvaluationFailure::Error(reason.as_str().into()));
             match value.and_then(|program| Evaluation::run_over(program, &variables, &mut budget)) {
@@ -221,9 +223,10 @@ impl AdmissionWebhook {
                 Ok(CelValue::Bool(false)) => return Ok(false),
                 Ok(_) => errors.push("the condition is no bool".to_owned()),
                 Err(EvaluationFailure::Error(text)) => errors.push(text.into()),
-                Err(EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit) => {
+                Err(EvaluationFailure::CallLimit) => {
                     errors.push("operation cancelled: actual cost limit exceeded".to_owned());
                 }
+                Err(EvaluationFailure::BudgetLimit) => return Err(OUT_OF_BUDGET.to_owned()),
             }
         }
         match &*errors {

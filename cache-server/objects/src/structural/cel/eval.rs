@@ -16,27 +16,35 @@ use super::{
     times,
     value::{CelValue, Text, decoded_bytes, typed, untyped},
 };
-use crate::limits::{CALL_STEPS_MAX, OBJECT_STEPS_MAX, STEP_BYTES};
+use crate::limits::{CALL_STEPS_MAX, CONDITIONS_STEPS_MAX, OBJECT_STEPS_MAX, STEP_BYTES};
 
-/// Steps that all expressions over one object may still take.
+/// Steps that several expressions may still take together.
 pub(crate) struct StepBudget(u64);
 
-impl Default for StepBudget {
-    fn default() -> Self {
+impl StepBudget {
+    /// For all rules about one object.
+    pub(in super::super) const fn of_object() -> Self {
         Self(OBJECT_STEPS_MAX)
     }
-}
 
-impl StepBudget {
+    /// For all conditions of one webhook about one write.
+    pub(crate) const fn of_conditions() -> Self {
+        Self(CONDITIONS_STEPS_MAX)
+    }
+
     /// Takes steps.
     ///
     /// # Errors
-    /// [`EvaluationFailure::ObjectLimit`].
+    /// [`EvaluationFailure::BudgetLimit`].
     pub(in super::super) fn charge(&mut self, steps: u64) -> Result<(), EvaluationFailure> {
-        self.0 = self.0.checked_sub(steps).ok_or(EvaluationFailure::ObjectLimit)?;
+        self.0 = self.0.checked_sub(steps).ok_or(EvaluationFailure::BudgetLimit)?;
         Ok(())
     }
 }
+
+/// kube-apiserver's text once a budget is spent.
+pub(crate) const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// The reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,8 +53,8 @@ pub(crate) enum EvaluationFailure {
     Error(Box<str>),
     /// The expression took [`CALL_STEPS_MAX`] steps.
     CallLimit,
-    /// The expressions over one object took [`OBJECT_STEPS_MAX`] steps.
-    ObjectLimit,
+    /// The expressions that share a [`StepBudget`] spent it.
+    BudgetLimit,
 }
 
 impl EvaluationFailure {
@@ -186,7 +194,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 Ok(value) if value == decisive => return Ok(CelValue::Bool(decisive)),
                 Ok(_) => {}
                 Err(EvaluationFailure::Error(text)) => error = error.or(Some(text)),
-                Err(failure @ (EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit)) => return Err(failure),
+                Err(failure @ (EvaluationFailure::CallLimit | EvaluationFailure::BudgetLimit)) => return Err(failure),
             }
         }
         error.map_or(Ok(CelValue::Bool(!decisive)), |text| Err(EvaluationFailure::Error(text)))
@@ -425,7 +433,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                         Ok(value) if value == decisive => return Ok(CelValue::Bool(decisive)),
                         Ok(_) => {}
                         Err(EvaluationFailure::Error(text)) => error = error.or(Some(text)),
-                        Err(failure @ (EvaluationFailure::CallLimit | EvaluationFailure::ObjectLimit)) => {
+                        Err(failure @ (EvaluationFailure::CallLimit | EvaluationFailure::BudgetLimit)) => {
                             return Err(failure);
                         }
                     }

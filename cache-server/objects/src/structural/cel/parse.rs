@@ -20,7 +20,7 @@ pub(crate) struct CompiledExpression {
     pub(in super::super) uses_old: bool,
 }
 
-/// The bytes and states of patterns left to the expressions of one schema.
+/// The bytes and states of patterns left to the expressions of one schema, or of conditions of webhooks.
 pub(crate) struct Allowance {
     bytes: usize,
     states: usize,
@@ -53,7 +53,7 @@ pub(crate) fn compile_over(
         return Err(format!("longer than {EXPRESSION_BYTES_MAX} bytes"));
     }
     let left = allowance.bytes.checked_sub(text.len());
-    allowance.bytes = left.ok_or_else(|| format!("beyond the {EXPRESSIONS_BYTES_MAX} bytes of rules of one schema"))?;
+    allowance.bytes = left.ok_or_else(|| format!("beyond the {EXPRESSIONS_BYTES_MAX} bytes of all expressions"))?;
     let mut parser = ExpressionParser {
         tokens: tokens(text)?,
         at: 0,

@@ -18,7 +18,7 @@ fn evaluate_over(expression: &str, subject: &Json, schema: &Json) -> Result<Stri
     let program = compile(expression, &mut Allowance::default())?;
     let schema = schema.as_object().expect("an object");
     let subject = typed(subject, schema, false).map_err(|failure| format!("{failure:?}"))?;
-    match Evaluation::run(&program, subject, None, &mut StepBudget::default()) {
+    match Evaluation::run(&program, subject, None, &mut StepBudget::of_object()) {
         Ok(value) => Ok(conversions::as_text(&value).unwrap_or_else(|| value.type_name().to_owned())),
         Err(EvaluationFailure::Error(text)) => Err(text.into()),
         Err(failure) => Err(format!("{failure:?}")),
