@@ -1,7 +1,8 @@
 //! Addresses and node ports of the Services of a cluster.
 //!
 //! INVARIANT: no two Services of this server get the same address or port: one write at a time looks at the Services that
-//! there are and at those that webhooks decide about, and stores its own. Two servers of one storage may give the same ones at the same time.
+//! there are and at those that webhooks decide about, and stores its own. Two servers of one storage may give the same
+//! ones at the same time.
 
 use std::sync::Arc;
 

@@ -241,7 +241,7 @@ async fn admit<'a>(
     if let (Some(turn), Some(reserved)) = (&mut turn, reserved) {
         turn.take_back(reserved);
     }
-    if let (Some(turn), UpdatePlan::Put(next)) = (&turn, plan) {
+    if let (Some(turn), UpdatePlan::Put(next), false) = (&turn, plan, options.dry_run) {
         turn.update(place.ty, &current.object, next)?;
     }
     Ok(turn)

@@ -106,7 +106,8 @@ pub(crate) async fn create_from_manifest(
     metadata::prepare_create(ty, &mut object, Birth { uid: &uid, now: &now, generated_name: &generated })?;
     object.extend(status.map(|status| ("status".to_owned(), status)));
     // The address in a dump stays, whatever the range is.
-    let has_address = object.get("spec").is_some_and(|spec| spec["clusterIP"].is_string());
+    let has_address =
+        object.get("spec").and_then(|spec| spec["clusterIP"].as_str()).is_some_and(|address| !address.is_empty());
     let turn = app.network.turn(&app.caches, ty, false).await?.filter(|_| !has_address);
     turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
     schemas::enforce(app, ty, &mut object, FieldValidation::Warn, &mut complaints)?;
@@ -191,7 +192,10 @@ async fn admit<'a>(
     let mut turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
     if let (Some(turn), Some(reserved)) = (&mut turn, reserved) {
         turn.take_back(reserved);
-        turn.create(ty, object)?;
+        // The address of a dry run is none that a client may choose.
+        if !options.dry_run {
+            turn.create(ty, object)?;
+        }
     }
     Ok(turn)
 }
@@ -300,6 +304,29 @@ mod tests {
         assert_eq!(stored, dump);
         let again = create().await.expect_err("exists");
         assert_eq!(again.message, "pods \"a\" already exists");
+    }
+
+    /// Goal: a loaded Service gets an address, unless it has one. Method: the values that stand for none, and one of another
+    /// range.
+    #[cfg(feature = "assets")]
+    #[tokio::test]
+    async fn a_loaded_service_has_an_address() {
+        let app = crate::app::App::new(Config { acts_as_cluster: true, ..Config::default() });
+        let ty = app.registry.now().find("", "v1", "services").expect("services");
+        for (name, given, address) in
+            [("a", json!(""), "10."), ("b", json!(null), "10."), ("c", json!("192.0.2.7"), "192.0.2.7")]
+        {
+            let spec = json!({"clusterIP": given, "ports": [{"port": 80}]});
+            let manifest = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": name}, "spec": spec});
+            let local = app.local().expect("writes are local");
+            create_from_manifest(&local, &ty, Some("ns"), manifest.to_string().as_bytes(), false)
+                .await
+                .expect("is created");
+            let entry = app.caches.fresh(&ty).await.expect("a reader").get(&format!("ns/{name}")).expect("the Service");
+            let stored: serde_json::Value = serde_json::from_slice(&entry.object()).expect("is JSON");
+            let found = stored["spec"]["clusterIP"].as_str().unwrap_or_default();
+            assert!(found.starts_with(address), "{given}: {stored}");
+        }
     }
 
     #[tokio::test]

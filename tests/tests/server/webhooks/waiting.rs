@@ -1,11 +1,11 @@
 //! Writes that wait for webhooks delay no others.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use cache_server::{config::Config, testing};
 use futures::future::join_all;
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::http::{Answer, Client};
 use tokio::{sync::Barrier, task::JoinSet};
 
@@ -14,6 +14,8 @@ use super::{
     hook::{Hook, Reply},
     name, named, start, webhook,
 };
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 /// Goal: a slow webhook delays no write of another Service. Method: one that never answers, and a Service beside.
 #[tokio::test]
@@ -26,12 +28,11 @@ async fn a_slow_webhook_holds_no_turn() {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name,
         "labels": {"slow": slow}}, "spec": {"ports": [{"port": 80}]}})
     };
-    let path = "/api/v1/namespaces/default/services";
-    let slow = tokio::spawn(async move { client.post(path, &service("a", "true")).await });
+    let slow = tokio::spawn(async move { client.post(SERVICES, &service("a", "true")).await });
     while hook.seen().is_empty() {
         tokio::task::yield_now().await;
     }
-    let other = client.post(path, &service("b", "false")).await.with_code(201).json();
+    let other = client.post(SERVICES, &service("b", "false")).await.with_code(201).json();
     assert!(other["spec"]["clusterIP"].is_string(), "{other}");
     slow.abort();
 }
@@ -123,12 +124,39 @@ async fn services_that_wait_for_webhooks_hold_their_addresses() {
         }
     });
     configure(&client, "Validating", "x", &[webhook(&hook, "x", &["services"], &json!({}))]).await.with_code(201);
+    let mut addresses = BTreeSet::new();
     for (prefix, code) in [("a", 403), ("b", 201)] {
         let writes = (0..FREE).map(|at| async move {
             let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("{prefix}{at}")},
                 "spec": {"ports": [{"port": 80}]}});
-            client.post("/api/v1/namespaces/default/services", &service).await.with_code(code);
+            client.post(SERVICES, &service).await.with_code(code).json()
         });
-        join_all(writes).await;
+        let made = join_all(writes).await;
+        addresses.extend(made.iter().filter_map(|service| service["spec"]["clusterIP"].as_str().map(str::to_owned)));
     }
+    assert_eq!(addresses.len(), FREE, "{addresses:?}");
+}
+
+/// Goal: a dry run of a Service passes its webhooks, though the address that it shows is in no range. Method: a create, and a
+/// change that needs an address and a port.
+#[tokio::test]
+async fn a_dry_run_of_a_service_passes_its_webhooks() {
+    let (_api, client) = start().await;
+    let hook = Hook::start(|_, _| allows()).await;
+    for kind in ["Mutating", "Validating"] {
+        configure(&client, kind, "x", &[webhook(&hook, "x", &["services"], &json!({}))]).await.with_code(201);
+    }
+    let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": spec});
+    let on_nodes = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
+    let external = service(json!({"type": "ExternalName", "externalName": "a.example.com"}));
+    let tried = client.post(&format!("{SERVICES}?dryRun=All"), &on_nodes).await.with_code(201).json();
+    client.post(SERVICES, &external).await.with_code(201);
+    let changed = client.put(&format!("{SERVICES}/a?dryRun=All"), &on_nodes).await.with_code(200).json();
+    for service in [tried, changed] {
+        assert!(
+            service["spec"]["clusterIP"].is_string() && service["spec"]["ports"][0]["nodePort"].is_u64(),
+            "{service}"
+        );
+    }
+    client.put(&format!("{SERVICES}/a"), &on_nodes).await.with_code(200);
 }
