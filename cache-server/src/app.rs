@@ -140,7 +140,7 @@ pub(crate) struct LocalApp<'a> {
     pub(crate) caller: Option<&'a User>,
     /// Records of the request that writes; `None` without an audit log.
     pub(crate) audit: Option<&'a AuditRecord>,
-    /// The webhooks that decide about the write, if there are any.
+    /// The webhooks that may decide about the write, if there are any for its type. Objects are decoded whole then.
     pub(crate) admission: Option<&'a RequestAdmission>,
 }
 

@@ -22,6 +22,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use watch_cache::Entry;
 
+pub(crate) use self::client::WebhookAnswer;
 use self::client::WebhookClient;
 use crate::{
     budget::WorkTurn,
@@ -67,7 +68,7 @@ pub(crate) struct RequestAdmission {
     pub(crate) user: Value,
     /// Their warnings so far.
     pub(crate) warnings: Mutex<Vec<String>>,
-    /// Permits of its work.
+    /// Its permits and its deadline.
     pub(crate) turn: WorkTurn,
 }
 

@@ -7,9 +7,9 @@
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
 //! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
 //! the caller lacks, `nodes` writes of nodes that concern others, `schemas` values that a definition does not allow,
-//! `signing` signing requests that the caller may not decide, `webhooks` what others refuse; `review` answers objects that are questions, `binding` and
-//! `eviction` orders about pods, `token` requests for tokens. These files read and store; `api_rules::object` decides
-//! what a write does, and lists the differences from kube-apiserver.
+//! `signing` signing requests that the caller may not decide, `webhooks` what others refuse; `review` answers objects
+//! that are questions, `binding` and `eviction` orders about pods, `token` requests for tokens. These files read and
+//! store; `api_rules::object` decides what a write does, and lists the differences from kube-apiserver.
 
 mod answer;
 mod apply;
@@ -45,6 +45,7 @@ use api_rules::{
     object::{Object, WriteRequest, options::Options},
     registry::{ResourceType, Subresource},
 };
+use bytes::Bytes;
 use http::{Method, header};
 use informer_serving::{
     options::ListOptions,
@@ -55,6 +56,7 @@ pub(crate) use self::{create::create_from_manifest, intake::BODY_WAIT};
 use crate::{
     access::audit::SentBody,
     app::LocalApp,
+    budget::{ReservedBudget, Rooms},
     read::{body::Response, negotiate::AnswerFormat},
     registry::Registry,
     request::RequestHead,
@@ -79,12 +81,13 @@ where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let body = intake::read(pin!(body), intake::Rooms { server: &app.room, connection: head.room }).await?;
+    let rooms = Rooms { server: &app.room, connection: head.room };
+    let intake::Whole { bytes, taken } = intake::read(pin!(body), rooms).await?;
     let target = &renewed(target, &app.registry.now()).ok_or_else(Status::generic_not_found)?;
     if let Some(audit) = head.audit {
-        audit.note_sent(sent_body(app, head, target, &body)).await;
+        audit.note_sent(sent_body(app, head, target, bytes.clone())).await;
     }
-    let answer = carry_out(app, head, target, format, &body).await;
+    let answer = carry_out(app, head, target, format, &bytes, taken).await;
     // Wait (at most 3 s) until the definition is in effect, so that the client's next request sees it.
     if target.ty.defines_types {
         app.definitions.settle().await;
@@ -105,7 +108,7 @@ pub(crate) async fn read_scale(
     target: &Target,
     format: &AnswerFormat,
 ) -> Result<Response, Status> {
-    carry_out(app, head, target, format, &[]).await
+    carry_out(app, head, target, format, &[], ReservedBudget::default()).await
 }
 
 /// Looks the type up again: its definition may have been changed or deleted while the body arrived. Returns `None` if
@@ -119,10 +122,10 @@ fn renewed<'a>(target: &'a Target, registry: &Registry) -> Option<Cow<'a, Target
 }
 
 /// Returns the body as the audit log reads it.
-fn sent_body(app: &LocalApp<'_>, head: &RequestHead<'_>, target: &Target, body: &intake::Whole) -> SentBody {
+fn sent_body(app: &LocalApp<'_>, head: &RequestHead<'_>, target: &Target, body: Bytes) -> SentBody {
     let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     SentBody {
-        body: body.bytes(),
+        body,
         content_type: content_type.map(str::to_owned),
         ty: Arc::clone(target.own_subresource().and_then(Subresource::sent).unwrap_or(&target.ty)),
         registry: app.registry.now(),
@@ -130,13 +133,14 @@ fn sent_body(app: &LocalApp<'_>, head: &RequestHead<'_>, target: &Target, body: 
     }
 }
 
-/// Carries out a write whose body arrived, within the budget of concurrent writes.
+/// Carries out a write whose body arrived.
 async fn carry_out(
     app: &LocalApp<'_>,
     head: &RequestHead<'_>,
     target: &Target,
     format: &AnswerFormat,
     body: &[u8],
+    mut taken: ReservedBudget,
 ) -> Result<Response, Status> {
     let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     // Browsers send a body without Content-Type to other origins without a CORS preflight, so JSON must not be the
@@ -154,22 +158,40 @@ async fn carry_out(
         content_type,
         body,
     };
-    let admission = webhooks::begin(app, head.method, &request).await?;
+    let admission = webhooks::begin(app, head.method, &request, &mut taken).await?;
     let app = &app.admitted_by(admission.as_ref());
+    // Pinned here: the future of every request would have room for each move of this one.
+    let work = pin!(admitted(app, head, target, &request, format));
+    match webhooks::turn(app) {
+        Some(turn) => Box::pin(turn.run(work)).await,
+        None => work.await,
+    }
+}
+
+/// Carries out a write, or the read of a Scale, within the budget of concurrent writes.
+async fn admitted(
+    app: &LocalApp<'_>,
+    head: &RequestHead<'_>,
+    target: &Target,
+    request: &WriteRequest<'_>,
+    format: &AnswerFormat,
+) -> Result<Response, Status> {
     if target.ty.is_review() {
-        return Box::pin(review::answer(app, &request)).await?.respond(&request, format);
+        return Box::pin(review::answer(app, request)).await?.respond(request, format);
     }
     if *head.method == Method::DELETE && target.name.is_none() {
-        return collection::delete(app, target, &request, &ListOptions::read(&head.query)?, format).await;
+        return collection::delete(app, target, request, &ListOptions::read(&head.query)?, format).await;
     }
     // A type's cache starts with its first reader. Starting it before the first write lets a client watch from the
     // version of that write. A cache that is not ready does not fail the write.
     let reader = app.caches.reader(&target.ty).await.ok();
     let size = request.size(reader.as_ref())?;
-    // Pinned here: the future of every request would have room for each move of this one.
-    let work = pin!(one(app, head.method, &request, format));
+    let work = pin!(one(app, head.method, request, format));
     match webhooks::turn(app) {
-        Some(turn) => Box::pin(app.work.run_in(turn, size, work)).await?,
+        Some(turn) => {
+            app.work.enter(turn, size).await?;
+            work.await
+        }
         None => app.work.run(size, work).await?,
     }
 }

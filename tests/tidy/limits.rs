@@ -91,6 +91,8 @@ const INTERNAL: &[&str] = &[
     "WEBHOOK_ANSWER_BYTES_MAX",
     "WEBHOOK_CALL_BYTES_MIN",
     "WEBHOOK_IDLE_CONNECTIONS_MAX",
+    "WEBHOOK_LONG_ANSWERS_MAX",
+    "WEBHOOK_SHORT_ANSWER_BYTES_MAX",
     // Files, tasks and memory of the process.
     "ARENA_FREE_END_MAX",
     "DISK_CACHE_BYTES",

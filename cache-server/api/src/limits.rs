@@ -1,5 +1,7 @@
 //! Every bound of the rules by name, with its unit and its cost.
 
+use std::time::Duration;
+
 /// Bytes of each annotation that an autoscaler of `autoscaling/v1` keeps the members of the newer version in; longer ones
 /// are dropped. Memory: some twenty times as much during a write.
 pub const AUTOSCALING_ANNOTATION_BYTES_MAX: usize = 256 << 10;
@@ -77,9 +79,21 @@ pub const WARNING_CHARS_MAX: usize = 256;
 /// Characters of all warnings of one response.
 pub const WARNINGS_CHARS_MAX: usize = 4096;
 
-/// Decoded bytes of all writes that wait for admission webhooks, with a copy for each call. Further ones get 429.
+/// Bytes of all writes that wait for admission webhooks: their bodies, decoded objects, the questions, and
+/// [`WEBHOOK_SHORT_ANSWER_BYTES_MAX`] for each answer. Further writes get 429.
 pub const WAITING_WRITES_BYTES_MAX: usize = 128 << 20;
 
 /// Bytes of [`WAITING_WRITES_BYTES_MAX`] for each call at least: 256 calls of a server and its forks at once. Memory:
-/// besides, the answer of each.
+/// the buffers of its connection are in it.
 pub const WEBHOOK_CALL_BYTES_MIN: usize = 512 << 10;
+
+/// Bytes of an answer that carries no patch: of a validating webhook, or about a deletion. Longer ones fail the call.
+pub const WEBHOOK_SHORT_ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// Longer answers, of webhooks that may change an object, that are read or decoded at once. Further ones are read
+/// later, in the time of their calls. Memory: that many of the longest one.
+pub const WEBHOOK_LONG_ANSWERS_MAX: usize = 8;
+
+/// Time of a write that webhooks decide about, with all attempts, once its body arrived. Equal to kube-apiserver's timeout
+/// for a whole request. Later the client gets 504.
+pub const WRITE_WAIT: Duration = Duration::from_secs(60);

@@ -77,14 +77,15 @@ pub const DIGITS_MAX: usize = 100;
 /// default.
 pub const SUMMED_RESOURCES_MAX: usize = 16;
 
-/// Bytes of the answer of an admission webhook: a patch in base64 may be as long as the body of a request. Longer ones fail
-/// the call. Memory: for each call at once.
+/// Bytes of the answer of a mutating webhook: a patch in base64 may be as long as the body of a request. Longer ones
+/// fail the call. Memory: for each of [`WEBHOOK_LONG_ANSWERS_MAX`](api_rules::limits::WEBHOOK_LONG_ANSWERS_MAX).
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Idle connections to one admission webhook that are kept.
 pub const WEBHOOK_IDLE_CONNECTIONS_MAX: usize = 8;
 
-/// Webhooks that one write asks at once. Memory: a copy of its objects for each.
+/// Webhooks that one write asks at once; it asks further ones once these answered. Memory: a copy of its objects for
+/// each.
 pub const WEBHOOKS_AT_ONCE: usize = 16;
 
 /// Objects in one question of a conversion.

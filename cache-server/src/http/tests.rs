@@ -24,6 +24,8 @@ mod flow;
 mod forms;
 mod metrics;
 mod paths;
+#[cfg(feature = "assets")]
+mod webhooks;
 
 /// A server without sockets, at revision 100.
 pub(crate) struct Server {

@@ -13,7 +13,7 @@ use api_rules::object::draft;
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use object_rules::{
-    limits::{CONVERSION_PAUSE, CONVERSION_TIME, CONVERTED_AT_ONCE, CONVERTED_BYTES},
+    limits::{CONVERSION_PAUSE, CONVERSION_TIME, CONVERTED_AT_ONCE, CONVERTED_BYTES, WEBHOOK_ANSWER_BYTES_MAX},
     webhooks::conversion::{ConversionQuestion, ConversionWebhook},
 };
 use parking_lot::Mutex;
@@ -104,9 +104,12 @@ impl ConnectedConverter {
         let uid = ids::uuid().to_string();
         let question = ConversionQuestion { uid: &uid, from, to, objects };
         let sent = self.webhook.question(&question).map_err(SourceError::Conversion)?;
-        let answer = self.client.post(sent).await;
-        let answer = answer.map_err(|reason| SourceError::Conversion(question.failed(&format!("failed: {reason}"))))?;
-        self.webhook.answer(&question, &answer).map_err(SourceError::Conversion)
+        let answer = self
+            .client
+            .post(sent, WEBHOOK_ANSWER_BYTES_MAX, None)
+            .await
+            .map_err(|failure| SourceError::Conversion(question.failed(&format!("failed: {}", failure.reason))))?;
+        self.webhook.answer(&question, &answer.bytes).map_err(SourceError::Conversion)
     }
 }
 

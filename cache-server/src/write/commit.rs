@@ -47,7 +47,7 @@ pub(super) async fn read_for_change(
         || place.part == Part::EphemeralContainers
         || grants::concern(place.ty)
         || schemas::concern(app, place.ty)
-        || webhooks::concern(app, place.ty)
+        || app.admission.is_some()
     {
         return read(app, place).await;
     }
@@ -79,7 +79,7 @@ pub(super) async fn change(
 ) -> Result<WriteAnswer, Status> {
     for _ in 0..WRITE_ATTEMPTS_MAX {
         let current = match change {
-            RequestedChange::Replace(sent) if !schemas::concern(app, place.ty) && !webhooks::concern(app, place.ty) => {
+            RequestedChange::Replace(sent) if !schemas::concern(app, place.ty) && app.admission.is_none() => {
                 Current::read_for_replacing(&app.caches, place, sent.is_managed())
                     .await
                     .map_err(|error| unread(place, error))?
@@ -227,7 +227,7 @@ async fn admit<'a>(
     options: Options,
     given: Option<AllocationTurn<'a>>,
 ) -> Result<Option<AllocationTurn<'a>>, Status> {
-    if !webhooks::concern(app, place.ty) {
+    if app.admission.is_none() {
         return Ok(given);
     }
     let next = match &*plan {

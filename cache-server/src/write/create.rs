@@ -184,7 +184,7 @@ async fn admit<'a>(
     options: Options,
     given: Option<AllocationTurn<'a>>,
 ) -> Result<Option<AllocationTurn<'a>>, Status> {
-    if !webhooks::concern(app, ty) {
+    if app.admission.is_none() {
         return Ok(given);
     }
     let reserved = given.map(|turn| turn.reserve(object));

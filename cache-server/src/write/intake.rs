@@ -2,26 +2,23 @@
 //!
 //! A body of up to [`BODY_PIECEMEAL_BYTES`] reserves budget for the bytes that have arrived; a longer one reserves its
 //! whole length. Small and large bodies have separate budgets, per server and per connection, so that large bodies
-//! never delay small ones. A body that gets no budget within [`ROOM_WAIT`] is refused with 429. A small body that has
-//! arrived in one piece never waits: its bytes are in memory either way. INVARIANT: a body costs its length in memory,
+//! never delay small ones. A body that gets no budget in time is refused with 429. A small body that has arrived in one
+//! piece never waits: its bytes are in memory either way. INVARIANT: a body costs its length in memory,
 //! however many pieces it arrives in. INVARIANT: a client that holds back its body cannot block others: while other
 //! bodies wait for the same budget, each body must arrive at [`BODY_RATE_MIN`] or more.
 
-use std::{ops::Deref, pin::Pin, time::Duration};
+use std::{pin::Pin, time::Duration};
 
 use bytes::{Buf as _, Bytes};
 use futures::FutureExt as _;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use informer_serving::status::{Status, StatusExt as _};
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, timeout, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    budget::{Room, UNIT, no_room},
-    limits::{BODY_PIECEMEAL_BYTES, BODY_RATE_AFTER, BODY_RATE_MIN, REQUEST_BODY_BYTES_MAX, ROOM_WAIT},
+    budget::{ReservedBudget, Rooms},
+    limits::{BODY_PIECEMEAL_BYTES, BODY_RATE_AFTER, BODY_RATE_MIN, REQUEST_BODY_BYTES_MAX},
     status,
 };
 
@@ -32,58 +29,12 @@ pub(crate) const BODY_WAIT: Duration = Duration::from_secs(60);
 /// Interval at which a stalled body is checked against [`BODY_RATE_MIN`].
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The budgets that a body draws from: the server's, and its connection's if that can carry several requests at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rooms<'a> {
-    pub(super) server: &'a Room,
-    pub(super) connection: Option<&'a Room>,
-}
-
-impl Rooms<'_> {
-    /// Returns true if another body waits for the budget that a body with `arrived` bytes draws from.
-    fn have_waiters(self, arrived: usize) -> bool {
-        let is_large = arrived > BODY_PIECEMEAL_BYTES;
-        let has_waiters = |room: &Room| room.pool(is_large).has_waiters();
-        has_waiters(self.server) || self.connection.is_some_and(has_waiters)
-    }
-}
-
-/// A complete request body. Returns its budget when dropped.
+/// A complete request body.
 #[derive(Debug)]
 pub(super) struct Whole {
-    bytes: Bytes,
-    _taken: ReservedBudget,
-}
-
-impl Whole {
-    /// Returns the bytes, which then outlive the budget.
-    pub(super) fn bytes(&self) -> Bytes {
-        self.bytes.clone()
-    }
-}
-
-impl Deref for Whole {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// Budget reserved by one body.
-#[derive(Debug, Default)]
-struct ReservedBudget {
-    is_large: bool,
-    units: usize,
-    server: Option<OwnedSemaphorePermit>,
-    connection: Option<OwnedSemaphorePermit>,
-}
-
-/// Budget that a body still needs.
-#[derive(Clone, Copy)]
-struct MissingBudget {
-    is_large: bool,
-    units: u32,
+    pub(super) bytes: Bytes,
+    /// Budget of the bytes while they are handled.
+    pub(super) taken: ReservedBudget,
 }
 
 /// Reads the whole body of a request.
@@ -122,12 +73,12 @@ where
             taken.grow(needed, rooms).await?;
         }
         if buffer.is_empty() && is_whole {
-            return Ok(Whole { bytes: data, _taken: taken });
+            return Ok(Whole { bytes: data, taken });
         }
         keep(&mut buffer, &data, if arrived > BODY_PIECEMEAL_BYTES { declared } else { None });
     }
     taken.shrink(buffer.len());
-    Ok(Whole { bytes: buffer.into(), _taken: taken })
+    Ok(Whole { bytes: buffer.into(), taken })
 }
 
 /// Returns the next bytes of a body; `None` at its end.
@@ -220,75 +171,6 @@ fn keep(buffer: &mut Vec<u8>, data: &[u8], whole: Option<usize>) {
         buffer.reserve_exact(capacity - buffer.len());
     }
     buffer.extend_from_slice(data);
-}
-
-impl ReservedBudget {
-    /// Reserves budget for a body of `bytes` in total. A body that becomes large returns its budget for small bodies.
-    async fn grow(&mut self, bytes: usize, rooms: Rooms<'_>) -> Result<(), Status> {
-        let Some(missing) = self.missing(bytes) else { return Ok(()) };
-        let waiting = timeout(ROOM_WAIT, async {
-            // The connection's budget comes first: a body that waits for its own connection must not hold the server's
-            // budget.
-            let connection = match rooms.connection {
-                Some(room) => Some(room.pool(missing.is_large).take(missing.units).await),
-                None => None,
-            };
-            (connection, Some(rooms.server.pool(missing.is_large).take(missing.units).await))
-        });
-        let (connection, server) = waiting.await.map_err(|_| no_room())?;
-        self.add(missing, connection, server);
-        Ok(())
-    }
-
-    /// Like `grow`, without waiting; reserves what is free.
-    fn try_grow(&mut self, bytes: usize, rooms: Rooms<'_>) {
-        let Some(missing) = self.missing(bytes) else { return };
-        let take = |room: &Room| room.pool(missing.is_large).try_take(missing.units);
-        if let Some(server) = take(rooms.server) {
-            self.add(missing, rooms.connection.and_then(take), Some(server));
-        }
-    }
-
-    /// Returns the budget missing for a body of `bytes` in total.
-    fn missing(&self, bytes: usize) -> Option<MissingBudget> {
-        let is_large = bytes > BODY_PIECEMEAL_BYTES;
-        let has = if is_large == self.is_large { self.units } else { 0 };
-        let more = bytes.div_ceil(UNIT).saturating_sub(has);
-        let units = u32::try_from(more).expect("a body has fewer units");
-        (units > 0).then_some(MissingBudget { is_large, units })
-    }
-
-    fn add(
-        &mut self,
-        missing: MissingBudget,
-        connection: Option<OwnedSemaphorePermit>,
-        server: Option<OwnedSemaphorePermit>,
-    ) {
-        if missing.is_large != self.is_large {
-            // Now a large body: drop the permits for small ones.
-            *self = Self { is_large: missing.is_large, ..Self::default() };
-        }
-        merge(&mut self.connection, connection);
-        merge(&mut self.server, server);
-        self.units += missing.units as usize;
-    }
-
-    /// Returns the budget that a body of `bytes` does not need.
-    fn shrink(&mut self, bytes: usize) {
-        let less = self.units.saturating_sub(bytes.div_ceil(UNIT));
-        for permit in [&mut self.connection, &mut self.server].into_iter().flatten() {
-            drop(permit.split(less));
-        }
-        self.units -= less;
-    }
-}
-
-fn merge(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
-    match (held.as_mut(), more) {
-        (Some(held), Some(more)) => held.merge(more),
-        (None, more) => *held = more,
-        (Some(_), None) => {}
-    }
 }
 
 #[cfg(test)]

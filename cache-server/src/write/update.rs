@@ -13,7 +13,7 @@ use api_rules::object::{
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{answer::WriteAnswer, commit, create, grants, nodes, schemas, webhooks};
+use super::{answer::WriteAnswer, commit, create, grants, nodes, schemas};
 use crate::{
     app::LocalApp,
     limits::WRITE_ATTEMPTS_MAX,
@@ -49,7 +49,7 @@ async fn replace_plainly(
     place: &WriteTarget<'_>,
     options: Options,
 ) -> Result<Option<WriteAnswer>, Status> {
-    let is_checked = grants::concern(place.ty) || schemas::concern(app, place.ty) || webhooks::concern(app, place.ty);
+    let is_checked = grants::concern(place.ty) || schemas::concern(app, place.ty) || app.admission.is_some();
     let is_checked = is_checked || !nodes::may_replace(app, place);
     if options.dry_run || is_checked {
         return Ok(None);

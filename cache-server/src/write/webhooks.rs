@@ -20,11 +20,11 @@ use api_rules::{
         metadata::{self, Part},
         options::{DeleteOptions, FieldValidation, Options},
         scale, validation,
-        weight::Weight,
+        weight::{Size, Weight},
     },
     registry::ResourceType,
 };
-use futures::{FutureExt as _, StreamExt as _, stream};
+use futures::future::join_all;
 use http::Method;
 use informer_serving::{
     go::quote,
@@ -34,7 +34,7 @@ use object_rules::{
     limits::WEBHOOKS_AT_ONCE,
     webhooks::{
         AdmissionOperation, AdmissionRequest, ObjectKind, WebhookKind,
-        answer::{self, AllowedWrite, WebhookFailure},
+        answer::{self, AllowedWrite, CallFailure, WebhookFailure},
     },
 };
 use parking_lot::Mutex;
@@ -44,14 +44,14 @@ use tokio::sync::OnceCell;
 use super::{SCALE, commit, schemas};
 use crate::{
     app::LocalApp,
-    budget::WorkTurn,
+    budget::{ReservedBudget, WaitingMemory, WorkTurn},
     ids,
     limits::REQUEST_BODY_BYTES_MAX,
     status,
-    webhooks::{ConnectedWebhook, RequestAdmission, StoredConfigurations},
+    webhooks::{ConnectedWebhook, RequestAdmission, StoredConfigurations, WebhookAnswer},
 };
 
-/// Reads who decides about a request; `None` without webhooks.
+/// Reads who decides about a request, and takes the budget of its `body`; `None` without webhooks for its type.
 ///
 /// # Errors
 /// The Status of configurations that cannot be read.
@@ -59,6 +59,7 @@ pub(super) async fn begin(
     app: &LocalApp<'_>,
     method: &Method,
     request: &WriteRequest<'_>,
+    body: &mut ReservedBudget,
 ) -> Result<Option<RequestAdmission>, Status> {
     if !app.config.acts_as_cluster || *method == Method::GET {
         return Ok(None);
@@ -69,10 +70,12 @@ pub(super) async fn begin(
         registry: &app.registry.now(),
         is_shared: app.shares_store(),
     };
-    let Some(webhooks) = app.webhooks.now(configurations).await? else { return Ok(None) };
+    let webhooks = app.webhooks.now(configurations).await?.filter(|webhooks| webhooks.concern(request.ty));
+    let Some(webhooks) = webhooks else { return Ok(None) };
     let user = app.caller.map_or_else(|| json!(User::unsecured()), |caller| json!(caller));
     let options = sent_options(request, *method == Method::DELETE);
-    Ok(Some(RequestAdmission { webhooks, options, user, warnings: Mutex::default(), turn: WorkTurn::default() }))
+    let turn = WorkTurn::new(request.body.len(), std::mem::take(body));
+    Ok(Some(RequestAdmission { webhooks, options, user, warnings: Mutex::default(), turn }))
 }
 
 /// Lets writes of requests see the configurations that a manifest brings.
@@ -109,21 +112,12 @@ fn sent_options(request: &WriteRequest<'_>, deletes: bool) -> Object {
     options
 }
 
-/// True if a webhook may be called for a write of the type. Objects are decoded whole then.
-pub(super) fn concern(app: &LocalApp<'_>, ty: &ResourceType) -> bool {
-    of(app, ty).is_some()
-}
-
-fn of<'a>(app: &LocalApp<'a>, ty: &ResourceType) -> Option<&'a RequestAdmission> {
-    app.admission.filter(|admission| admission.webhooks.concern(ty))
-}
-
 /// Returns the warnings of the webhooks that were called.
 pub(super) fn warnings(app: &LocalApp<'_>) -> Vec<String> {
     app.admission.map(|admission| std::mem::take(&mut *admission.warnings.lock())).unwrap_or_default()
 }
 
-/// Returns the permits of a write that webhooks may decide about.
+/// Returns the turn of a write that webhooks may decide about.
 pub(super) fn turn<'a>(app: &LocalApp<'a>) -> Option<&'a WorkTurn> {
     app.admission.map(|admission| &admission.turn)
 }
@@ -131,7 +125,7 @@ pub(super) fn turn<'a>(app: &LocalApp<'a>) -> Option<&'a WorkTurn> {
 /// Completes an object to create, and lets webhooks change it.
 ///
 /// # Errors
-/// The Status of a webhook; 400 for another namespace or, with `place`, another name; and those of [`schemas::complete`].
+/// The Status of a webhook; 400 for another namespace; and those of [`schemas::complete`].
 pub(super) async fn mutate_new(
     app: &LocalApp<'_>,
     ty: &Arc<ResourceType>,
@@ -139,7 +133,7 @@ pub(super) async fn mutate_new(
     options: Options,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let Some(admission) = of(app, ty) else { return Ok(()) };
+    let Some(admission) = app.admission else { return Ok(()) };
     schemas::complete(app, ty, object, options.validation, warnings)?;
     let namespace = metadata::text(object, "namespace").to_owned();
     let round = AdmissionRound::of_new(app, admission, ty, object, options);
@@ -157,7 +151,7 @@ pub(super) async fn check_new(
     object: &Object,
     options: Options,
 ) -> Result<(), Status> {
-    let Some(admission) = of(app, ty) else { return Ok(()) };
+    let Some(admission) = app.admission else { return Ok(()) };
     Box::pin(AdmissionRound::of_new(app, admission, ty, object, options).validate(Some(object), None)).await
 }
 
@@ -172,7 +166,7 @@ pub(super) async fn mutate_update(
     old: &Object,
 ) -> Result<(), Status> {
     let place = change.place;
-    let Some(admission) = of(app, place.ty) else { return Ok(()) };
+    let Some(admission) = app.admission else { return Ok(()) };
     Box::pin(AdmissionRound::of_change(app, admission, change).mutate(object, Some(old))).await?;
     metadata::match_namespace(place.ty, place.namespace, object)?;
     place.match_name(object)
@@ -188,7 +182,7 @@ pub(super) async fn check_update(
     object: &Object,
     old: &Object,
 ) -> Result<(), Status> {
-    let Some(admission) = of(app, change.place.ty) else { return Ok(()) };
+    let Some(admission) = app.admission else { return Ok(()) };
     Box::pin(AdmissionRound::of_change(app, admission, change).validate(Some(object), Some(old))).await
 }
 
@@ -203,7 +197,7 @@ pub(super) async fn check_delete(
     old: &Object,
     is_listed: bool,
 ) -> Result<(), Status> {
-    let Some(admission) = of(app, place.ty) else { return Ok(()) };
+    let Some(admission) = app.admission else { return Ok(()) };
     let name = if is_listed { "" } else { place.name };
     let round = AdmissionRound {
         operation: AdmissionOperation::Delete,
@@ -217,7 +211,7 @@ pub(super) async fn check_delete(
 /// Lets webhooks change an order about an object, and decide about it. `sent` is the type of the order.
 ///
 /// # Errors
-/// The Status of a webhook; 400 for another name or namespace.
+/// The Status of a webhook; 400 for another namespace.
 pub(super) async fn admit_order(
     app: &LocalApp<'_>,
     request: &WriteRequest<'_>,
@@ -225,7 +219,7 @@ pub(super) async fn admit_order(
     order: &mut Object,
     options: Options,
 ) -> Result<(), Status> {
-    let Some(admission) = of(app, request.ty) else { return Ok(()) };
+    let Some(admission) = app.admission else { return Ok(()) };
     let name = request.name.map_or_else(|| metadata::text(order, "name").to_owned(), str::to_owned);
     let namespace = request.namespace.unwrap_or_default();
     let (group, version, kind) = (&*sent.group, &*sent.version, &*sent.kind);
@@ -363,40 +357,68 @@ impl<'a> AdmissionRound<'a> {
         self.stored_namespace.get_or_try_init(read).await
     }
 
-    /// Asks a webhook; `None` if it failed and its failures are ignored.
+    /// Asks webhooks at once, and returns the answers of those that let the write pass.
     async fn ask(
         &self,
-        to: &ConnectedWebhook,
         request: &AdmissionRequest<'_>,
-        target: &ResourceType,
+        called: &[(&ConnectedWebhook, &ResourceType)],
+    ) -> Result<Vec<AllowedWrite>, Status> {
+        let (work, mut allowed) = (&self.app.work, Vec::new());
+        let mut weight = Weight::new(usize::MAX);
+        let documents = [request.object, request.old, Some(request.options)];
+        documents.into_iter().flatten().try_for_each(|object| weight.object(object))?;
+        for called in called.chunks(WEBHOOKS_AT_ONCE) {
+            let mut memory = WaitingMemory { documents: weight.bytes(), questions: 0, calls: 0 };
+            let (mut asked, mut posts) = (Vec::new(), Vec::new());
+            for (to, target) in called {
+                let uid = ids::uuid().to_string();
+                match question(to, request, target, &uid) {
+                    Ok(question) => {
+                        (memory.questions, memory.calls) = (memory.questions + question.len(), memory.calls + 1);
+                        posts.push(to.client.post(question, to.webhook.answer_bytes_max(request), Some(work)));
+                        asked.push((to, uid));
+                    }
+                    Err(failure) => drop(self.decided(to, Err(failure))?),
+                }
+            }
+            // Without the permits of the write: webhooks may be slow, and write to this server before they answer.
+            let size = |answers: &Vec<Result<WebhookAnswer, CallFailure>>| {
+                let answers = answers.iter().flatten().map(|answer| answer::size(&answer.bytes));
+                answers.fold(Size::Small(0), Size::and)
+            };
+            let answers = work.wait(&self.admission.turn, memory, join_all(posts), size).await?;
+            for ((to, uid), answer) in asked.into_iter().zip(answers) {
+                let read = answer.map_err(|CallFailure { cause, reason }| {
+                    let reason = format!("failed to call webhook: {reason}");
+                    WebhookFailure::Call(CallFailure { cause, reason })
+                });
+                let read = read.and_then(|answer| answer::read(&to.webhook, &uid, &answer.bytes));
+                allowed.extend(self.decided(to, read)?);
+            }
+        }
+        Ok(allowed)
+    }
+
+    /// Returns the answer of a webhook; `None` if it failed and its failures are ignored.
+    fn decided(
+        &self,
+        to: &ConnectedWebhook,
+        answer: Result<AllowedWrite, WebhookFailure>,
     ) -> Result<Option<AllowedWrite>, Status> {
-        match call(to, request, target).await {
+        match answer {
             Ok(allowed) => {
                 let warnings = &mut *self.admission.warnings.lock();
                 let room = WARNINGS_MAX.saturating_sub(warnings.len());
                 warnings.extend(allowed.warnings.iter().take(room).cloned());
                 Ok(Some(allowed))
             }
-            Err(WebhookFailure::Call(reason)) if to.webhook.ignores_failures => {
-                tracing::warn!(webhook = to.webhook.name, reason, "webhook failure ignored");
+            Err(WebhookFailure::Call(failure)) if to.webhook.ignores_failures => {
+                tracing::warn!(webhook = to.webhook.name, cause = %failure.cause, "webhook failure ignored");
                 Ok(None)
             }
-            Err(WebhookFailure::Call(reason)) => Err(answer::failed(&to.webhook, &reason)),
+            Err(WebhookFailure::Call(failure)) => Err(answer::failed(&to.webhook, &failure.reason)),
             Err(WebhookFailure::Refused(status)) => Err(*status),
         }
-    }
-
-    /// Waits for webhooks without the permits of the write: they may be slow, and write to this server before they answer.
-    async fn wait<T>(
-        &self,
-        request: &AdmissionRequest<'_>,
-        calls: usize,
-        answers: impl Future<Output = T>,
-    ) -> Result<T, Status> {
-        let mut weight = Weight::new(usize::MAX);
-        let sent = [request.object, request.old, Some(request.options)];
-        sent.into_iter().flatten().try_for_each(|object| weight.object(object))?;
-        self.app.work.wait(&self.admission.turn, weight.bytes(), calls, answers).await
     }
 
     /// Lets webhooks change the object, one after another. Those that want it are called once more if later ones changed it.
@@ -427,17 +449,19 @@ impl<'a> AdmissionRound<'a> {
     ) -> Result<Option<bool>, Status> {
         let request = self.request(Some(object), old);
         let Some(target) = self.target(to, &request).await? else { return Ok(None) };
-        let allowed = self.wait(&request, 1, self.ask(to, &request, target)).await??;
-        let Some(patch) = allowed.and_then(|allowed| allowed.patch) else { return Ok(Some(false)) };
+        let allowed = self.ask(&request, &[(to, target)]).await?;
+        let Some(patch) = allowed.into_iter().find_map(|allowed| allowed.patch) else { return Ok(Some(false)) };
         let mut changed = answer::mutated(&request, target, &patch)?;
+        let text = serde_json::to_vec(&changed).map_err(|error| Status::internal(&error.to_string()))?;
+        if text.len() > REQUEST_BODY_BYTES_MAX {
+            return Err(status::body_too_large(REQUEST_BODY_BYTES_MAX));
+        }
+        drop(text);
         if self.kind.is_none() {
             if let Some(error) = validation::check(self.ty, &mut changed).mistyped {
                 return Err(Status::internal(&error));
             }
             schemas::complete(self.app, self.ty, &mut changed, FieldValidation::Ignore, &mut Vec::new())?;
-        }
-        if json!(changed).to_string().len() > REQUEST_BODY_BYTES_MAX {
-            return Err(status::body_too_large(REQUEST_BODY_BYTES_MAX));
         }
         let is_changed = changed != *object;
         *object = changed;
@@ -449,8 +473,7 @@ impl<'a> AdmissionRound<'a> {
         let request = self.request(None, Some(old));
         for to in self.webhooks(WebhookKind::Mutating) {
             let Some(target) = self.target(to, &request).await? else { continue };
-            let allowed = self.wait(&request, 1, self.ask(to, &request, target)).await??;
-            if allowed.is_some_and(|allowed| allowed.patch.is_some()) {
+            if self.ask(&request, &[(to, target)]).await?.iter().any(|allowed| allowed.patch.is_some()) {
                 let name = quote(&to.webhook.name);
                 let why = "attempted to modify the object, which is not supported for this operation";
                 return Err(Status::internal(&format!("admission webhook {name} {why}")));
@@ -459,40 +482,28 @@ impl<'a> AdmissionRound<'a> {
         Ok(())
     }
 
-    /// Asks webhooks at once whether the write may go on.
+    /// Asks webhooks whether the write may go on.
     async fn validate(&self, object: Option<&Object>, old: Option<&Object>) -> Result<(), Status> {
         let request = &self.request(object, old);
         let mut called = Vec::new();
         for to in self.webhooks(WebhookKind::Validating) {
             if let Some(target) = self.target(to, request).await? {
-                called.push((to, target));
+                called.push((&**to, target));
             }
         }
-        let calls: Vec<_> = called.iter().map(|(to, target)| self.ask(to, request, target).boxed()).collect();
-        let at_once = calls.len().min(WEBHOOKS_AT_ONCE);
-        if at_once == 0 {
-            return Ok(());
-        }
-        let decided = stream::iter(calls).buffered(at_once).collect::<Vec<_>>();
-        let decided = self.wait(request, at_once, decided).await?;
-        decided.into_iter().try_for_each(|decided| decided.map(drop))
+        self.ask(request, &called).await.map(drop)
     }
 }
 
-/// Sends a question to a webhook, and reads its answer.
-async fn call(
+/// Writes the question for a webhook.
+fn question(
     to: &ConnectedWebhook,
     request: &AdmissionRequest<'_>,
     target: &ResourceType,
-) -> Result<AllowedWrite, WebhookFailure> {
+    uid: &str,
+) -> Result<Vec<u8>, WebhookFailure> {
     if request.is_dry && !to.webhook.allows_dry_run {
         return Err(WebhookFailure::Refused(Box::new(answer::no_dry_run(&to.webhook))));
     }
-    let uid = ids::uuid().to_string();
-    let none =
-        "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-    let question = request.review(&to.webhook, target, &uid).ok_or_else(|| WebhookFailure::Call(none.to_owned()))?;
-    let answer = to.client.post(question).await;
-    let answer = answer.map_err(|reason| WebhookFailure::Call(format!("failed to call webhook: {reason}")))?;
-    answer::read(&to.webhook, &uid, &answer)
+    request.review(&to.webhook, target, uid).ok_or_else(|| WebhookFailure::Call(CallFailure::no_version()))
 }

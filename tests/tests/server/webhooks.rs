@@ -2,6 +2,7 @@
 
 mod conversion;
 mod hook;
+mod logged;
 mod waiting;
 
 use cache_server::testing::{self, ApiServer};
@@ -17,8 +18,10 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-/// Longest answer of a webhook, in bytes.
+/// Longest answer of a webhook that may change an object, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Longest answer of another one.
+const SHORT_ANSWER_BYTES_MAX: usize = 256 << 10;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -246,7 +249,7 @@ async fn answers_of_webhooks_decide() {
     let brief = |policy: &str| json!({"timeoutSeconds": 1, "failurePolicy": policy});
     let service = json!({"clientConfig": {"service": {"name": "s", "namespace": "ns", "path": "/p"}}});
     let nowhere = json!({"clientConfig": {"url": "https://127.0.0.1:1/p"}});
-    let long = " ".repeat(ANSWER_BYTES_MAX + 1);
+    let long = " ".repeat(SHORT_ANSWER_BYTES_MAX + 1);
     let broken = "an error on the server (\"oops\") has prevented the request from succeeding";
     let unknown = "Post \"https://s.ns.svc:443/p?timeout=10s\": service \"s\" not found";
     let refused = "Post \"https://127.0.0.1:1/p?timeout=10s\": dial tcp 127.0.0.1:1: connect: connection refused";
@@ -283,8 +286,17 @@ async fn patches_of_webhooks_are_checked() {
     // Each copy doubles the object.
     let mut grows = vec![json!({"op": "add", "path": "/data", "value": {"k": "x".repeat(1 << 10)}})];
     grows.extend((0..40).map(|at| json!({"op": "copy", "from": "/data", "path": format!("/data/k{at}")})));
+    let respond = |response: Value, code: u16, message: String| (json!({}), Reply::Response(response), code, message);
+    let spaces = |bytes: usize| Reply::Raw(200, " ".repeat(bytes));
+    let unread = |why: &str| failed(&format!("failed to call webhook: couldn't get version/kind; {why}"));
+    let many = json!({"allowed": true, "status": {"details": {"causes": vec![json!({"": 0}); 250_000]}}});
+    let long = json!({"allowed": true, "auditAnnotations": {"k": "v".repeat(2 * SHORT_ANSWER_BYTES_MAX)}});
     let cases = vec![
         untyped,
+        respond(long, 201, String::new()),
+        respond(many, 500, unread("decoded, it has more than 25165824 bytes")),
+        (json!({}), spaces(ANSWER_BYTES_MAX), 500, unread("json parse error: ")),
+        (json!({}), spaces(ANSWER_BYTES_MAX + 1), 500, failed("failed to call webhook: Post \"https://")),
         patch(json!({}), 500, &failed("received undecodable patch in webhook response: ")),
         patch(json!([{"op": "remove", "path": "/none"}]), 500, error),
         patch(json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 500, &format!("{error}the kind")),
@@ -385,7 +397,6 @@ async fn webhooks_are_asked_about_what_they_select() {
     for (mut more, policy, code, message) in fails {
         let fork = api.fork();
         let client = client(&fork);
-        let mut more = conditions("object.none == 1");
         more["failurePolicy"] = policy.into();
         configure(&client, "Validating", "x", &[webhook(&hook, "x", &["configmaps"], &more)]).await.with_code(201);
         let answer = client.post(CONFIGMAPS, &object).await.with_code(code);

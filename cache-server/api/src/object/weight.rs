@@ -16,13 +16,30 @@ use super::{
 };
 use crate::limits::{DECODED_BYTES_MAX, LARGE_BYTES_MIN, LARGE_DECODED_BYTES_MIN, UNREAD_BYTES_MAX, WEIGHT_UNREAD};
 
-/// Estimated size of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Estimated size of a write, in the order of its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
     /// Runs on a worker of the runtime. The bytes that it decodes at once.
     Small(usize),
     /// Runs outside the runtime's workers.
     Large,
+}
+
+impl Size {
+    /// Returns the size of a write that has decoded so many bytes.
+    #[must_use]
+    pub const fn of_decoded(bytes: usize) -> Self {
+        if bytes > LARGE_DECODED_BYTES_MIN { Self::Large } else { Self::Small(bytes) }
+    }
+
+    /// Returns the size of a write that decodes `more`, too.
+    #[must_use]
+    pub const fn and(self, more: Self) -> Self {
+        match (self, more) {
+            (Self::Small(bytes), Self::Small(more)) => Self::Small(bytes.saturating_add(more)),
+            (Self::Large, _) | (_, Self::Large) => Self::Large,
+        }
+    }
 }
 
 /// Bytes of one value in its list or object.

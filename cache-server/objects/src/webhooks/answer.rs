@@ -1,10 +1,14 @@
 //! The meaning of a webhook's answer.
 
+use std::fmt;
+
 use api_rules::{
+    limits::{UNREAD_BYTES_MAX, WEIGHT_UNREAD},
     object::{
         Object,
         options::FieldValidation,
         patch::{Patch, PatchType},
+        weight::{Size, Weight},
     },
     registry::ResourceType,
 };
@@ -24,10 +28,93 @@ use super::{
 /// Why a webhook does not let a write pass.
 #[derive(Debug)]
 pub enum WebhookFailure {
-    /// It did not answer the question, for the reason. A webhook whose failures are ignored lets the write pass.
-    Call(String),
+    /// It did not answer the question. A webhook whose failures are ignored lets the write pass.
+    Call(CallFailure),
     /// The Status to answer with.
     Refused(Box<Status>),
+}
+
+/// A question without an answer.
+#[derive(Debug)]
+pub struct CallFailure {
+    /// For logs.
+    pub cause: CallFailureCause,
+    /// For the client, in the words of kube-apiserver. May repeat parts of the answer.
+    pub reason: String,
+}
+
+/// The class of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFailureCause {
+    /// No answer in time.
+    Timeout,
+    /// No process listens at its address.
+    Refused,
+    /// No connection, or one that broke.
+    Connection,
+    /// An answer with this code.
+    Code(u16),
+    /// An answer that is too long, or no review.
+    Unreadable,
+    /// No question that it understands.
+    Version,
+}
+
+impl fmt::Display for CallFailureCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Timeout => "timeout",
+            Self::Refused => "connection refused",
+            Self::Connection => "connection failed",
+            Self::Code(code) => return write!(f, "status code {code}"),
+            Self::Unreadable => "unreadable answer",
+            Self::Version => "no common version",
+        })
+    }
+}
+
+impl CallFailure {
+    /// The failure of a webhook that understands none of the reviews of this server.
+    #[must_use]
+    pub fn no_version() -> Self {
+        let reason = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, \
+                      v1beta1)";
+        Self { cause: CallFailureCause::Version, reason: reason.to_owned() }
+    }
+
+    /// The failure of an answer with another code than 2xx.
+    #[must_use]
+    pub fn of_code(code: u16, body: &[u8]) -> Self {
+        Self { cause: CallFailureCause::Code(code), reason: refused(code, body) }
+    }
+}
+
+/// Bytes of an answer that a message repeats.
+const SHOWN_BYTES_MAX: usize = 2_048;
+
+/// The message of kube-apiserver's client for a code.
+fn refused(code: u16, body: &[u8]) -> String {
+    let text = match code {
+        400 => "the server rejected our request for an unknown reason",
+        401 => "the server has asked for the client to provide credentials",
+        404 => "the server could not find the requested resource",
+        405 => "the server does not allow this method on the requested resource",
+        415 => "the body of the request was in an unknown format - accepted media types include: ",
+        429 => "the server has received too many requests and has asked us to try again later",
+        503 => "the server is currently unable to handle the request",
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+        }
+        500.. => {
+            let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]);
+            return format!(
+                "an error on the server ({}) has prevented the request from succeeding",
+                quote(text.trim())
+            );
+        }
+        _ => return format!("the server responded with the status code {code} but did not return more details"),
+    };
+    text.to_owned()
 }
 
 /// The answer of a webhook that lets a write pass.
@@ -70,15 +157,22 @@ pub fn no_dry_run(webhook: &AdmissionWebhook) -> Status {
     Status::bad_request(format!("admission webhook {} does not support dry run", quote(&webhook.name)))
 }
 
+/// Returns the size of a write that decodes an answer: the patch in it may have as many values as a body of its length.
+#[must_use]
+pub const fn size(body: &[u8]) -> Size {
+    if body.len() > UNREAD_BYTES_MAX { Size::Large } else { Size::Small(WEIGHT_UNREAD * body.len()) }
+}
+
 /// Reads the answer to the question with `uid`.
 ///
 /// # Errors
 /// [`WebhookFailure`].
 pub fn read(webhook: &AdmissionWebhook, uid: &str, body: &[u8]) -> Result<AllowedWrite, WebhookFailure> {
-    let call = |reason: String| WebhookFailure::Call(reason);
-    let review: AdmissionReview = serde_json::from_slice(body).map_err(|error| {
-        call(format!("failed to call webhook: couldn't get version/kind; json parse error: {error}"))
-    })?;
+    let call = |reason: String| WebhookFailure::Call(CallFailure { cause: CallFailureCause::Unreadable, reason });
+    let unread = |error: String| call(format!("failed to call webhook: couldn't get version/kind; {error}"));
+    Weight::default().json(body).map_err(|error| unread(error.to_string()))?;
+    let review: AdmissionReview =
+        serde_json::from_slice(body).map_err(|error| unread(format!("json parse error: {error}")))?;
     let invalid = |problem: String| call(format!("received invalid webhook response: {problem}"));
     let AdmissionReview { kind, api_version, response } = review;
     let Some(response) = response else { return Err(invalid("webhook response was absent".to_owned())) };

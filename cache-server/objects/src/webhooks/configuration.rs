@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api_rules::{
+    limits::WEBHOOK_SHORT_ANSWER_BYTES_MAX,
     object::{Object, label_selector::LabelSelector},
     registry::ResourceType,
 };
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::{GROUP, request::AdmissionRequest, urls::with_clean_path};
 use crate::{
+    limits::WEBHOOK_ANSWER_BYTES_MAX,
     structural::cel::{
         Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget, compile_over,
     },
@@ -169,6 +171,13 @@ impl AdmissionWebhook {
         }
         let others = || served.iter().filter(|_| self.matches_equivalent);
         self.rules.iter().find_map(|rule| others().find(|ty| rule.matches(request, ty)).map(|ty| &**ty))
+    }
+
+    /// Length of the longest answer to a question: only one about a new object carries a patch.
+    #[must_use]
+    pub fn answer_bytes_max(&self, request: &AdmissionRequest<'_>) -> usize {
+        let may_patch = self.kind == WebhookKind::Mutating && request.object.is_some();
+        if may_patch { WEBHOOK_ANSWER_BYTES_MAX } else { WEBHOOK_SHORT_ANSWER_BYTES_MAX }
     }
 
     /// True if it depends on the labels of the namespace whether the webhook is called.

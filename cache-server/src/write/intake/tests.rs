@@ -6,7 +6,10 @@ use futures::{StreamExt as _, channel::mpsc, future::join_all};
 use http_body_util::{Full, StreamBody};
 
 use super::*;
-use crate::limits::{BODIES_BYTES_MAX, CONNECTION_BODIES_BYTES_MAX, SMALL_BODIES_BYTES_MAX};
+use crate::{
+    budget::Room,
+    limits::{BODIES_BYTES_MAX, CONNECTION_BODIES_BYTES_MAX, ROOM_WAIT, SMALL_BODIES_BYTES_MAX},
+};
 
 type Piece = Result<Frame<Bytes>, Infallible>;
 type Pieces = mpsc::UnboundedSender<Piece>;
@@ -42,14 +45,14 @@ async fn a_body_costs_its_bytes_and_gives_them_back() {
     (0..MIB).for_each(|_| send(&pieces, 1));
     drop(pieces);
     let whole = read_from(body, &server, None).await.expect("arrives");
-    assert_eq!((whole.len(), BODIES_BYTES_MAX - server.pool(true).free()), (MIB, MIB));
+    assert_eq!((whole.bytes.len(), BODIES_BYTES_MAX - server.pool(true).free()), (MIB, MIB));
     drop(whole);
     let whole = read_from(full(3 * MIB), &server, None).await.expect("arrives");
     assert_eq!(BODIES_BYTES_MAX - server.pool(true).free(), 3 * MIB);
     assert_eq!(server.pool(false).free(), SMALL_BODIES_BYTES_MAX, "a large body has none of the small ones' room");
     drop(whole);
     assert_eq!(server.pool(true).free(), BODIES_BYTES_MAX);
-    assert_eq!(&*read_from(full(0), &server, None).await.expect("an empty one"), b"");
+    assert!(read_from(full(0), &server, None).await.expect("an empty one").bytes.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +146,7 @@ async fn more_bodies_than_fit_are_read_in_turn() {
             Ok::<_, Infallible>(Frame::data(piece))
         });
         let server = server.clone();
-        async move { read_from(StreamBody::new(Box::pin(pieces)), &server, None).await.map(|whole| whole.len()) }
+        async move { read_from(StreamBody::new(Box::pin(pieces)), &server, None).await.map(|whole| whole.bytes.len()) }
     });
     assert!(join_all(bodies).await.into_iter().all(|read| read == Ok(3 * MIB)));
 }

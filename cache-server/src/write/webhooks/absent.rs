@@ -14,7 +14,7 @@ use informer_serving::status::Status;
 
 use crate::{
     app::{App, LocalApp},
-    budget::WorkTurn,
+    budget::{ReservedBudget, WorkTurn},
     webhooks::RequestAdmission,
 };
 
@@ -30,15 +30,12 @@ pub(super) async fn begin(
     _: &LocalApp<'_>,
     _: &Method,
     _: &WriteRequest<'_>,
+    _: &mut ReservedBudget,
 ) -> Result<Option<RequestAdmission>, Status> {
     Ok(None)
 }
 
 pub(super) const fn expect(_: &App, _: &Arc<ResourceType>) {}
-
-pub(super) const fn concern(_: &App, _: &ResourceType) -> bool {
-    false
-}
 
 pub(super) const fn turn<'a>(_: &LocalApp<'a>) -> Option<&'a WorkTurn> {
     None

@@ -10,7 +10,7 @@ use tests::http::{Answer, Client};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use super::{
-    APPLY_PATCH, CONFIGMAPS, allows, client, configure, denies,
+    APPLY_PATCH, CONFIGMAPS, SHORT_ANSWER_BYTES_MAX, allows, client, configure, denies,
     hook::{Hook, Reply},
     name, named, start, webhook,
 };
@@ -159,4 +159,28 @@ async fn a_dry_run_of_a_service_passes_its_webhooks() {
         );
     }
     client.put(&format!("{SERVICES}/a"), &on_nodes).await.with_code(200);
+}
+
+/// Goal: long answers are read in turn, and none is lost. Method: more of them at once than the server reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_answers_wait_for_each_other() {
+    const WRITES: usize = 12;
+    let (_api, client) = start().await;
+    let patch = json!([{"op": "add", "path": "/data", "value": {"k": "v".repeat(SHORT_ANSWER_BYTES_MAX)}}]);
+    let hook = Hook::start(move |_, _| Reply::patch(&patch)).await;
+    let all = Arc::new(Barrier::new(WRITES));
+    hook.meanwhile(move |_| {
+        let all = Arc::clone(&all);
+        async move {
+            all.wait().await;
+        }
+    });
+    let more = json!({"timeoutSeconds": 30});
+    configure(&client, "Mutating", "x", &[webhook(&hook, "x", &["configmaps"], &more)]).await.with_code(201);
+    let names: Vec<_> = (0..WRITES).map(|at| format!("c{at}")).collect();
+    let writes = names.iter().map(|name| async move { client.post(CONFIGMAPS, &named(name)).await });
+    for answer in join_all(writes).await {
+        let made = answer.with_code(201).json();
+        assert_eq!(made["data"]["k"].as_str().map(str::len), Some(SHORT_ANSWER_BYTES_MAX));
+    }
 }
