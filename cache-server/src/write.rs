@@ -52,6 +52,7 @@ use informer_serving::{
     status::{Status, StatusExt as _},
 };
 
+use self::answer::WriteAnswer;
 pub(crate) use self::{create::create_from_manifest, intake::BODY_WAIT};
 use crate::{
     access::audit::SentBody,
@@ -177,7 +178,8 @@ async fn admitted(
     format: &AnswerFormat,
 ) -> Result<Response, Status> {
     if target.ty.is_review() {
-        return Box::pin(review::answer(app, request)).await?.respond(request, format);
+        let answer = Box::pin(review::answer(app, request)).await?;
+        return with_warnings(app, answer).respond(request, format);
     }
     if *head.method == Method::DELETE && target.name.is_none() {
         return collection::delete(app, target, request, &ListOptions::read(&head.query)?, format).await;
@@ -194,6 +196,12 @@ async fn admitted(
         }
         None => app.work.run(size, work).await?,
     }
+}
+
+/// Adds the warnings of webhooks to an answer.
+fn with_warnings(app: &LocalApp<'_>, mut answer: WriteAnswer) -> WriteAnswer {
+    answer.warnings.extend(webhooks::warnings(app));
+    answer
 }
 
 /// Reads the body of a POST to a subresource or to `bindings`. `ty` is the type of the body, and `about` the type of the
@@ -227,7 +235,7 @@ async fn one(
         Some(Subresource::Token) => Some(Box::pin(token::create(app, request)).await?),
         Some(Subresource::Approval | Subresource::EphemeralContainers | Subresource::Finalize) | None => None,
     };
-    let mut answer = match *method {
+    let answer = match *method {
         _ if let Some(answer) = ordered => answer,
         Method::GET => scale::get(app, request).await?,
         Method::POST => create::create(app, request).await?,
@@ -238,6 +246,5 @@ async fn one(
         Method::DELETE => delete::delete(app, request).await?,
         _ => return Err(Status::generic_method_not_allowed()),
     };
-    answer.warnings.extend(webhooks::warnings(app));
-    answer.respond(request, format)
+    with_warnings(app, answer).respond(request, format)
 }

@@ -15,7 +15,7 @@ use informer_serving::{
 };
 use watch_cache::Entry;
 
-use super::{answer, delete};
+use super::{answer, delete, webhooks};
 use crate::{
     app::LocalApp,
     read::{
@@ -65,7 +65,9 @@ pub(super) async fn delete(
     // Begin a new page: the deletion may have taken longer than a page's state is kept.
     let page = selected.page(selected.detached(&objects)).await;
     let mut response = selected.respond(app, &target.ty, page, format).await?;
-    answer::warn(&mut response, deletion::warning(&target.ty, &deletion).as_slice());
+    let warnings: Vec<_> =
+        deletion::warning(&target.ty, &deletion).into_iter().chain(webhooks::warnings(app)).collect();
+    answer::warn(&mut response, &warnings);
     Ok(response)
 }
 

@@ -336,6 +336,28 @@ async fn a_webhook_proves_who_it_is() {
     }
 }
 
+/// Goal: warnings reach the client whatever it writes. Method: a webhook that warns of orders about pods, and of deletions.
+#[tokio::test]
+async fn orders_have_the_warnings_of_webhooks() {
+    let (_api, client) = start().await;
+    let hook = Hook::start(|_, _| Reply::Response(json!({"allowed": true, "warnings": ["look out"]}))).await;
+    for name in ["p", "q"] {
+        client.create(&pod(name)).await;
+    }
+    let webhook = webhook(&hook, "x", &["bindings", "pods", "pods/*"], &json!({}));
+    configure(&client, "Validating", "x", &[webhook]).await.with_code(201);
+    let binding = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": "default"},
+            "target": {"kind": "Node", "name": "n"}})
+    };
+    let bound = client.post(&format!("{PODS}/p/binding"), &binding("p")).await.with_code(201);
+    let named = client.post("/api/v1/namespaces/default/bindings", &binding("q")).await.with_code(201);
+    let deleted = client.delete(&format!("{PODS}?gracePeriodSeconds=0")).await.with_code(200);
+    for answer in [bound, named, deleted] {
+        assert!(answer.header("warning").contains("look out"), "{}", answer.text());
+    }
+}
+
 /// Goal: selectors, conditions and rules choose writes. Method: a table of members of a webhook that refuses, and whether it is
 /// asked about a ConfigMap with the label `a: b` in a namespace with the label `kubernetes.io/metadata.name: default`.
 #[tokio::test]
