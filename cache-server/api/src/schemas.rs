@@ -42,6 +42,11 @@ pub fn definition(api_version: &str, kind: &str) -> Option<&'static str> {
     definition::of_kind(api_version, kind)
 }
 
+/// The shape of objects of a built-in kind.
+pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<ValueShape> {
+    builtin::find(api_version, kind)
+}
+
 /// The shape of `metadata`.
 pub fn object_meta() -> Option<ValueShape> {
     builtin::named(OBJECT_META)

@@ -29,13 +29,14 @@ impl ServiceRange {
         if self.is_v4 { "IPv4" } else { "IPv6" }
     }
 
-    /// Number of addresses that Services get: neither that of the range, nor the broadcast address of IPv4.
+    /// Returns the number of addresses that Services get: all but the first one, and but the last one of IPv4, its broadcast
+    /// address.
     #[must_use]
     pub const fn count(&self) -> u64 {
         if self.is_v4 { (1 << (32 - self.bits)) - 2 } else { u64::MAX >> (self.bits - PREFIX_V6_MIN) }
     }
 
-    /// Returns an address by its number: 0 is that of the range, and Services get those up to the count.
+    /// Returns an address by its number. Number 0 is the range's own address; Services get the numbers from 1 to the count.
     #[must_use]
     pub fn at(&self, number: u64) -> IpAddr {
         let address = self.base | u128::from(number);

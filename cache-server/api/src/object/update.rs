@@ -136,9 +136,8 @@ pub struct SealedChange {
     config: Option<Object>,
 }
 
-/// Returns the object that the change asks for in place of `stored`; that of a sparse object is sparse. The caller may complete
-/// or refuse it before [`plan`], which restores what the writer cannot change. `now` is the time that the entry of an applying
-/// manager gets.
+/// Returns the object that the change asks for in place of `stored`, as sparse as `stored` is. The caller may complete or refuse
+/// it before [`plan`], which restores what the writer cannot change. `now` becomes the time of an applying manager's entry.
 ///
 /// # Errors
 /// The Status to answer with.

@@ -295,7 +295,7 @@ fn walk(value: &mut Value, shape: &ValueShape, path: &ValuePath<'_>, found: &mut
                 found.mistyped.get_or_insert(error);
             }
         },
-        (_, value) if fits(shape, value) => {}
+        (_, value) if shape.fits(value) => {}
         (_, value) => {
             found.mistyped.get_or_insert_with(|| {
                 let (found, field, expected) = (json_type(value), path.field(), go_type(shape));
@@ -303,41 +303,6 @@ fn walk(value: &mut Value, shape: &ValueShape, path: &ValuePath<'_>, found: &mut
             });
         }
     }
-}
-
-/// Returns true if a value has the kind of the shape; integers must fit the width of their format.
-pub fn fits(shape: &ValueShape, value: &Value) -> bool {
-    match (shape.kind(), value) {
-        (JsonKind::Any, _)
-        | (JsonKind::Object, Value::Object(_))
-        | (JsonKind::Array, Value::Array(_))
-        | (JsonKind::String | JsonKind::IntOrString | JsonKind::Quantity, Value::String(_))
-        | (JsonKind::Number | JsonKind::Quantity, Value::Number(_))
-        | (JsonKind::Boolean, Value::Bool(_)) => true,
-        (JsonKind::IntOrString, Value::Number(number)) => is_int32(number),
-        (JsonKind::Integer, Value::Number(number)) => {
-            if shape.format() == "int32" {
-                is_int32(number)
-            } else {
-                number.is_i64()
-            }
-        }
-        (
-            JsonKind::Object
-            | JsonKind::Array
-            | JsonKind::String
-            | JsonKind::Integer
-            | JsonKind::Number
-            | JsonKind::Boolean
-            | JsonKind::IntOrString
-            | JsonKind::Quantity,
-            _,
-        ) => false,
-    }
-}
-
-fn is_int32(number: &serde_json::Number) -> bool {
-    number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 
 /// Returns Go's name of a value's type, as far as the schema tells.

@@ -14,21 +14,21 @@ use watch_cache::{Draft, Schema};
 
 use super::{Object, ResourceType, table};
 
-/// The way between a type and the one that its objects are stored as.
+/// Converts between a type and the one that its objects are stored as.
 #[derive(Debug)]
 pub struct Conversion {
     kind: &'static str,
     api_version: &'static str,
-    /// Labels of field selectors, and those of the stored type.
+    /// Pairs of a label in field selectors and the stored type's name of it.
     labels: &'static [(&'static str, &'static str)],
-    /// Gives an object the members of the stored type. Members of a wrong type are lost or left alone.
+    /// Replaces the members of this type by those of the stored one. Annotations that do not fit it are dropped.
     pub to_stored: fn(&mut Object),
-    /// Gives a stored object the members of this type.
+    /// Replaces the members of the stored type by those of this one.
     pub from_stored: fn(&mut Object),
 }
 
 impl Conversion {
-    /// Returns the label of the stored type for one of field selectors.
+    /// Returns the stored type's name of a label in field selectors.
     pub fn stored_label<'a>(&self, label: &'a str) -> &'a str {
         self.labels.iter().find(|(own, _)| *own == label).map_or(label, |(_, stored)| stored)
     }
@@ -86,7 +86,7 @@ impl ConvertedType {
     }
 }
 
-/// Events of `events.k8s.io`, from those of the core group.
+/// Events of `events.k8s.io`, whose objects are Events of the core group.
 static EVENTS: Conversion = Conversion {
     kind: "Event",
     api_version: "events.k8s.io/v1",

@@ -5,6 +5,8 @@
 
 use std::{fmt, sync::Arc};
 
+use serde_json::Value;
+
 /// The structure of a JSON value. Cost of a clone: one reference count.
 #[derive(Clone)]
 pub struct ValueShape {
@@ -117,6 +119,37 @@ impl ValueShape {
         &self.target().1.format
     }
 
+    /// Returns true if a value has the kind of the shape; integers must fit the width of their format.
+    pub fn fits(&self, value: &Value) -> bool {
+        match (self.kind(), value) {
+            (JsonKind::Any, _)
+            | (JsonKind::Object, Value::Object(_))
+            | (JsonKind::Array, Value::Array(_))
+            | (JsonKind::String | JsonKind::IntOrString | JsonKind::Quantity, Value::String(_))
+            | (JsonKind::Number | JsonKind::Quantity, Value::Number(_))
+            | (JsonKind::Boolean, Value::Bool(_)) => true,
+            (JsonKind::IntOrString, Value::Number(number)) => is_int32(number),
+            (JsonKind::Integer, Value::Number(number)) => {
+                if self.format() == "int32" {
+                    is_int32(number)
+                } else {
+                    number.is_i64()
+                }
+            }
+            (
+                JsonKind::Object
+                | JsonKind::Array
+                | JsonKind::String
+                | JsonKind::Integer
+                | JsonKind::Number
+                | JsonKind::Boolean
+                | JsonKind::IntOrString
+                | JsonKind::Quantity,
+                _,
+            ) => false,
+        }
+    }
+
     fn strategy(&self, which: impl Fn(&Strategies) -> &MergeStrategy) -> Merge<'_> {
         // A strategy declared for the member takes precedence over its type's strategy.
         let strategies = self.node().strategies.as_deref().or_else(|| self.target().1.strategies.as_deref());
@@ -128,6 +161,10 @@ impl ValueShape {
             Some(MergeStrategy::ByKey(keys)) => Merge::ByKey(keys),
         }
     }
+}
+
+fn is_int32(number: &serde_json::Number) -> bool {
+    number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 
 /// Nodes that refer to each other by index.

@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 use super::super::{
     body::Object,
     managed::{self, FieldSet},
-    validation::fits,
 };
 use crate::{
     limits::STRICT_ERRORS_MAX,
@@ -148,7 +147,7 @@ impl ApplyWalk {
     }
 
     fn value(&mut self, value: &Value, shape: Option<&ValueShape>) -> FieldSet {
-        if let Some(shape) = shape.filter(|shape| !fits(shape, value) && !value.is_null()) {
+        if let Some(shape) = shape.filter(|shape| !shape.fits(value) && !value.is_null()) {
             self.mistyped(value, shape);
             return FieldSet::default();
         }

@@ -4,10 +4,14 @@
 //! Source: `pkg/apis/autoscaling/v1/{conversion,defaults}.go` and `pkg/apis/autoscaling/annotations.go` of
 //! kubernetes/kubernetes.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{super::Object, Conversion};
-use crate::limits::AUTOSCALING_ANNOTATION_BYTES_MAX;
+use crate::{
+    limits::AUTOSCALING_ANNOTATION_BYTES_MAX,
+    schemas::{self, JsonKind, ShapeMember, ValueShape},
+};
 
 pub(super) static CONVERSION: Conversion =
     Conversion { kind: "HorizontalPodAutoscaler", api_version: "autoscaling/v1", labels: &[], to_stored, from_stored };
@@ -40,7 +44,7 @@ fn from_stored(autoscaler: &mut Object) {
             spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
         }
         if !others.is_empty() {
-            annotations.push((METRICS, older(&others, &SPEC)));
+            annotations.push((METRICS, older(&others, TARGET)));
         }
         if let Some(behavior) = spec.remove("behavior").filter(Value::is_object) {
             annotations.push((BEHAVIOR, capitalized(&behavior)));
@@ -54,7 +58,7 @@ fn from_stored(autoscaler: &mut Object) {
             status.insert("currentCPUUtilizationPercentage".to_owned(), percent.clone());
         }
         if !current.is_empty() {
-            annotations.push((CURRENT_METRICS, older(&current, &STATUS)));
+            annotations.push((CURRENT_METRICS, older(&current, CURRENT)));
         }
         let conditions = take_list(status, "conditions");
         if !conditions.is_empty() {
@@ -79,14 +83,16 @@ fn to_stored(autoscaler: &mut Object) {
         let is_short = text.len() <= AUTOSCALING_ANNOTATION_BYTES_MAX;
         is_short.then(|| serde_json::from_str::<Value>(text).ok()).flatten()
     };
-    let list = |name: &str| annotation(name).and_then(|value| value.as_array().cloned());
-    let (metrics, behavior) = (list(METRICS), annotation(BEHAVIOR));
-    let (current, conditions) = (list(CURRENT_METRICS), list(CONDITIONS));
+    // An annotation that Go could not decode counts for nothing.
+    let metrics = annotation(METRICS).and_then(|found| fitting(["spec", "metrics"], newer(&found, TARGET)?));
+    let behavior = annotation(BEHAVIOR).and_then(|found| fitting(["spec", "behavior"], lowercase(&found)));
+    let current =
+        annotation(CURRENT_METRICS).and_then(|found| fitting(["status", "currentMetrics"], newer(&found, CURRENT)?));
+    let conditions = annotation(CONDITIONS).and_then(|found| fitting(["status", "conditions"], found));
     drop_annotations(autoscaler);
     if let Some(spec) = member(autoscaler, "spec") {
-        let percent = spec.remove("targetCPUUtilizationPercentage").filter(|percent| !percent.is_null());
-        let mut all = metrics.map(|metrics| newer(&metrics, &SPEC)).unwrap_or_default();
-        all.extend(percent.map(cpu_metric));
+        let mut all = metrics.map_or_else(Vec::new, items);
+        all.extend(take_percent(spec, "targetCPUUtilizationPercentage").map(cpu_metric));
         if all.is_empty() {
             all.push(cpu_metric(CPU_PERCENT.into()));
         }
@@ -94,18 +100,83 @@ fn to_stored(autoscaler: &mut Object) {
         if spec.get("minReplicas").is_none_or(Value::is_null) {
             spec.insert("minReplicas".to_owned(), json!(1));
         }
-        if let Some(behavior) = behavior.map(|behavior| lowercase(&behavior)).filter(|found| found != &json!({})) {
-            spec.insert("behavior".to_owned(), behavior);
-        }
+        put_filled(spec, "behavior", behavior);
     }
     // A create has dropped it.
     if let Some(status) = member(autoscaler, "status") {
-        let percent = status.remove("currentCPUUtilizationPercentage").filter(|percent| !percent.is_null());
         let of_cpu = |percent: Value| json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": percent}}}]);
-        let current = current.map(|current| Value::Array(newer(&current, &STATUS))).or_else(|| percent.map(of_cpu));
-        status.extend(current.map(|current| ("currentMetrics".to_owned(), current)));
-        status.extend(conditions.map(|conditions| ("conditions".to_owned(), Value::Array(conditions))));
+        let percent = take_percent(status, "currentCPUUtilizationPercentage");
+        put_filled(status, "currentMetrics", current.or_else(|| percent.map(of_cpu)));
+        put_filled(status, "conditions", conditions);
     }
+}
+
+fn take_percent(part: &mut Object, name: &str) -> Option<Value> {
+    part.remove(name).filter(|percent| !percent.is_null())
+}
+
+/// Sets a member, unless its value is an empty object or list, which Go omits.
+fn put_filled(part: &mut Object, name: &str, value: Option<Value>) {
+    let value = value.filter(|value| *value != json!({}) && *value != json!([]));
+    part.extend(value.map(|value| (name.to_owned(), value)));
+}
+
+/// Returns the value for a member of the newer version without members that the version does not know. `None` for a value
+/// that Go would not decode, which has another type somewhere.
+fn fitting(path: [&str; 2], value: Value) -> Option<Value> {
+    let object = schemas::built_in("autoscaling/v2", CONVERSION.kind)?;
+    let shape = path.iter().try_fold(object, |shape, name| match shape.member(name) {
+        ShapeMember::Known(member) => Some(member),
+        ShapeMember::Free(_) | ShapeMember::Unknown => None,
+    })?;
+    typed(value, &shape)
+}
+
+fn typed(value: Value, shape: &ValueShape) -> Option<Value> {
+    match (shape.kind(), value) {
+        (JsonKind::Object, Value::Object(members)) => {
+            let mut known = Map::new();
+            for (name, value) in members {
+                match shape.member(&name) {
+                    // Go's decoder ignores null for a field.
+                    ShapeMember::Known(_) if value.is_null() => {}
+                    ShapeMember::Known(member) | ShapeMember::Free(Some(member)) => {
+                        known.insert(name, typed(value, &member)?);
+                    }
+                    ShapeMember::Free(None) | ShapeMember::Unknown => {}
+                }
+            }
+            Some(Value::Object(known))
+        }
+        (JsonKind::Array, Value::Array(items)) => {
+            let item = shape.item()?;
+            items.into_iter().map(|value| typed(value, &item)).collect()
+        }
+        (JsonKind::Quantity, Value::Number(number)) => typed(number.to_string().into(), shape),
+        (_, value) => {
+            let text = value.as_str().unwrap_or_default();
+            let is_read = match (shape.kind(), shape.format()) {
+                (JsonKind::Quantity, _) => is_quantity(text),
+                (_, "date-time") => text.parse::<Timestamp>().is_ok(),
+                _ => true,
+            };
+            (is_read && shape.fits(&value)).then_some(value)
+        }
+    }
+}
+
+/// Returns true for a quantity such as `1500m`.
+///
+/// Source: apimachinery `pkg/api/resource/quantity.go` (parseQuantityString), `suffix.go`.
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 16] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let suffix = unsigned.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    let number = unsigned.strip_suffix(suffix).unwrap_or_default();
+    let exponent = suffix.strip_prefix(['e', 'E']).filter(|exponent| exponent.parse::<i32>().is_ok());
+    number.bytes().any(|byte| byte.is_ascii_digit())
+        && number.matches('.').count() <= 1
+        && (SUFFIXES.contains(&suffix) || exponent.is_some())
 }
 
 /// A metric of the newer version that the older one has a member for.
@@ -123,160 +194,119 @@ fn is_cpu(metric: &Value) -> bool {
         && metric.pointer("/resource/name").is_some_and(|name| name == "cpu")
 }
 
-/// One kind of metric: its name, pairs of a pointer in the newer version and a member of the older one, and the member of
-/// the older one that Go writes without a value, too.
+/// One kind of metric: a member of both versions.
 struct MetricKind {
     name: &'static str,
+    /// Pairs of a pointer in the newer version and a member of the older one.
     members: &'static [(&'static str, &'static str)],
-    always: &'static str,
+    /// Values of its target or of its current state. The older version has them as members such as `targetValue`; Go
+    /// writes the first one in the status without a value too.
+    values: &'static [&'static str],
+    /// True if Go writes the first one in the spec without a value too.
+    has_target: bool,
 }
 
-/// Metrics of the spec.
-const SPEC: [MetricKind; 5] = [
+const KINDS: [MetricKind; 5] = [
     MetricKind {
         name: "object",
-        members: &[
-            ("/describedObject", "target"),
-            ("/metric/name", "metricName"),
-            ("/metric/selector", "selector"),
-            ("/target/value", "targetValue"),
-            ("/target/averageValue", "averageValue"),
-        ],
-        always: "targetValue",
+        members: &[("/describedObject", "target"), METRIC_NAME, ("/metric/selector", "selector")],
+        values: &["value", "averageValue"],
+        has_target: true,
     },
     MetricKind {
         name: "pods",
-        members: &[
-            ("/metric/name", "metricName"),
-            ("/metric/selector", "selector"),
-            ("/target/averageValue", "targetAverageValue"),
-        ],
-        always: "targetAverageValue",
+        members: &[METRIC_NAME, ("/metric/selector", "selector")],
+        values: &["averageValue"],
+        has_target: true,
     },
     MetricKind {
         name: "resource",
-        members: &[
-            ("/name", "name"),
-            ("/target/averageUtilization", "targetAverageUtilization"),
-            ("/target/averageValue", "targetAverageValue"),
-        ],
-        always: "",
+        members: &[("/name", "name")],
+        values: &["averageValue", "averageUtilization"],
+        has_target: false,
     },
     MetricKind {
         name: "containerResource",
-        members: &[
-            ("/name", "name"),
-            ("/container", "container"),
-            ("/target/averageUtilization", "targetAverageUtilization"),
-            ("/target/averageValue", "targetAverageValue"),
-        ],
-        always: "",
+        members: &[("/name", "name"), ("/container", "container")],
+        values: &["averageValue", "averageUtilization"],
+        has_target: false,
     },
     MetricKind {
         name: "external",
-        members: &[
-            ("/metric/name", "metricName"),
-            ("/metric/selector", "metricSelector"),
-            ("/target/value", "targetValue"),
-            ("/target/averageValue", "targetAverageValue"),
-        ],
-        always: "",
+        members: &[METRIC_NAME, ("/metric/selector", "metricSelector")],
+        values: &["value", "averageValue"],
+        has_target: false,
     },
 ];
 
-/// Metrics of the status.
-const STATUS: [MetricKind; 5] = [
-    MetricKind {
-        name: "object",
-        members: &[
-            ("/describedObject", "target"),
-            ("/metric/name", "metricName"),
-            ("/metric/selector", "selector"),
-            ("/current/value", "currentValue"),
-            ("/current/averageValue", "averageValue"),
-        ],
-        always: "currentValue",
-    },
-    MetricKind {
-        name: "pods",
-        members: &[
-            ("/metric/name", "metricName"),
-            ("/metric/selector", "selector"),
-            ("/current/averageValue", "currentAverageValue"),
-        ],
-        always: "currentAverageValue",
-    },
-    MetricKind {
-        name: "resource",
-        members: &[
-            ("/name", "name"),
-            ("/current/averageUtilization", "currentAverageUtilization"),
-            ("/current/averageValue", "currentAverageValue"),
-        ],
-        always: "currentAverageValue",
-    },
-    MetricKind {
-        name: "containerResource",
-        members: &[
-            ("/name", "name"),
-            ("/container", "container"),
-            ("/current/averageUtilization", "currentAverageUtilization"),
-            ("/current/averageValue", "currentAverageValue"),
-        ],
-        always: "currentAverageValue",
-    },
-    MetricKind {
-        name: "external",
-        members: &[
-            ("/metric/name", "metricName"),
-            ("/metric/selector", "metricSelector"),
-            ("/current/value", "currentValue"),
-            ("/current/averageValue", "currentAverageValue"),
-        ],
-        always: "currentValue",
-    },
-];
+const METRIC_NAME: (&str, &str) = ("/metric/name", "metricName");
+
+/// The member with the values of a metric in the spec, and the one in the status.
+const TARGET: &str = "target";
+const CURRENT: &str = "current";
+
+impl MetricKind {
+    /// Returns pairs of a pointer in the newer version and a member of the older one, with true if Go writes the member
+    /// without a value too.
+    fn pairs(&self, part: &str) -> impl Iterator<Item = (String, String, bool)> {
+        let members = self.members.iter().map(|(newer, older)| ((*newer).to_owned(), (*older).to_owned(), false));
+        let values = self.values.iter().enumerate().map(move |(place, value)| {
+            // The one name that does not tell the part.
+            let is_short = (self.name, *value) == ("object", "averageValue");
+            let older = if is_short { (*value).to_owned() } else { part.to_owned() + &capital(value) };
+            (format!("/{part}/{value}"), older, place == 0 && (part == CURRENT || self.has_target))
+        });
+        members.chain(values)
+    }
+}
 
 /// Converts metrics to the older version.
-fn older(metrics: &[Value], kinds: &[MetricKind]) -> Value {
+fn older(metrics: &[Value], part: &str) -> Value {
     let convert = |metric: &Value| {
         let mut made = Map::new();
         made.extend(metric.get("type").map(|ty| ("type".to_owned(), ty.clone())));
-        for (kind, source) in kinds.iter().filter_map(|kind| Some((kind, metric.get(kind.name)?))) {
-            let found =
-                kind.members.iter().filter_map(|(from, to)| Some(((*to).to_owned(), source.pointer(from)?.clone())));
-            let mut source: Object = found.collect();
-            if !kind.always.is_empty() {
-                source.entry(kind.always).or_insert_with(|| ZERO.into());
+        for (kind, source) in KINDS.iter().filter_map(|kind| Some((kind, set(metric.get(kind.name))?))) {
+            let mut converted = Map::new();
+            for (pointer, member, is_always) in kind.pairs(part) {
+                let value = set(source.pointer(&pointer)).cloned().or_else(|| is_always.then(|| ZERO.into()));
+                converted.extend(value.map(|value| (member, value)));
             }
-            made.insert(kind.name.to_owned(), Value::Object(source));
+            made.insert(kind.name.to_owned(), Value::Object(converted));
         }
         Value::Object(made)
     };
     metrics.iter().map(convert).collect()
 }
 
-/// Converts metrics to the newer version.
-fn newer(metrics: &[Value], kinds: &[MetricKind]) -> Vec<Value> {
+/// Converts metrics to the newer version; `None` if one of them is no object.
+fn newer(metrics: &Value, part: &str) -> Option<Value> {
     let convert = |metric: &Value| {
         let mut made = Map::new();
-        made.extend(metric.get("type").map(|ty| ("type".to_owned(), ty.clone())));
-        for (kind, source) in kinds.iter().filter_map(|kind| Some((kind, metric.get(kind.name)?))) {
-            let mut converted = json!({});
-            for (to, from) in kind.members {
-                let zero = (kind.always == *from).then(|| Value::from(ZERO));
-                if let Some(value) = source.get(from).cloned().or(zero) {
-                    put(&mut converted, to, value);
+        for (name, source) in metric.as_object()? {
+            let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
+                made.insert(name.clone(), source.clone());
+                continue;
+            };
+            let Some(source) = set(Some(source)) else { continue };
+            let (source, mut converted) = (source.as_object()?, json!({}));
+            for (pointer, member, is_always) in kind.pairs(part) {
+                let zero = is_always.then(|| Value::from(ZERO));
+                if let Some(value) = set(source.get(&member)).cloned().or(zero) {
+                    put(&mut converted, &pointer, value);
                 }
             }
-            if kinds[0].always == SPEC[0].always {
+            if part == TARGET {
                 target_type(kind.name, &mut converted);
             }
-            made.insert(kind.name.to_owned(), converted);
+            made.insert(name.clone(), converted);
         }
-        Value::Object(made)
+        Some(Value::Object(made))
     };
-    metrics.iter().map(convert).collect()
+    metrics.as_array()?.iter().map(convert).collect()
+}
+
+fn set(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| !value.is_null())
 }
 
 /// Names the type of a target, which the older version does not, and removes the value that only Go wrote.
@@ -309,10 +339,7 @@ fn put(object: &mut Value, pointer: &str, value: Value) {
 
 /// Returns a behaviour with the members of Go's type, which has no names for JSON.
 fn capitalized(value: &Value) -> Value {
-    renamed(value, |name| {
-        let (first, rest) = name.split_at_checked(1).unwrap_or((name, ""));
-        first.to_uppercase() + rest
-    })
+    renamed(value, capital)
 }
 
 fn lowercase(value: &Value) -> Value {
@@ -320,6 +347,11 @@ fn lowercase(value: &Value) -> Value {
         let (first, rest) = name.split_at_checked(1).unwrap_or((name, ""));
         first.to_lowercase() + rest
     })
+}
+
+fn capital(name: &str) -> String {
+    let (first, rest) = name.split_at_checked(1).unwrap_or((name, ""));
+    first.to_uppercase() + rest
 }
 
 /// Renames all members, and leaves out those that are null.
@@ -339,10 +371,12 @@ fn member<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Object> {
 }
 
 fn take_list(object: &mut Object, name: &str) -> Vec<Value> {
-    match object.remove(name) {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
-    }
+    object.remove(name).map_or_else(Vec::new, items)
+}
+
+/// Returns the items of a list; none of any other value.
+fn items(value: Value) -> Vec<Value> {
+    if let Value::Array(items) = value { items } else { Vec::new() }
 }
 
 fn drop_annotations(autoscaler: &mut Object) {
