@@ -517,7 +517,7 @@ fn read_now(caches: &Caches, readings: &ScrapeReadings) -> Registry {
     registry.register_with_unit("cache_compressed", about_compressed, Unit::Bytes, compressed);
     let messages = Number::default();
     messages.set(watch_cache::messages_bytes() as u64);
-    let about_messages = "Bytes of protobuf messages that clients share";
+    let about_messages = "Bytes of protobuf messages and converted objects that clients share";
     registry.register_with_unit("cache_protobuf", about_messages, Unit::Bytes, messages);
     let checks = Family::<CheckLabels, Gauge>::default();
     for (name, passes) in &readings.checks {

@@ -17,7 +17,7 @@ use memchr::memchr;
 
 use crate::{
     filter::LabelKey,
-    form::{Cells, Conversion, LONG_CELLS, MessageSlot, Rows, SentEvent},
+    form::{Cells, ConvertedForms, LONG_CELLS, MessageSlot, Rows, SentEvent},
     limits::{APART_BYTES, CELLS_KEPT_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
@@ -266,27 +266,19 @@ impl Entry {
         self.push_edited(start, end, without, digits, out);
     }
 
-    pub(crate) fn message_slot(&self) -> &MessageSlot {
-        &self.variants.get_or_init(Box::default).message
+    /// Returns the place of its protobuf message, at the stored version or the other one, whole or as metadata only.
+    pub(crate) fn message_slot(&self, is_converted: bool, is_partial: bool) -> &MessageSlot {
+        let variants = self.variants.get_or_init(Box::default);
+        match (is_converted, is_partial) {
+            (false, false) => &variants.message,
+            (false, true) => &variants.partial,
+            (true, false) => &self.converted_forms().message,
+            (true, true) => &self.converted_forms().partial,
+        }
     }
 
-    pub(crate) fn metadata_slot(&self) -> &MessageSlot {
-        &self.variants.get_or_init(Box::default).partial
-    }
-
-    /// Returns the object at another version. Cost: parses it at the first call.
-    pub(crate) fn converted(&self, conversion: &dyn Conversion) -> Option<&Self> {
-        let converted = self.variants.get_or_init(Box::default).converted.get_or_init(|| {
-            let draft = conversion.convert(self.object_text())?;
-            let version = self.resource_version;
-            Some(if self.updated { draft.commit_update(version) } else { draft.commit(version) })
-        });
-        converted.as_deref()
-    }
-
-    /// Returns true if [`Self::converted`] parses nothing.
-    pub(crate) fn has_converted(&self) -> bool {
-        self.variants.get().is_some_and(|variants| variants.converted.get().is_some())
+    pub(crate) fn converted_forms(&self) -> &ConvertedForms {
+        self.variants.get_or_init(Box::default).converted.get_or_init(Box::default)
     }
 
     /// Returns true if its stored line is a MODIFIED event, not ADDED.
@@ -356,9 +348,9 @@ impl Entry {
         out.push(self.part(at, end, is_shared));
     }
 
-    /// Memory of the entry and its line, in bytes. Does not include derived values: the object at another version, table cells, some 150 bytes and
-    /// seldom more than [`CELLS_KEPT_MAX`], the protobuf message, about three quarters of the line, and its part of
-    /// compressed groups.
+    /// Memory of the entry and its line, in bytes. Does not include derived values: table cells, some 150 bytes and seldom
+    /// more than [`CELLS_KEPT_MAX`]; the protobuf message, about three quarters of the line, and the object at another
+    /// version, both within [`MESSAGES_BYTES_MAX`](crate::limits::MESSAGES_BYTES_MAX); its part of compressed groups.
     #[must_use]
     pub fn cost(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.key.len() + size_of_val(&*self.fields) + ALLOCATIONS

@@ -1,15 +1,18 @@
 //! The formats in which a client gets objects: whole, as metadata only, or as rows of a table; as JSON or protobuf.
 //!
-//! INVARIANT: no object is re-encoded for a client. Every format is made of slices of the entry's one line, or of its one
-//! protobuf message, between texts that are constants or computed once per object version; only the ages in a row depend
-//! on the time and are written each time. INVARIANT: [`Form::whole`] costs nothing extra.
+//! INVARIANT: no object is re-encoded for a client. Every format is made of slices of the entry's one line, of its one
+//! protobuf message, or of those of its one converted object, between texts that are constants or computed once per object
+//! version; only the ages in a row depend on the time and are written each time. INVARIANT: [`Form::whole`] costs nothing
+//! extra.
 //!
 //! Source: apiserver `endpoints/handlers/response.go`, `registry/rest/table.go`; apimachinery `apis/meta/v1` types.
 
 mod budget;
 mod cells;
+mod derived;
 mod group;
 mod message;
+mod served;
 mod unstored;
 
 use std::{fmt, sync::Arc};
@@ -23,14 +26,18 @@ use informer_serving::{
 
 pub(crate) use budget::{LONG_CELLS, Share};
 pub use cells::{Cells, Rows, human_duration};
+pub use derived::{drop_idle_messages, messages_bytes};
 pub use group::{ObjectGroup, Piece, drop_idle_pieces, pieces_bytes};
 pub(crate) use message::MessageSlot;
+pub use message::Messages;
 use message::{MessageContext, MessageForm, MessagePart};
-pub use message::{Messages, drop_idle_messages, messages_bytes};
+pub use served::Conversion;
+pub(crate) use served::ConvertedForms;
+use served::ServedEntry;
 use unstored::UnstoredObject;
 
 use crate::{
-    entry::{Draft, Entry, LinePart, Schema},
+    entry::{Entry, LinePart, Schema},
     limits::{ROW_APART_BYTES, ROW_BYTES_MIN, ROW_EFFORT},
     slices::Slices,
 };
@@ -105,15 +112,6 @@ struct ServedVersion {
     conversion: Option<&'static dyn Conversion>,
 }
 
-/// Converts the stored objects of one type to another version, with other members.
-///
-/// An object has at most one conversion, and is in memory twice once a client has read the converted one.
-pub trait Conversion: fmt::Debug + Send + Sync {
-    /// Returns the object whose JSON is `stored`. Its resourceVersion is that of the stored one. `None` for an object that
-    /// cannot be converted, which is sent as it is.
-    fn convert(&self, stored: &[u8]) -> Option<Draft>;
-}
-
 impl Form {
     /// Sends the object as stored.
     #[must_use]
@@ -152,8 +150,8 @@ impl Form {
         Self { version: Some(Arc::new(version)), ..self }
     }
 
-    /// Sends objects as protobuf messages of `messages`. `kind` and `api_version` are those of whole objects. Rows have no
-    /// such form and stay JSON.
+    /// Sends objects as protobuf messages of `messages`, with `kind` and `api_version` in the envelopes of whole objects.
+    /// Rows have no message and stay JSON.
     #[must_use]
     pub fn in_protobuf(self, messages: &'static dyn Messages, api_version: &str, kind: &str) -> Self {
         let (part, envelope) = match self.content {
@@ -171,10 +169,10 @@ impl Form {
     }
 
     /// Formats an object that is in no cache, such as the result of a dry run: JSON that starts with its kind and ends
-    /// with a newline. Returns `None` if the text stays as it is: for [`Self::whole`], for a Status, and for text that
-    /// is not an object.
+    /// with a newline. `stored` is the object with its stored members, which cells show. Returns `None` if the text stays
+    /// as it is: for [`Self::whole`], for a Status, and for text that is not an object.
     #[must_use]
-    pub fn text(&self, object: &[u8], now: i64) -> Option<Vec<u8>> {
+    pub fn text(&self, object: &[u8], stored: &[u8], now: i64) -> Option<Vec<u8>> {
         if self.is_whole() {
             return None;
         }
@@ -186,7 +184,7 @@ impl Form {
             Content::Row(row) => {
                 row.table_head(&unstored.resource_version, false, &mut text);
                 text.extend_from_slice(br#"{"cells":"#);
-                row.rows.cells(object).write(now, &mut text);
+                row.rows.cells(stored).write(now, &mut text);
                 text.extend_from_slice(br#","object":"#);
                 match row.object {
                     RowObject::None => text.extend_from_slice(b"null"),
@@ -200,15 +198,9 @@ impl Form {
         Some(text)
     }
 
-    /// Returns the entry at the version of this form. Cost: converts the object at the first call, if it has to be.
-    fn served<'a>(&self, entry: &'a Entry) -> &'a Entry {
-        let conversion = self.version.as_ref().and_then(|version| version.conversion);
-        conversion.and_then(|conversion| entry.converted(conversion)).unwrap_or(entry)
-    }
-
-    /// Returns true if `entry` has to be converted first.
-    fn is_unconverted(&self, entry: &Entry) -> bool {
-        self.version.as_ref().is_some_and(|version| version.conversion.is_some()) && !entry.has_converted()
+    /// Returns the entry at the version of this form. Cost: none before its members are read.
+    fn served<'a>(&self, entry: &'a Entry) -> ServedEntry<'a> {
+        ServedEntry { stored: entry, conversion: self.version.as_ref().and_then(|version| version.conversion) }
     }
 
     /// Returns true if `entry` takes long to format: a long object whose row or message is not cached. Format it where
@@ -217,7 +209,7 @@ impl Form {
     pub fn is_slow(&self, entry: &Entry) -> bool {
         match &self.message {
             Some(form) => entry.is_long() && !self.served(entry).has_message(form),
-            None => entry.len() > ROW_APART_BYTES && (self.is_fresh_row(entry) || self.is_unconverted(entry)),
+            None => entry.len() > ROW_APART_BYTES && self.is_read(entry),
         }
     }
 
@@ -249,9 +241,13 @@ impl Form {
             && envelope(self) == envelope(other)
     }
 
-    /// Returns true if the cells of `entry` have to be computed.
-    fn is_fresh_row(&self, entry: &Entry) -> bool {
-        matches!(&self.content, Content::Row(row) if !entry.has_cells(&row.rows))
+    /// Returns true if the JSON of `entry` has to be parsed: for the cells of a row, or for another version.
+    fn is_read(&self, entry: &Entry) -> bool {
+        let (is_fresh_row, shows_object) = match &self.content {
+            Content::Whole | Content::Metadata(_) => (false, true),
+            Content::Row(row) => (!entry.has_cells(&row.rows), row.object != RowObject::None),
+        };
+        is_fresh_row || shows_object && self.served(entry).is_unconverted()
     }
 
     /// Returns true if the stored bytes are sent unchanged.
@@ -468,8 +464,7 @@ impl EventFormatter {
 
     /// Returns the cost of formatting `entry`, in bytes of the [`READ_PER_STEP`](crate::limits::READ_PER_STEP) budget.
     pub(crate) fn effort(&self, entry: &Entry) -> usize {
-        let is_read = self.form.is_fresh_row(entry) || self.form.is_unconverted(entry);
-        if is_read { ROW_EFFORT * entry.len().max(ROW_BYTES_MIN) } else { entry.len() }
+        if self.form.is_read(entry) { ROW_EFFORT * entry.len().max(ROW_BYTES_MIN) } else { entry.len() }
     }
 
     /// Returns the item as a deferred one if it takes long to format.
@@ -481,38 +476,37 @@ impl EventFormatter {
     /// Pushes a line of a watch.
     pub(crate) fn line(&mut self, entry: &Entry, event: &SentEvent<'_>, out: &mut Slices) {
         let Form { content, without_managed_fields: without, version, message } = &self.form;
-        // Cells are those of the stored object.
-        let stored = entry;
-        let entry = if version.is_some() { self.form.served(entry) } else { entry };
+        let served = self.form.served(entry);
         if let Some(form) = message {
             let context = MessageContext::Event { event, is_initial: self.is_initial };
             let before = out.bytes();
             // Behind an event that is missing, no other may follow.
             if self.failed.is_none() {
-                entry.push_message(form, *without, context, out);
+                served.push_message(form, *without, context, out);
                 if out.bytes() == before {
                     self.failed = Some(Box::new(FailedObject(entry.key().into())));
                 }
             }
             return;
         }
+        let object = || served.object(!self.is_initial);
         match (content, version) {
             (Content::Whole, None) => entry.push_line(event, *without, out),
             (Content::Whole, Some(version)) => {
                 out.push_static(event.head());
                 out.push(version.head.clone());
-                entry.push_part(LinePart::RestOfLine, *without, event.digits(), out);
+                object().push_part(LinePart::RestOfLine, *without, event.digits(), out);
             }
             (Content::Metadata(meta), _) => {
                 out.push_static(meta.partial_line_head(event).as_bytes());
-                entry.push_part(LinePart::Metadata, *without, event.digits(), out);
+                object().push_part(LinePart::Metadata, *without, event.digits(), out);
                 out.push_static(PARTIAL_LINE_TAIL);
             }
             (Content::Row(row), _) => {
                 let mut text = event.head().to_vec();
                 let position = event.digits().map_or_else(|| entry.digits(), Bytes::clone);
                 row.table_head(&position, self.columns_sent, &mut text);
-                stored.push_row(&self.form, row, event.digits(), self.now(), text, RowEnd::Line, out);
+                entry.push_row(&self.form, row, event.digits(), self.now(), text, RowEnd::Line, out);
                 // Only the first line of a stream carries the columns, as in kube-apiserver.
                 self.columns_sent = true;
             }
@@ -577,8 +571,8 @@ impl Entry {
             return served.push_message(message, form.without_managed_fields, MessageContext::Document, out);
         }
         match &form.content {
-            Content::Whole => served.push_whole(form, None, out),
-            Content::Metadata(meta) => served.push_partial(meta.partial_head(), form, out),
+            Content::Whole => served.object(false).push_whole(form, None, out),
+            Content::Metadata(meta) => served.object(false).push_partial(meta.partial_head(), form, out),
             Content::Row(row) => {
                 let mut text = Vec::new();
                 row.table_head(&self.digits(), false, &mut text);
@@ -597,14 +591,16 @@ impl Entry {
             return served.push_message(message, form.without_managed_fields, MessageContext::Item, out);
         }
         match &form.content {
-            Content::Whole if self.is_builtin() => served.push_item(first, form.without_managed_fields, out),
+            Content::Whole if self.is_builtin() => {
+                served.object(false).push_item(first, form.without_managed_fields, out);
+            }
             Content::Whole => {
                 out.push_static(if first { b"" } else { b"," });
-                served.push_whole(form, None, out);
+                served.object(false).push_whole(form, None, out);
             }
             Content::Metadata(meta) => {
                 let head = if first { meta.partial_head() } else { meta.next_partial_head() };
-                served.push_partial(head, form, out);
+                served.object(false).push_partial(head, form, out);
             }
             Content::Row(row) => {
                 let text = if first { Vec::new() } else { vec![b','] };
@@ -647,7 +643,8 @@ impl Entry {
         out.push_static(b"}");
     }
 
-    /// Pushes `{"cells":…,"object":…}` after `text`, followed by the closing text for `behind`.
+    /// Pushes `{"cells":…,"object":…}` after `text`, followed by the closing text for `behind`. Cells show the stored members,
+    /// at whatever version the object beside them is.
     #[expect(clippy::too_many_arguments, reason = "what a row is made of, and what stands around it")]
     fn push_row(
         &self,
@@ -671,12 +668,13 @@ impl Entry {
             RowObject::Metadata => {
                 text.extend_from_slice(row.meta.partial_head().as_bytes());
                 out.push(text.into());
-                form.served(self).push_part(LinePart::Metadata, form.without_managed_fields, digits, out);
+                let object = form.served(self).object(false);
+                object.push_part(LinePart::Metadata, form.without_managed_fields, digits, out);
                 out.push_static(behind.text(true));
             }
             RowObject::Whole => {
                 out.push(text.into());
-                form.served(self).push_whole(form, digits, out);
+                form.served(self).object(false).push_whole(form, digits, out);
                 out.push_static(behind.text(false));
             }
         }

@@ -158,11 +158,11 @@ pub const GROUP_BYTES: usize = 48 << 10;
 /// millisecond.
 pub const GROUP_BYTES_MAX: usize = 128 << 10;
 
-/// Bytes of protobuf messages that are cached for all caches of this process. Without room, lists encode objects for
-/// each client, and events displace the messages that were not used lately.
+/// Bytes of protobuf messages and converted objects that are cached for all caches of this process. Without room, lists
+/// encode and convert objects for each client, and events displace what was not used lately.
 pub const MESSAGES_BYTES_MAX: usize = 128 << 20;
 
-/// Time after which a message or piece that no client used is dropped, at the latest at twice that.
+/// Time after which a message, converted object or piece that no client used is dropped, at the latest at twice that.
 pub const MESSAGES_IDLE: Duration = Duration::from_secs(60);
 
 /// Filters that the watchers of one cache share. Memory: some 100 bytes each, and with two watchers or more

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use api_rules::{
-    object::{Object, WriteRequest, draft::ordered, validation},
+    object::{Object, WriteRequest, draft::ordered, metadata::metadata_mut, validation},
     registry::ResourceType,
 };
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use informer_serving::status::Status;
-use watch_cache::Entry;
+use watch_cache::{Content, Draft, Entry};
 
 use super::SCALE;
 use crate::{
@@ -63,6 +63,37 @@ impl AnswerDocument {
             Self::Text(text) => text,
         }
     }
+
+    /// Answers a dry run with the object that `draft` would store. Without one, or if nothing is converted on the way into
+    /// the storage, it is `object`.
+    pub(super) fn tried(ty: &ResourceType, object: &Object, draft: Option<&Draft>) -> Self {
+        let read = || {
+            let conversion = ty.conversion?;
+            let mut stored: Object = serde_json::from_slice(draft?.json()).ok()?;
+            (conversion.from_stored)(&mut stored);
+            // A draft's is empty.
+            let version = object.get("metadata")?.get("resourceVersion");
+            let metadata = metadata_mut(&mut stored);
+            metadata.remove("resourceVersion");
+            metadata.extend(version.map(|version| ("resourceVersion".to_owned(), version.clone())));
+            Some(stored)
+        };
+        Self::Unstored(read().unwrap_or_else(|| object.clone()))
+    }
+
+    /// Returns the object with its stored members, which the columns of a table show; `None` if [`Self::json`] has them.
+    fn stored_json(&self, ty: &ResourceType) -> Option<Bytes> {
+        let conversion = ty.conversion?;
+        match self {
+            Self::Stored(entry) => Some(entry.object()),
+            Self::Unstored(object) => {
+                let mut stored = object.clone();
+                (conversion.to_stored)(&mut stored);
+                Some(ordered(ty, stored).into())
+            }
+            Self::Text(_) => None,
+        }
+    }
 }
 
 impl WriteAnswer {
@@ -85,8 +116,11 @@ impl WriteAnswer {
     pub(super) fn respond(self, request: &WriteRequest<'_>, format: &AnswerFormat) -> Result<Response, Status> {
         let is_scale = request.subresource == Some(SCALE);
         let form = format.form(request.ty, if is_scale { AnswerSubject::Scale } else { AnswerSubject::Object })?;
+        let has_cells = matches!(form.content, Content::Row(_));
+        let stored = if has_cells { self.document.stored_json(request.ty) } else { None };
         let json = self.document.json(request.ty);
-        let json = form.text(&json, clock::unix_seconds()).map_or(json, Bytes::from);
+        let text = form.text(&json, stored.as_ref().unwrap_or(&json), clock::unix_seconds());
+        let json = text.map_or(json, Bytes::from);
         let mut response = encode::whole(self.code, json, RequestedEncoding::of(format));
         warn(&mut response, &self.warnings);
         Ok(response)

@@ -142,7 +142,7 @@ pub(super) async fn attempt(
         grants::check(app, place.ty, place.name, Some(current), next).await?;
     }
     if let (UpdatePlan::Put(next) | UpdatePlan::Delete(next), true) = (&plan, options.dry_run) {
-        return Ok(Some(answer(AnswerDocument::Unstored(next.clone()))));
+        return Ok(Some(answer(AnswerDocument::tried(place.ty, next, put.as_ref()))));
     }
     match stored::replace(&**app.store, place.ty, &current.entry, put).await? {
         ReplaceOutcome::Done(written) => Ok(Some(answer(match plan {

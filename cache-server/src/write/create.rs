@@ -257,7 +257,7 @@ async fn store(
     // A dry run has no transaction that would detect a taken name.
     if options.dry_run {
         let taken = app.caches.fresh(ty).await?.get(put.key()).is_some();
-        return Ok(if taken { None } else { created(AnswerDocument::Unstored(object.clone())) });
+        return Ok(if taken { None } else { created(AnswerDocument::tried(ty, object, Some(&put))) });
     }
     let txn = Txn { ty: ty.clone(), key: put.key().to_owned(), expect, put: Some(put), cause: None };
     match app.store.write(txn).await {

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::Entry;
-use crate::form::{Cells, MessageSlot, Rows, Share};
+use crate::form::{Cells, ConvertedForms, MessageSlot, Rows, Share};
 
 /// Values derived from an object at their first use, and shared from then on.
 #[derive(Default)]
@@ -13,8 +12,8 @@ pub(super) struct Variants {
     /// The object as a protobuf message, and its PartialObjectMetadata.
     pub(super) message: MessageSlot,
     pub(super) partial: MessageSlot,
-    /// The object at another version; `None` if it cannot be converted.
-    pub(super) converted: OnceLock<Option<Arc<Entry>>>,
+    /// The object at another version.
+    pub(super) converted: OnceLock<Box<ConvertedForms>>,
 }
 
 /// Cells, and the columns they were computed for.

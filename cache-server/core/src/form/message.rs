@@ -1,12 +1,9 @@
 //! Objects as protobuf messages: encoded at their first use, shared by all clients, dropped when idle.
-//!
-//! INVARIANT: messages of all objects of this process together stay within [`MESSAGES_BYTES_MAX`]. An object refers to
-//! its message weakly; what keeps it alive is one of two generations, the one in which it was last used.
 
 use std::{
     ops::Range,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -15,15 +12,15 @@ use bytes::Bytes;
 use informer_serving::protobuf::{
     self, ENVELOPE_TAIL, MESSAGE_FIELD, METADATA_FIELD, envelope_head, field_len, put_bytes, put_event_head, put_head,
 };
-use parking_lot::{Mutex, RwLock};
 
 use super::{
     MetaVersion, SentEvent,
-    budget::{ByteBudget, Share},
+    derived::{DerivedForm, DerivedSlot},
+    served::ServedEntry,
 };
 use crate::{
     entry::Entry,
-    limits::{MESSAGES_BYTES_MAX, SHARED_BYTES_MIN, SHARED_PART_MIN},
+    limits::{SHARED_BYTES_MIN, SHARED_PART_MIN},
     slices::Slices,
 };
 
@@ -69,15 +66,12 @@ pub(crate) struct SharedMessage {
     field_at: usize,
     /// The fields of the metadata.
     metadata: Range<usize>,
-    /// Generation in which it was last used.
-    generation: AtomicU32,
-    _share: Option<Share>,
 }
 
-/// Weak reference to an object's message, and the message's length.
+/// An object's message while it is cached, and the message's length.
 #[derive(Debug, Default)]
 pub(crate) struct MessageSlot {
-    message: RwLock<Weak<SharedMessage>>,
+    message: DerivedSlot<SharedMessage>,
     /// Length of the message with its tag and length; zero before the first encoding, and [`UNENCODABLE`].
     len: AtomicU32,
 }
@@ -96,108 +90,27 @@ pub(super) enum MessageContext<'a> {
     Event { event: &'a SentEvent<'a>, is_initial: bool },
 }
 
-/// Recently used messages, in two generations.
-#[derive(Debug)]
-struct Generations {
-    /// Messages used in the current generation, and those used last in the one before.
-    retained: Mutex<[Vec<Arc<SharedMessage>>; 2]>,
-    current: AtomicU32,
-    room: ByteBudget,
-}
-
-static GENERATIONS: Generations = Generations::new(MESSAGES_BYTES_MAX);
-
-/// Returns the bytes of messages that are cached for clients, in all caches of this process.
-#[must_use]
-pub fn messages_bytes() -> usize {
-    GENERATIONS.room.taken()
-}
-
-/// Drops the messages that were not used since the call before. Cost: frees them.
-pub fn drop_idle_messages() {
-    GENERATIONS.advance();
-}
-
-impl Generations {
-    const fn new(max: usize) -> Self {
-        let retained = Mutex::new([Vec::new(), Vec::new()]);
-        Self { retained, current: AtomicU32::new(0), room: ByteBudget::new(max) }
-    }
-
-    /// Starts a generation and drops the messages not used in the previous one.
-    fn advance(&self) {
-        let dropped = {
-            let mut retained = self.retained.lock();
-            self.current.fetch_add(1, Ordering::Relaxed);
-            let used = std::mem::take(&mut retained[0]);
-            std::mem::replace(&mut retained[1], used)
-        };
-        // Outside of the lock: there may be tens of thousands.
-        drop(dropped);
-    }
-
-    /// Takes room for a message. Without room a list keeps no message, as it would displace those of the items before;
-    /// an event displaces the oldest, as many watchers are about to send it.
-    fn room(&'static self, bytes: usize, is_live: bool) -> Option<Share> {
-        let bytes = bytes + size_of::<SharedMessage>() + 2 * size_of::<Arc<SharedMessage>>();
-        let turns = if is_live { 2 } else { 0 };
-        let found = self.room.share(bytes);
-        (0..turns).fold(found, |found, _| {
-            found.or_else(|| {
-                self.advance();
-                self.room.share(bytes)
-            })
-        })
-    }
-
-    /// Retains a message in the current generation.
-    fn mark_used(&self, message: &Arc<SharedMessage>) {
-        let current = self.current.load(Ordering::Relaxed);
-        if message.generation.swap(current, Ordering::Relaxed) != current {
-            self.retain(message);
-        }
-    }
-
-    fn retain(&self, message: &Arc<SharedMessage>) {
-        self.retained.lock()[0].push(Arc::clone(message));
-    }
-}
-
 impl MessageSlot {
-    /// Returns the message if it is cached.
-    pub(crate) fn cached(&self) -> Option<Arc<SharedMessage>> {
-        let message = self.message.read().upgrade()?;
-        GENERATIONS.mark_used(&message);
-        Some(message)
-    }
-
     /// Returns the cached message, or makes and caches it. Clients that come at once wait for the first. Returns `None`
     /// if the object cannot be encoded.
-    fn get(&self, entry: &Entry, form: &MessageForm, is_live: bool) -> Option<Arc<SharedMessage>> {
-        if let Some(message) = self.cached() {
-            return Some(message);
-        }
-        let mut slot = self.message.write();
-        if let Some(message) = slot.upgrade() {
-            return Some(message);
-        }
-        if self.len.load(Ordering::Relaxed) == UNENCODABLE {
-            return None;
-        }
-        let Some(mut message) = SharedMessage::of(entry, form) else {
-            self.len.store(UNENCODABLE, Ordering::Relaxed);
-            return None;
-        };
-        self.len.store(u32::try_from(message.field_len()).unwrap_or(UNENCODABLE), Ordering::Relaxed);
-        message._share = GENERATIONS.room(message.bytes.len(), is_live);
-        message.generation = AtomicU32::new(GENERATIONS.current.load(Ordering::Relaxed));
-        let is_retained = message._share.is_some();
-        let message = Arc::new(message);
-        if is_retained {
-            *slot = Arc::downgrade(&message);
-            GENERATIONS.retain(&message);
-        }
-        Some(message)
+    fn get(
+        &self,
+        served: ServedEntry<'_>,
+        form: &MessageForm,
+        is_live: bool,
+    ) -> Option<Arc<DerivedForm<SharedMessage>>> {
+        self.message.get(is_live, || {
+            if self.len.load(Ordering::Relaxed) == UNENCODABLE {
+                return None;
+            }
+            let Some(message) = SharedMessage::of(&served.object_once(), form) else {
+                self.len.store(UNENCODABLE, Ordering::Relaxed);
+                return None;
+            };
+            self.len.store(u32::try_from(message.field_len()).unwrap_or(UNENCODABLE), Ordering::Relaxed);
+            let bytes = message.bytes.len();
+            Some((message, bytes))
+        })
     }
 
     /// Returns the length of the message with its tag and length, if it is known; zero if there can be no message.
@@ -234,7 +147,7 @@ impl SharedMessage {
         bytes.extend_from_slice(ENVELOPE_TAIL);
         let metadata = metadata_at..metadata_at + metadata.len();
         let bytes = Bytes::from(bytes.into_boxed_slice());
-        Some(Self { bytes, object_at, field_at, metadata, generation: AtomicU32::new(0), _share: None })
+        Some(Self { bytes, object_at, field_at, metadata })
     }
 
     /// End of the message.
@@ -350,27 +263,14 @@ fn fields(message: &[u8]) -> impl Iterator<Item = (u32, Range<usize>)> + '_ {
     })
 }
 
-impl Entry {
-    fn slot(&self, form: &MessageForm) -> &MessageSlot {
-        match form.part {
-            MessagePart::Whole => self.message_slot(),
-            MessagePart::Metadata(_) => self.metadata_slot(),
-        }
-    }
-
+impl ServedEntry<'_> {
     /// Returns true if its message is cached.
-    pub(super) fn has_message(&self, form: &MessageForm) -> bool {
-        self.slot(form).cached().is_some()
+    pub(super) fn has_message(self, form: &MessageForm) -> bool {
+        self.slot(form).message.cached().is_some()
     }
 
     /// Pushes the object as a message; nothing if it cannot be encoded, as no part of it may pass for the whole.
-    pub(super) fn push_message(
-        &self,
-        form: &MessageForm,
-        without: bool,
-        context: MessageContext<'_>,
-        out: &mut Slices,
-    ) {
+    pub(super) fn push_message(self, form: &MessageForm, without: bool, context: MessageContext<'_>, out: &mut Slices) {
         let is_live = matches!(context, MessageContext::Event { is_initial: false, .. });
         let Some(message) = self.slot(form).get(self, form, is_live) else { return };
         let is_deleted = matches!(context, MessageContext::Event { event: SentEvent::Deleted(_), .. });
@@ -379,12 +279,12 @@ impl Entry {
         if is_deleted || without || is_old {
             message.push_edited(context, &form.envelope, without, out);
         } else {
-            message.push(context, self.is_updated(), out);
+            message.push(context, self.stored.is_updated(), out);
         }
     }
 
     /// Returns the bytes of its item in a list; zero if it cannot be encoded. Cost: encodes the object at the first call.
-    pub(super) fn message_len(&self, form: &MessageForm, without: bool) -> usize {
+    pub(super) fn message_len(self, form: &MessageForm, without: bool) -> usize {
         if without {
             let mut item = Slices::new();
             self.push_message(form, true, MessageContext::Item, &mut item);
@@ -395,29 +295,11 @@ impl Entry {
     }
 
     /// Returns true if [`Self::message_len`] does not encode the object.
-    pub(super) fn has_message_len(&self, form: &MessageForm) -> bool {
+    pub(super) fn has_message_len(self, form: &MessageForm) -> bool {
         self.slot(form).known_len().is_some()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: without room, a list retains no more messages, and an event displaces the oldest. Method: small generations
-    /// that are filled with messages.
-    #[test]
-    fn lists_stop_at_the_budget_and_events_displace() {
-        static SMALL: Generations = Generations::new(10_000);
-        while let Some(share) = SMALL.room(1_000, false) {
-            let (bytes, metadata, generation, _share) = (Bytes::new(), 0..0, AtomicU32::new(0), Some(share));
-            SMALL.retain(&Arc::new(SharedMessage { bytes, object_at: 0, field_at: 0, metadata, generation, _share }));
-        }
-        let full = SMALL.room.taken();
-        assert!(5_000 < full);
-        assert!(SMALL.room(1_000, false).is_none());
-        assert_eq!(SMALL.room.taken(), full, "a list displaces nothing");
-        assert!(SMALL.room(1_000, true).is_some());
-        assert_eq!(SMALL.room.taken(), 0, "idle messages, and the share that was dropped at once");
+    fn slot(&self, form: &MessageForm) -> &MessageSlot {
+        self.stored.message_slot(self.conversion.is_some(), matches!(form.part, MessagePart::Metadata(_)))
     }
 }

@@ -205,8 +205,8 @@ fn bookmarks_come_in_the_form_of_their_stream() {
     }
 }
 
-/// Goal: every form of a converted object has its members, and it is converted once. Method: an object whose spec has another
-/// name there, in each form; then one that cannot be converted.
+/// Goal: every form of a converted object has its members. Method: an object whose spec has another name there, in each
+/// form; then one that cannot be converted.
 #[test]
 fn converted_objects_come_in_every_form() {
     static RENAMED: Renaming = Renaming(AtomicUsize::new(0));
@@ -229,9 +229,11 @@ fn converted_objects_come_in_every_form() {
     assert!(table.contains(&format!(r#"{{"cells":["a","60s"],"object":{}}}"#, object("77"))), "{table}");
     let short = text(|out| entry.object_as(&form(without_managed_fields(Form::metadata(MetaVersion::V1))), 0, out));
     assert!(short.contains("PartialObjectMetadata") && !short.contains("managedFields"), "{short}");
-    assert_eq!(RENAMED.0.load(Ordering::Relaxed), 1);
     let expected = r#"{"kind":"Pod","apiVersion":"v2","metadata":{"resourceVersion":"77","name":"b"}}"#;
     assert_eq!(text(|out| bare.object_as(&whole, 0, out)), expected);
+    let message = bytes(|out| entry.object_as(&message_form(whole.clone()), 0, out));
+    let length = object("77").len();
+    assert_eq!(message, protobuf::envelope("v1", "Pod", &self::message("77", true, Some(length))));
 }
 
 /// Renames the spec, and counts. Fails without one.
@@ -298,13 +300,13 @@ fn what_is_not_stored_has_the_same_forms() {
         row(RowObject::None),
     ] {
         let expected = text(|out| entry.object_as(&form, 1_060, out)) + "\n";
-        let came = form.text(&object, 1_060).expect("another form");
+        let came = form.text(&object, &object, 1_060).expect("another form");
         assert_eq!(String::from_utf8(came).expect("UTF-8"), expected, "{form:?}");
     }
-    assert_eq!(Form::whole().text(&object, 0), None, "nothing changes");
+    assert_eq!(Form::whole().text(&object, &object, 0), None, "nothing changes");
     let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
-    assert_eq!(Form::metadata(MetaVersion::V1).text(status, 0), None, "a Status has one form");
-    assert_eq!(Form::metadata(MetaVersion::V1).text(b"[]", 0), None);
+    assert_eq!(Form::metadata(MetaVersion::V1).text(status, status, 0), None, "a Status has one form");
+    assert_eq!(Form::metadata(MetaVersion::V1).text(b"[]", b"[]", 0), None);
 }
 
 /// A message: names and versions in the metadata, and the length of the object's JSON in field 2.
@@ -399,10 +401,38 @@ fn every_form_of_a_message() {
     assert!(!rows.is_protobuf(), "a Table has no message");
 }
 
-/// Goal: a message is made once and shared, until it was idle for a generation; its length stays known. Method: addresses.
-/// One test, as all tests of the process share the generations.
+/// Goal: a long object is never converted where that would delay other clients. Method: questions about an object in every form,
+/// and a count of conversions.
 #[test]
-fn a_message_is_made_once_and_dropped_when_idle() {
+fn no_question_about_an_object_converts_it() {
+    static RENAMED: Renaming = Renaming(AtomicUsize::new(0));
+    let long = entry(true, &OBJECT.replace("\"x\":1}}", &format!("\"x\":\"{}\"}}}}", "long ".repeat(20_000))));
+    assert!(long.is_long());
+    for form in [Form::whole(), row(RowObject::Whole), message_form(Form::whole())] {
+        let form = form.converted("Pod", "v2", &RENAMED);
+        assert!(form.is_slow(&long), "{form:?}");
+        assert_eq!(form.is_slow_to_measure(&long), form.is_protobuf(), "{form:?}");
+        EventFormatter::new(form).effort(&long);
+    }
+    assert_eq!(RENAMED.0.load(Ordering::Relaxed), 0);
+    let rows = row(RowObject::None).converted("Pod", "v2", &RENAMED);
+    let _ = text(|out| long.object_as(&rows, 0, out));
+    assert!(!rows.is_slow(&long), "a row without an object needs its cells only");
+    assert_eq!(RENAMED.0.load(Ordering::Relaxed), 0);
+}
+
+/// Goal: messages and converted objects are made once and shared, until they were idle for a generation; the length of a
+/// message stays known. Method: addresses, and a count of conversions. One test, as all tests of the process share the
+/// generations.
+#[test]
+fn forms_are_made_once_and_dropped_when_idle() {
+    static RENAMED: Renaming = Renaming(AtomicUsize::new(0));
+    let converted = Form::whole().converted("Pod", "v2", &RENAMED);
+    let other = entry(true, OBJECT);
+    let conversions = || {
+        let _ = text(|out| other.added_as(&converted, 0, out));
+        RENAMED.0.load(Ordering::Relaxed)
+    };
     let entry = entry(true, OBJECT);
     let form = message_form(Form::whole());
     let made = || {
@@ -412,13 +442,17 @@ fn a_message_is_made_once_and_dropped_when_idle() {
     };
     let first = made();
     assert_eq!(made().as_ptr(), first.as_ptr());
+    assert_eq!((conversions(), conversions()), (1, 1));
     drop_idle_messages();
     assert_eq!(made().as_ptr(), first.as_ptr(), "it was used in the generation before");
+    assert_eq!(conversions(), 1, "it was used in the generation before");
+    let before = messages_bytes();
+    assert!(before >= first.len() + other.cost(), "{before}");
     drop_idle_messages();
     drop_idle_messages();
-    assert!(entry.has_message_len(form.message.as_deref().expect("protobuf")));
+    assert!(!form.is_slow_to_measure(&entry));
     assert_ne!(made().as_ptr(), first.as_ptr(), "no client used it");
-    assert!(messages_bytes() > 0);
+    assert_eq!(conversions(), 2, "no client used it");
 }
 
 /// Goal: each client gets the envelope of its own version, whichever came first. Method: the old one first, on a fresh entry.

@@ -1,6 +1,7 @@
 //! Types that are served from the objects of another one: Events of `events.k8s.io`, and autoscalers of `autoscaling/v1`.
 
 use cache_server::testing;
+use http::Method;
 use serde_json::{Value, json};
 use tests::http::{Client, MERGE_PATCH, briefs};
 
@@ -154,6 +155,65 @@ async fn forms(client: &Client) {
         .with_code(201);
     let strict = client.post(&format!("{OTHER}?fieldValidation=Strict"), &core("x")).await.with_code(400);
     assert!(strict.message().contains("unknown field \"involvedObject\""), "{}", strict.message());
+}
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// Writes in place of another client, which wants a table.
+async fn row_of(client: &Client, method: Method, path: &str, body: &Value) -> Value {
+    let content = if method == Method::PATCH { MERGE_PATCH } else { "application/json" };
+    let headers = [("accept", TABLE), ("content-type", content)];
+    let answer = client.send(Client::request(method, path, &headers, body.to_string().into())).await;
+    assert!(answer.code == 200 || answer.code == 201, "{path}: {} {}", answer.code, answer.text());
+    answer.json()["rows"][0].clone()
+}
+
+/// Goal: a client that shows the answer of its write shows what a read shows, and an attempt tells what the write will do. Method:
+/// each kind of write by the types that are not stored: as a dry run and for real, whole and as a table.
+#[tokio::test]
+async fn answers_of_writes_are_those_of_reads_and_of_dry_runs() {
+    let server = testing::start().await;
+    let client = client_of(&server);
+    let older = |name: &str| {
+        json!({"metadata": {"name": name, "annotations": {"autoscaling.alpha.kubernetes.io/behavior": "7", "a": "b"}},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}, "maxReplicas": 9}})
+    };
+    // The members of metadata that each write makes anew.
+    let brief = |mut object: Value| {
+        for member in ["uid", "creationTimestamp", "resourceVersion"] {
+            object["metadata"].as_object_mut().expect("metadata").remove(member);
+        }
+        object
+    };
+    let spec = json!({"spec": {"targetCPUUtilizationPercentage": null, "maxReplicas": 7}});
+    for (root, made, patch, cells) in [
+        (OTHER, other("a"), json!({"note": "patched"}), ["Normal", "Tested", "pod/a"]),
+        (OLDER, older("a"), spec, ["a", "Deployment/d", "cpu: <unknown>/80%"]),
+    ] {
+        let path = format!("{root}/a");
+        for (method, at, body) in
+            [(Method::POST, root, &made), (Method::PUT, path.as_str(), &made), (Method::PATCH, path.as_str(), &patch)]
+        {
+            let content = if method == Method::PATCH { MERGE_PATCH } else { "application/json" };
+            let tried = format!("{at}?dryRun=All");
+            let row = row_of(&client, method.clone(), &tried, body).await;
+            let send = async |at: &str| {
+                let headers = [("content-type", content)];
+                client.send(Client::request(method.clone(), at, &headers, body.to_string().into())).await.json()
+            };
+            let attempt = brief(send(&tried).await);
+            let answer = brief(send(at).await);
+            assert_eq!(attempt, answer, "{method} {at}");
+            assert_eq!(answer, brief(client.get(&path).await.with_code(200).json()), "{method} {at}");
+            // Once more, without a change.
+            let again = if method == Method::POST { (Method::PUT, path.as_str()) } else { (method.clone(), at) };
+            let written = row_of(&client, again.0, again.1, body).await;
+            for row in [row, written] {
+                let shown = row["cells"].as_array().expect("cells");
+                assert!(cells.iter().all(|cell| shown.contains(&json!(cell))), "{method} {at}: {row}");
+            }
+        }
+    }
 }
 
 /// Goal: an older client changes what it knows, and keeps what only the newer version has. Method: an autoscaler with members of
