@@ -1,13 +1,14 @@
 //! OpenAPI documents at `/openapi/v3` and `/openapi/v2`, for clients that validate, apply and explain.
 //!
 //! The index lists a document for each group version, with a hash in its URL: a client may cache a document with a hash
-//! forever. A document is built on its first request, on a blocking thread, and cached until its types change. `api/v1`
-//! has 580 KiB, `apps/v1` 350 KiB, the others 40 to 270 KiB, and the 18 of built-in types together 2.5 MiB. In a debug
-//! build the first takes 0.1 s and all of them 0.5 s.
+//! forever. A document is built on its first request, on a blocking thread, and cached until its types change or no client
+//! requests it for a minute or two. `api/v1` has 580 KiB, `apps/v1` 350 KiB, the others 40 to 270 KiB, and the 18 of
+//! built-in types together 2.5 MiB. In a debug build the first takes 0.1 s and all of them 0.5 s.
 //!
 //! INVARIANT: documents are computed from the registry, so they announce exactly the types that are served.
 //!
-//! `/openapi/v2` is a single document of all types, in JSON and in protobuf. A change of any type changes it.
+//! `/openapi/v2` is a single document of all types, in JSON and in protobuf. A change of any type changes it. It does not
+//! exist before the definitions are known: clients would take it for whole.
 //!
 //! Not implemented, on purpose: the protobuf form of documents of version 3.
 //!
@@ -21,25 +22,28 @@ mod swagger;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use informer_serving::status::{Status, StatusExt as _};
 use parking_lot::Mutex;
 
 use crate::{
     app::App,
     limits::OPENAPI_BYTES_MAX,
-    read::body::{self, Response, page_not_found},
+    read::body::{self, Response, is_known, page_not_found},
     registry::{GroupVersion, Registry},
     request::RequestHead,
     route::OpenApiPath,
     status,
 };
 
-/// Cache of documents. Memory: requested documents until their types change, up to [`OPENAPI_BYTES_MAX`].
+/// Cache of documents. Memory: the documents that clients requested lately, up to [`OPENAPI_BYTES_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct Documents(Mutex<OpenApiCache>);
 
@@ -50,7 +54,7 @@ struct OpenApiCache {
     /// Bytes of all cached texts.
     cached_bytes: usize,
     index: Bytes,
-    /// By name: those of the index, [`WHOLE`] and [`WHOLE_PROTOBUF`].
+    /// By name: a document of version 3 for each group version, and the two forms of the document of version 2.
     documents: HashMap<String, Arc<CachedDocument>>,
 }
 
@@ -63,22 +67,54 @@ const WHOLE_PROTOBUF: &str = "v2 in protobuf";
 #[derive(Debug)]
 struct CachedDocument {
     hash: String,
-    text: OnceLock<Bytes>,
+    text: Mutex<Option<Bytes>>,
+    /// True if a client requested it since the last [`Documents::drop_idle`].
+    is_used: AtomicBool,
     /// Serialises building, so that concurrent requests build it once.
     making: tokio::sync::Mutex<()>,
 }
 
+impl CachedDocument {
+    fn new(hash: String) -> Self {
+        Self { hash, text: Mutex::default(), is_used: AtomicBool::new(false), making: tokio::sync::Mutex::default() }
+    }
+
+    /// Returns the text if it is cached.
+    fn cached(&self) -> Option<Bytes> {
+        self.is_used.store(true, Ordering::Relaxed);
+        self.text.lock().clone()
+    }
+}
+
+impl OpenApiCache {
+    /// Counts the cached texts.
+    fn count(&mut self) {
+        let bytes = |document: &Arc<CachedDocument>| document.text.lock().as_ref().map_or(0, Bytes::len);
+        self.cached_bytes = self.documents.values().map(bytes).sum();
+    }
+}
+
 impl Documents {
+    /// Drops the texts that no client requested since the call before.
+    fn drop_idle(&self) {
+        let mut state = self.0.lock();
+        for document in state.documents.values() {
+            if !document.is_used.swap(false, Ordering::Relaxed) {
+                document.text.lock().take();
+            }
+        }
+        state.count();
+    }
+
     /// Runs `then` on the index and the documents of `registry`, after updating them if the registry changed.
     fn of<T>(&self, registry: &Arc<Registry>, then: impl FnOnce(&OpenApiCache) -> T) -> T {
         let mut state = self.0.lock();
         if !Weak::ptr_eq(&state.registry, &Arc::downgrade(registry)) {
             let mut known = std::mem::take(&mut state.documents);
             // Documents with an unchanged hash keep their text.
-            let mut keep = |name: &str, hash: String| match known.remove(name).filter(|document| document.hash == hash)
-            {
-                Some(document) => document,
-                None => Arc::new(CachedDocument { hash, text: OnceLock::new(), making: tokio::sync::Mutex::default() }),
+            let mut keep = |name: &str, hash: String| {
+                let same = known.remove(name).filter(|document| document.hash == hash);
+                same.unwrap_or_else(|| Arc::new(CachedDocument::new(hash)))
             };
             for group in registry.groups() {
                 let name = name(group);
@@ -86,12 +122,12 @@ impl Documents {
                 state.documents.insert(name, document);
             }
             state.index = index(&state.documents);
-            let hash = document::fingerprint(&state.index);
             for name in [WHOLE, WHOLE_PROTOBUF] {
-                state.documents.insert(name.to_owned(), keep(name, hash.clone()));
+                // Each form has an ETag of its own: a cache that ignores `Vary` must not mistake one for the other.
+                let document = keep(name, document::fingerprint(&[&state.index, name.as_bytes()].concat()));
+                state.documents.insert(name.to_owned(), document);
             }
-            state.cached_bytes =
-                state.documents.values().filter_map(|document| document.text.get()).map(Bytes::len).sum();
+            state.count();
             state.registry = Arc::downgrade(registry);
         }
         then(&state)
@@ -101,8 +137,8 @@ impl Documents {
     async fn text(&self, registry: &Arc<Registry>, name: &str, document: &CachedDocument) -> Result<Bytes, Status> {
         let _making = document.making.lock().await;
         // Another request may have built it while this one waited for the lock.
-        if let Some(text) = document.text.get() {
-            return Ok(text.clone());
+        if let Some(text) = document.cached() {
+            return Ok(text);
         }
         let (types, name) = (Arc::clone(registry), name.to_owned());
         let made = tokio::task::spawn_blocking(move || make(&types, &name)).await;
@@ -111,8 +147,9 @@ impl Documents {
         // A change of the registry may have dropped the document while it was built; its text is counted no more then.
         let is_current = state.documents.values().any(|current| std::ptr::eq(&**current, document));
         let has_room = state.cached_bytes + text.len() <= OPENAPI_BYTES_MAX;
-        if is_current && has_room && document.text.set(text.clone()).is_ok() {
+        if is_current && has_room {
             state.cached_bytes += text.len();
+            document.text.lock().replace(text.clone());
         }
         Ok(text)
     }
@@ -144,20 +181,27 @@ fn documents(app: &App) -> Arc<Documents> {
     app.registry.derived.get_or_make(Documents::default)
 }
 
+/// Drops the documents that no client requested since the call before.
+pub(crate) fn drop_idle(app: &App) {
+    documents(app).drop_idle();
+}
+
 /// Answers `GET /openapi/v3…` and `GET /openapi/v2`.
 ///
 /// # Errors
-/// 500 if the document cannot be built.
+/// 500 if the document cannot be built; 503 for one that may lack custom types, while the definitions are not known.
 pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath) -> Result<Response, Status> {
     let registry = app.registry.now();
     let name = match path {
         OpenApiPath::Index => {
             let index = documents(app).of(&registry, |state| state.index.clone());
-            let etag = document::fingerprint(&index);
-            return Ok(unless_known(head.headers, &etag, index));
+            let etag = tag(&document::fingerprint(&index));
+            let text = if is_known(head.headers, &etag) { None } else { Some(index) };
+            return Ok(respond(etag, text));
         }
         OpenApiPath::Document(name) => name,
         OpenApiPath::Whole => match whole_form(&head.accept) {
+            Some(_) if !app.definitions.are_known() => return Err(status::definitions_unknown()),
             Some(name) => name,
             None => return Ok(not_acceptable()),
         },
@@ -176,11 +220,13 @@ pub(crate) async fn answer(app: &App, head: &RequestHead<'_>, path: &OpenApiPath
         let at = if app.access.is_beside { whole.find('?').unwrap_or_default() } else { 0 };
         return Ok(moved(&whole[at..]));
     }
-    let text = match document.text.get() {
-        Some(text) => text.clone(),
-        None => documents(app).text(&registry, name, &document).await?,
+    let etag = tag(&document.hash);
+    let text = match document.cached() {
+        _ if is_known(head.headers, &etag) => None,
+        Some(text) => Some(text),
+        None => Some(documents(app).text(&registry, name, &document).await?),
     };
-    let mut response = unless_known(head.headers, &document.hash, text);
+    let mut response = respond(etag, text);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     if name == WHOLE_PROTOBUF {
         response.headers_mut().insert(header::CONTENT_TYPE, PROTOBUF);
@@ -208,11 +254,14 @@ fn not_acceptable() -> Response {
     body::typed(StatusCode::NOT_ACCEPTABLE, JSON, Bytes::new().into())
 }
 
-/// Answers with the text, or with 304 if the client has it.
-fn unless_known(headers: &HeaderMap, hash: &str, text: Bytes) -> Response {
-    let etag = HeaderValue::from_str(&format!("\"{hash}\"")).expect("a hash is ASCII");
-    let (code, text) = body::unless_known(headers, &etag, text);
-    let mut response = body::typed(code, JSON, text.into());
+fn tag(hash: &str) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{hash}\"")).expect("a hash is ASCII")
+}
+
+/// Answers with a text, or with 304 without one.
+fn respond(etag: HeaderValue, text: Option<Bytes>) -> Response {
+    let code = if text.is_some() { StatusCode::OK } else { StatusCode::NOT_MODIFIED };
+    let mut response = body::typed(code, JSON, text.unwrap_or_default().into());
     response.headers_mut().insert(header::ETAG, etag);
     response
 }
@@ -293,5 +342,28 @@ mod tests {
         let first = document(&Arc::new(Registry::builtin()));
         let second = document(&Arc::new(Registry::builtin()));
         assert!(Arc::ptr_eq(&first, &second));
+    }
+
+    /// Goal: documents take no memory for long after their last client. Method: both forms of the document of all types, of
+    /// which one is requested again.
+    #[tokio::test]
+    async fn documents_that_no_client_requests_are_dropped() {
+        let (documents, registry) = (Documents::default(), Arc::new(Registry::builtin()));
+        let document = |name: &str| documents.of(&registry, |state| Arc::clone(&state.documents[name]));
+        let forms = [WHOLE, WHOLE_PROTOBUF].map(|name| (name, document(name)));
+        for (name, document) in &forms {
+            documents.text(&registry, name, document).await.expect("a document");
+        }
+        documents.drop_idle();
+        let [(_, json), (_, protobuf)] = &forms;
+        let bytes = || documents.0.lock().cached_bytes;
+        let both = bytes();
+        let requested = json.cached().expect("was requested since the call before");
+        documents.drop_idle();
+        assert_eq!((bytes(), both > requested.len()), (requested.len(), true));
+        assert!(protobuf.cached().is_none() && json.cached().is_some());
+        documents.drop_idle();
+        documents.drop_idle();
+        assert_eq!((bytes(), json.cached()), (0, None));
     }
 }

@@ -11,7 +11,7 @@ use std::{
     fmt, future, io,
     net::{self, SocketAddr},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -54,7 +54,7 @@ use crate::{
     app::{App, StartPart},
     cacher::HandedStates,
     config::{AuthorizationConfigError, Config, KeySource},
-    limits,
+    limits, openapi,
     storage::folder::FolderError,
     stored::ExistingObjects,
     traces::Traces,
@@ -538,7 +538,7 @@ impl Server {
             let app = Arc::clone(&trimmed);
             async move { allocator::trim_after_bursts(&app.metrics, &app.caches).await }
         });
-        let forgetting = tokio::spawn(drop_idle_forms());
+        let forgetting = tokio::spawn(drop_idle(Arc::downgrade(&app)));
         // An error means that no descriptor is free: no process can take over.
         let shares = upgrades.as_ref().and_then(|upgrades| SocketShares::of(&listeners, upgrades).ok());
         listeners.unix.iter().chain(&upgrades).for_each(UnixSocketFile::own);
@@ -606,12 +606,14 @@ async fn leave(connections: &mut OpenConnections, departure: Departure, app: &Ap
     }
 }
 
-/// Drops protobuf messages and compressed objects that no client uses, for ever.
-async fn drop_idle_forms() {
+/// Drops protobuf messages, converted and compressed objects, and documents that no client uses, while the server lives.
+async fn drop_idle(app: Weak<App>) {
     loop {
         sleep(watch_cache::limits::MESSAGES_IDLE).await;
         watch_cache::drop_idle_messages();
         watch_cache::drop_idle_pieces();
+        let Some(app) = app.upgrade() else { return };
+        openapi::drop_idle(&app);
     }
 }
 

@@ -106,8 +106,9 @@ pub const UNDO_INLINE_MAX: usize = 1_024;
 /// Lists longer than this many bytes are compressed for clients that accept gzip, as in kube-apiserver.
 pub const GZIP_BYTES_MIN: usize = 128 << 10;
 
-/// Bytes of the texts of cached OpenAPI documents. Those of built-in types have 2.5 MiB; documents beyond the bound
-/// are generated for each request.
+/// Bytes of the texts of cached OpenAPI documents, which are dropped when no client requests them for a minute or two.
+/// The documents of version 3 have 2.5 MiB for built-in types, and each form of version 2 has about as much. Documents
+/// beyond the bound are generated for each request.
 pub const OPENAPI_BYTES_MAX: usize = 32 << 20;
 
 /// Slices handed to the socket in one vectored write.

@@ -3,6 +3,7 @@
 //! Source: gnostic `openapiv2/OpenAPIv2.proto`. Members that a message has no field for are its vendor extensions.
 
 use bytes::Bytes;
+use informer_serving::protobuf::{VARINT, put_bytes, put_tag, put_varint};
 use serde_json::{Map, Value};
 
 type JsonMembers = Map<String, Value>;
@@ -13,8 +14,7 @@ type JsonMembers = Map<String, Value>;
 pub(super) fn document(document: &Value) -> Bytes {
     let mut out = ProtobufMessage::default();
     out.text(1, &document["swagger"]);
-    let mut info = ProtobufMessage::default();
-    info.text(1, &document["info"]["title"]);
+    let mut info = within(1, &document["info"]["title"]);
     info.text(2, &document["info"]["version"]);
     out.message(2, &info);
     out.message(8, &named(2, &document["paths"], path));
@@ -26,89 +26,88 @@ pub(super) fn document(document: &Value) -> Bytes {
 #[derive(Default)]
 struct ProtobufMessage(Vec<u8>);
 
+/// Wire type of doubles.
+const FIXED64: u32 = 1;
+
 impl ProtobufMessage {
-    fn varint(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number.to_le_bytes()[0] | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number.to_le_bytes()[0]);
+    fn varint(&mut self, field: u32, number: u64) {
+        put_tag(field, VARINT, &mut self.0);
+        put_varint(number, &mut self.0);
     }
 
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
-        self.varint(field << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn message(&mut self, field: u64, message: &Self) {
-        self.bytes(field, &message.0);
+    fn message(&mut self, field: u32, message: &Self) {
+        put_bytes(field, &message.0, &mut self.0);
     }
 
     /// Adds a text, or each of a list of texts.
-    fn text(&mut self, field: u64, value: &Value) {
+    fn text(&mut self, field: u32, value: &Value) {
         if let Some(text) = value.as_str() {
-            self.bytes(field, text.as_bytes());
+            put_bytes(field, text.as_bytes(), &mut self.0);
         }
-        value.as_array().into_iter().flatten().for_each(|item| self.text(field, item));
+        items(value).for_each(|item| self.text(field, item));
     }
 
-    fn bool(&mut self, field: u64, value: &Value) {
+    fn bool(&mut self, field: u32, value: &Value) {
         if *value == true {
-            self.varint(field << 3);
-            self.varint(1);
+            self.varint(field, 1);
         }
     }
 
-    fn integer(&mut self, field: u64, value: &Value) {
+    fn integer(&mut self, field: u32, value: &Value) {
         if let Some(number) = value.as_i64() {
-            self.varint(field << 3);
-            self.varint(number.cast_unsigned());
+            self.varint(field, number.cast_unsigned());
         }
     }
 
-    fn double(&mut self, field: u64, value: &Value) {
+    fn double(&mut self, field: u32, value: &Value) {
         if let Some(number) = value.as_f64() {
-            self.varint(field << 3 | 1);
+            put_tag(field, FIXED64, &mut self.0);
             self.0.extend_from_slice(&number.to_le_bytes());
         }
     }
 
     /// Adds any value, as YAML.
-    fn any(&mut self, field: u64, value: &Value) {
+    fn any(&mut self, field: u32, value: &Value) {
         self.message(field, &within(2, &value.to_string().into()));
     }
 
     /// Adds a vendor extension.
-    fn extension(&mut self, field: u64, name: &str, value: &Value) {
-        let mut extension = Self::default();
-        extension.bytes(1, name.as_bytes());
+    fn extension(&mut self, field: u32, name: &str, value: &Value) {
+        let mut extension = within(1, &name.into());
         extension.any(2, value);
         self.message(field, &extension);
     }
+
+    /// Adds each of a list of parameters.
+    fn parameters(&mut self, field: u32, value: &Value) {
+        items(value).for_each(|item| self.message(field, &parameter(item)));
+    }
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 /// A message of a text or a list of texts.
-fn within(field: u64, value: &Value) -> ProtobufMessage {
+fn within(field: u32, value: &Value) -> ProtobufMessage {
     let mut out = ProtobufMessage::default();
     out.text(field, value);
     out
 }
 
 /// A message of one message.
-fn around(field: u64, inner: &ProtobufMessage) -> ProtobufMessage {
+fn around(field: u32, inner: &ProtobufMessage) -> ProtobufMessage {
     let mut out = ProtobufMessage::default();
     out.message(field, inner);
     out
 }
 
 /// A map, as a list of names and values.
-fn named(field: u64, values: &Value, encode: impl Fn(&JsonMembers) -> ProtobufMessage) -> ProtobufMessage {
+fn named(field: u32, values: &Value, encode: impl Fn(&JsonMembers) -> ProtobufMessage) -> ProtobufMessage {
     let mut out = ProtobufMessage::default();
     for (name, value) in values.as_object().into_iter().flatten() {
         let Value::Object(members) = value else { continue };
-        let mut entry = ProtobufMessage::default();
-        entry.bytes(1, name.as_bytes());
+        let mut entry = within(1, &name.as_str().into());
         entry.message(2, &encode(members));
         out.message(field, &entry);
     }
@@ -138,7 +137,7 @@ fn schema(members: &JsonMembers) -> ProtobufMessage {
             "maxProperties" => out.integer(17, value),
             "minProperties" => out.integer(18, value),
             "required" => out.text(19, value),
-            "enum" => value.as_array().into_iter().flatten().for_each(|item| out.any(20, item)),
+            "enum" => items(value).for_each(|item| out.any(20, item)),
             "additionalProperties" => out.message(21, &additional(value)),
             "type" => out.message(22, &within(1, value)),
             "items" => out.message(23, &around(1, &inner(value))),
@@ -165,8 +164,8 @@ fn additional(value: &Value) -> ProtobufMessage {
         return around(1, &inner(value));
     }
     let mut out = ProtobufMessage::default();
-    out.varint(2 << 3);
-    out.varint((*value == true).into());
+    // `false` is no default here: without a field it would be neither.
+    out.varint(2, (*value == true).into());
     out
 }
 
@@ -180,7 +179,7 @@ fn path(members: &JsonMembers) -> ProtobufMessage {
             "delete" => 5,
             "patch" => 8,
             _ => {
-                value.as_array().into_iter().flatten().for_each(|value| out.message(9, &parameter(value)));
+                out.parameters(9, value);
                 continue;
             }
         };
@@ -200,7 +199,7 @@ fn operation(members: &JsonMembers) -> ProtobufMessage {
             "operationId" => out.text(5, value),
             "produces" => out.text(6, value),
             "consumes" => out.text(7, value),
-            "parameters" => value.as_array().into_iter().flatten().for_each(|value| out.message(8, &parameter(value))),
+            "parameters" => out.parameters(8, value),
             "responses" => out.message(9, &named(1, value, response)),
             name => out.extension(13, name, value),
         }
@@ -209,14 +208,9 @@ fn operation(members: &JsonMembers) -> ProtobufMessage {
 }
 
 fn response(members: &JsonMembers) -> ProtobufMessage {
-    let mut out = ProtobufMessage::default();
-    for (name, value) in members {
-        match &**name {
-            "description" => out.text(1, value),
-            "schema" => out.message(2, &around(1, &inner(value))),
-            _ => {}
-        }
-    }
+    let member = |name| members.get(name).unwrap_or(&Value::Null);
+    let mut out = within(1, member("description"));
+    out.message(2, &around(1, &inner(member("schema"))));
     around(1, &out)
 }
 

@@ -209,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Goal: the document is whole and of one version. Method: all built-in types; references, and keywords of version 3.
+    /// Goal: the document is whole and of one version. Method: all built-in types, and those of a cluster; references, and
+    /// keywords of version 3.
     #[test]
     fn references_lead_to_definitions() {
         fn check(value: &Value, definitions: &Value, at: &str) {
@@ -229,6 +230,11 @@ mod tests {
                 Value::Array(items) => items.iter().for_each(|item| check(item, definitions, at)),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
+        }
+        let of_cluster = document(&Registry::of_cluster());
+        check(&of_cluster, &of_cluster["definitions"], "");
+        for name in ["io.k8s.api.events.v1.Event", "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler"] {
+            assert!(of_cluster["definitions"][name]["properties"].is_object(), "{name}");
         }
         let document = document(&Registry::builtin());
         check(&document, &document["definitions"], "");

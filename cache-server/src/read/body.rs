@@ -366,13 +366,14 @@ pub(crate) fn text(code: StatusCode, body: Body) -> Response {
     typed(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
 }
 
+/// Returns true if a client has the document of this tag.
+pub(crate) fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    headers.get(header::IF_NONE_MATCH) == Some(etag)
+}
+
 /// Returns status and text for a client: 304 without a text if it has the document of this tag.
 pub(crate) fn unless_known(headers: &HeaderMap, etag: &HeaderValue, text: Bytes) -> (StatusCode, Bytes) {
-    if headers.get(header::IF_NONE_MATCH) == Some(etag) {
-        (StatusCode::NOT_MODIFIED, Bytes::new())
-    } else {
-        (StatusCode::OK, text)
-    }
+    if is_known(headers, etag) { (StatusCode::NOT_MODIFIED, Bytes::new()) } else { (StatusCode::OK, text) }
 }
 
 /// A response with a body of `content_type`.

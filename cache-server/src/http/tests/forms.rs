@@ -5,7 +5,10 @@ use serde_json::Value;
 use watch_cache::Draft;
 
 use super::*;
-use crate::storage::{Expect, Txn};
+use crate::storage::{
+    Expect, Txn,
+    faulty::{Fault, Faulty},
+};
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -303,4 +306,28 @@ async fn a_watch_ends_at_an_object_that_protobuf_cannot_hold() {
     assert_eq!((&**added, &first["metadata"]["name"]), ("ADDED", &json!("a")));
     assert_eq!((&**error, &status["kind"], &status["code"]), ("ERROR", &json!("Status"), &json!(500)));
     assert!(body.is_empty());
+}
+
+/// Goal: no client takes a document for whole that lacks the custom types. Method: a server whose storage cannot list the
+/// definitions for a while.
+#[tokio::test(start_paused = true)]
+async fn documents_of_all_types_wait_for_the_definitions() {
+    let store =
+        Faulty::new(
+            |_, _, id| {
+                if id == "customresourcedefinitions.apiextensions.k8s.io" { Fault::Fails } else { Fault::None }
+            },
+        );
+    let server = Server { app: Arc::new(App::with_storage(Config::default(), Arc::clone(&store) as _)) };
+    server.app.start().await;
+    for path in ["/openapi/v2", "/openapi/v3/apis/example.com/v1"] {
+        let refused = server.get(path).await;
+        assert_eq!((refused.code, &refused.headers["retry-after"]), (503, &header_value("5")), "{path}");
+    }
+    assert_eq!(server.get("/openapi/v3/api/v1").await.code, 200, "does not depend on them");
+    store.heal();
+    while !server.app.definitions.are_known() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(server.get("/openapi/v2").await.code, 200);
 }

@@ -198,6 +198,10 @@ async fn one_document_of_version_2_has_all_types() {
     let mut nullable = definition("colour");
     let schema = &mut nullable["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     schema["properties"]["maybe"] = json!({"type": "string", "nullable": true, "description": "Or nothing."});
+    schema["properties"]["many"] = json!({"type": "array", "minItems": 1, "maxItems": 300, "items": {"type": "integer",
+        "minimum": -1, "maximum": 1.5, "exclusiveMaximum": true, "multipleOf": 0.5, "enum": [1, 0], "default": 1}});
+    schema["properties"]["names"] = json!({"type": "object", "title": "Names.", "minProperties": 1, "maxProperties": 2,
+        "additionalProperties": {"type": "string", "format": "name", "pattern": "^a", "minLength": 1, "maxLength": 9}});
     schema["required"] = json!(["maybe", "colour"]);
     client.post(DEFINITIONS, &nullable).await.with_code(201);
     let paint = async |client: &Client| {
@@ -212,14 +216,209 @@ async fn one_document_of_version_2_has_all_types() {
     assert_eq!(spec["required"], json!(["colour"]));
     assert_eq!(spec["properties"]["maybe"], json!({"description": "Or nothing."}));
 
-    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let encoded = client.get_with(WHOLE, &[("accept", protobuf)]).await.with_code(200);
-    assert_eq!(encoded.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
-    assert!(encoded.body.starts_with(b"\x0a\x032.0\x12"), "the version, then the title");
-    let name = b"com.example.v1.Paint";
-    assert!(encoded.body.windows(name.len()).any(|bytes| bytes == name));
-
+    same_in_protobuf(&client, WHOLE).await;
     client.delete(&format!("{DEFINITIONS}/paints.example.com")).await.with_code(200);
     until(&client, async |client: &Client| paint(client).await.is_null()).await;
     assert_eq!(client.get(WHOLE).await.with_code(200).header("etag"), etag, "as before the definition");
+}
+
+/// Reads both forms of a document: they have one content, and an ETag each.
+async fn same_in_protobuf(client: &Client, path: &str) {
+    let accept = ("accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+    let json = client.get(path).await.with_code(200);
+    let encoded = client.get_with(path, &[accept]).await.with_code(200);
+    assert_eq!(encoded.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    assert_ne!(encoded.header("etag"), json.header("etag"));
+    client.get_with(path, &[accept, ("if-none-match", json.header("etag"))]).await.with_code(200);
+    client.get_with(path, &[accept, ("if-none-match", encoded.header("etag"))]).await.with_code(304);
+    let (mut expected, found) = (json.json(), gnostic::decode("Document", &encoded.body));
+    gnostic::drop_unset(&mut expected);
+    for part in ["paths", "definitions"] {
+        let expected = expected[part].as_object().unwrap();
+        assert_eq!(found[part].as_object().unwrap().len(), expected.len(), "{part}");
+        for (name, expected) in expected {
+            assert_eq!(found[part][name], *expected, "{part} {name}");
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+/// Decodes documents in protobuf into their JSON.
+///
+/// Source: gnostic `openapiv2/OpenAPIv2.proto`.
+mod gnostic {
+    use informer_serving::protobuf::take_varint;
+    use serde_json::{Map, Value, json};
+
+    /// A field: its number, the member in JSON, and its type. A member `=` is the value itself, and `*` has a name and a value.
+    type MessageField = (u64, &'static str, &'static str);
+
+    const MESSAGES: &[(&str, &[MessageField])] = &[
+        (
+            "Document",
+            &[(1, "swagger", "text"), (2, "info", "Info"), (8, "paths", "Paths"), (9, "definitions", "Schemas")],
+        ),
+        ("Info", &[(1, "title", "text"), (2, "version", "text")]),
+        ("Paths", &[(2, "*", "PathItem")]),
+        (
+            "PathItem",
+            &[
+                (2, "get", "Operation"),
+                (3, "put", "Operation"),
+                (4, "post", "Operation"),
+                (5, "delete", "Operation"),
+                (8, "patch", "Operation"),
+                (9, "parameters", "[]ParametersItem"),
+            ],
+        ),
+        (
+            "Operation",
+            &[
+                (1, "tags", "[]text"),
+                (3, "description", "text"),
+                (5, "operationId", "text"),
+                (6, "produces", "[]text"),
+                (7, "consumes", "[]text"),
+                (8, "parameters", "[]ParametersItem"),
+                (9, "responses", "Responses"),
+                (13, "*", "Any"),
+            ],
+        ),
+        ("ParametersItem", &[(1, "=", "Parameter")]),
+        ("Parameter", &[(1, "=", "BodyParameter"), (2, "=", "NonBodyParameter")]),
+        ("BodyParameter", &[(2, "name", "text"), (3, "in", "text"), (4, "required", "bool"), (5, "schema", "Schema")]),
+        ("NonBodyParameter", &[(3, "=", "QueryParameter"), (4, "=", "PathParameter")]),
+        (
+            "QueryParameter",
+            &[
+                (2, "in", "text"),
+                (3, "description", "text"),
+                (4, "name", "text"),
+                (6, "type", "text"),
+                (20, "uniqueItems", "bool"),
+            ],
+        ),
+        (
+            "PathParameter",
+            &[
+                (1, "required", "bool"),
+                (2, "in", "text"),
+                (3, "description", "text"),
+                (4, "name", "text"),
+                (5, "type", "text"),
+                (19, "uniqueItems", "bool"),
+            ],
+        ),
+        ("Responses", &[(1, "*", "ResponseValue")]),
+        ("ResponseValue", &[(1, "=", "Response")]),
+        ("Response", &[(1, "description", "text"), (2, "schema", "SchemaItem")]),
+        ("SchemaItem", &[(1, "=", "Schema")]),
+        ("Schemas", &[(1, "*", "Schema")]),
+        (
+            "Schema",
+            &[
+                (1, "$ref", "text"),
+                (2, "format", "text"),
+                (3, "title", "text"),
+                (4, "description", "text"),
+                (5, "default", "Any"),
+                (6, "multipleOf", "double"),
+                (7, "maximum", "double"),
+                (8, "exclusiveMaximum", "bool"),
+                (9, "minimum", "double"),
+                (11, "maxLength", "integer"),
+                (12, "minLength", "integer"),
+                (13, "pattern", "text"),
+                (14, "maxItems", "integer"),
+                (15, "minItems", "integer"),
+                (17, "maxProperties", "integer"),
+                (18, "minProperties", "integer"),
+                (19, "required", "[]text"),
+                (20, "enum", "[]Any"),
+                (21, "additionalProperties", "AdditionalPropertiesItem"),
+                (22, "type", "TypeItem"),
+                (23, "items", "SchemaItem"),
+                (25, "properties", "Schemas"),
+                (31, "*", "Any"),
+            ],
+        ),
+        ("AdditionalPropertiesItem", &[(1, "=", "Schema"), (2, "=", "bool")]),
+        ("TypeItem", &[(1, "=", "text")]),
+    ];
+
+    pub(super) fn decode(message: &str, bytes: &[u8]) -> Value {
+        let (_, known) = MESSAGES.iter().find(|(name, _)| *name == message).unwrap_or_else(|| panic!("{message}"));
+        let mut members = Map::new();
+        for (number, value) in fields(bytes) {
+            let found = known.iter().find(|(known, ..)| *known == number);
+            let (_, member, ty) = found.unwrap_or_else(|| panic!("{message} has no field {number}"));
+            match (*member, ty.strip_prefix("[]")) {
+                ("=", _) => return read(ty, value),
+                ("*", _) => {
+                    let entry: Vec<_> = fields(value).collect();
+                    let name = read("text", entry[0].1).as_str().unwrap().to_owned();
+                    assert_eq!((entry[0].0, entry[1].0, entry.len()), (1, 2, 2), "{name}");
+                    members.insert(name, read(ty, entry[1].1));
+                }
+                (member, Some(ty)) => {
+                    let list = members.entry(member).or_insert_with(|| json!([]));
+                    list.as_array_mut().unwrap().push(read(ty, value));
+                }
+                (member, None) => assert!(members.insert(member.to_owned(), read(ty, value)).is_none(), "{member}"),
+            }
+        }
+        Value::Object(members)
+    }
+
+    fn read(ty: &str, bytes: &[u8]) -> Value {
+        match ty {
+            "text" => str::from_utf8(bytes).unwrap().into(),
+            "bool" => (take_varint(bytes, &mut 0) == Some(1)).into(),
+            "integer" => take_varint(bytes, &mut 0).into(),
+            "double" => {
+                let number = f64::from_le_bytes(bytes.try_into().unwrap());
+                // As it was written.
+                serde_json::from_str(&number.to_string()).unwrap()
+            }
+            // YAML, of which JSON is a part.
+            "Any" => {
+                fields(bytes).map(|(number, text)| (number, serde_json::from_slice(text).unwrap())).next().unwrap().1
+            }
+            message => decode(message, bytes),
+        }
+    }
+
+    /// Splits a message into its fields: number and bytes.
+    fn fields(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let tag = take_varint(bytes, &mut at)?;
+            let start = at;
+            let (from, to) = match tag & 7 {
+                0 => (start, take_varint(bytes, &mut at).map(|_| at).unwrap()),
+                1 => (start, start + 8),
+                2 => {
+                    let len = usize::try_from(take_varint(bytes, &mut at).unwrap()).unwrap();
+                    (at, at + len)
+                }
+                other => panic!("wire type {other}"),
+            };
+            at = to;
+            Some((tag >> 3, &bytes[from..to]))
+        })
+    }
+
+    /// Removes what protobuf does not tell from nothing.
+    pub(super) fn drop_unset(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                members.retain(|name, value| {
+                    !(name == "required" && *value == false || name == "parameters" && *value == json!([]))
+                });
+                members.values_mut().for_each(drop_unset);
+            }
+            Value::Array(items) => items.iter_mut().for_each(drop_unset),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
 }
