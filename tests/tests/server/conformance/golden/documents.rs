@@ -64,7 +64,7 @@ pub(super) const SESSION: &str = r#"
 < {"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"…","responseKind":{"group":"","version":"","kind":"…"},"scope":"…","singularResource":"…","verbs":["…"],"…":0},"…"],"freshness":"Current"}]}]}
 
 == watch unsupported: a type that is no more than a question
-~ `componentstatuses`, `pods/resize`, `namespaces/finalize`
+~ `componentstatuses`, `pods/resize`
 > GET /api/v1/componentstatuses?watch=1
 < 404
 < {"…":0,"message":"the server could not find the requested resource","reason":"NotFound","code":404}
