@@ -105,7 +105,7 @@ pub struct ResourceType {
     /// The way to the type that its objects are stored as; `None` if that is this type, or if only the version differs.
     pub conversion: Option<&'static Conversion>,
     /// That type, if there is a conversion.
-    stored: Option<Arc<Self>>,
+    pub stored: Option<Arc<Self>>,
     /// Who makes its objects from those of the stored version; `None` if these are its objects.
     pub converter: Option<Arc<Converter>>,
     /// Values that other modules derive from the type.

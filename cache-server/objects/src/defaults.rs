@@ -1,11 +1,12 @@
 //! Defaults of the built-in types, as kube-apiserver fills them in after it decoded an object.
 //!
-//! Most are rows of a table, which is printed from kube-apiserver's own functions (`tests/clients/defaults`). Those that
-//! depend on other members are functions here, by the type that they complete. The table also has the members that Go
-//! cannot leave out, such as `status: {}`, so that an object has them as if kube-apiserver had answered.
+//! Most are rows of a table, which is printed from kube-apiserver's own functions (`tests/clients/defaults`). Those
+//! that depend on other members are functions here, by the type that they complete. The table also has the members that
+//! Go cannot leave out, such as `status: {}`, so that an object has them as if kube-apiserver had answered.
 //!
-//! Not implemented, on purpose: what admission plugins add, such as tolerations and volumes of service accounts; members that a conversion copies, such as `serviceAccount`; the canonical form of
-//! quantities that were sent; lists that Go sends as null.
+//! Not implemented, on purpose: what admission plugins add, such as tolerations and volumes of service accounts;
+//! members that a conversion copies, such as `serviceAccount`; the canonical form of quantities that were sent; lists
+//! that Go sends as null.
 //!
 //! INVARIANT: fills in members, and never refuses an object for its values. Members of a wrong type are left alone.
 //!

@@ -6,7 +6,8 @@ use std::time::Duration;
 pub const LIST_KEYS_MAX: usize = 32;
 
 /// States of the automata of all patterns in one CustomResourceDefinition, and of those in the rules of one schema.
-/// Patterns in use have some hundred each, long ones of Unicode classes some 30,000. Memory: some hundred bytes each, once an object of the type was validated.
+/// Patterns in use have some hundred each, long ones of Unicode classes some 30,000. Memory: some hundred bytes each,
+/// once an object of the type was validated.
 pub const PATTERN_STATES_MAX: usize = 128 << 10;
 
 /// States that each pattern counts for at least.
@@ -51,8 +52,8 @@ pub const EXPRESSION_DEPTH_MAX: usize = 100;
 /// object. Stack: some KiB each.
 pub const VALUE_LEVELS_MAX: usize = 256;
 
-/// Steps of one evaluation of an expression, as many as kube-apiserver's cost: some 0.1 s. Memory: at most about a hundred
-/// bytes a step, for the items of lists.
+/// Steps of one evaluation of an expression, as many as kube-apiserver's cost: some 0.1 s. Memory: at most about a
+/// hundred bytes a step, for the items of lists.
 pub const CALL_STEPS_MAX: u64 = 1_000_000;
 
 /// Steps of all evaluations for one object, as many as kube-apiserver's cost: some 1 s.
@@ -73,8 +74,8 @@ pub const RULE_MESSAGE_BYTES_MAX: usize = 5 << 10;
 /// Digits behind the point that a format may ask for.
 pub const DIGITS_MAX: usize = 100;
 
-/// Resources that the sum of a pod's containers counts, by name. Further ones, which would be sizes of huge pages, get no
-/// default.
+/// Resources that the sum of a pod's containers counts, by name. Further ones, which would be sizes of huge pages, get
+/// no default.
 pub const SUMMED_RESOURCES_MAX: usize = 16;
 
 /// Bytes of the answer of a mutating webhook: a patch in base64 may be as long as the body of a request. Longer ones

@@ -3,7 +3,7 @@
 //! INVARIANT: fills in members, and replaces none that has a value. Members of a wrong type are left alone.
 //!
 //! Source: `PrepareForCreate` in `pkg/registry/{batch/job,core/pod}/strategy.go`, and
-//! `pkg/apis/core/v1/helper/qos/qos.go`, of kubernetes/kubernetes 1.37.
+//! `pkg/apis/core/v1/helper/qos/qos.go`, of kubernetes/kubernetes 1.36.
 
 use api_rules::{object::Object, registry::ResourceType};
 use serde_json::{Value, json};

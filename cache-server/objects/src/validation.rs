@@ -1,15 +1,18 @@
-//! Validation of the built-in types, as kube-apiserver does it before it stores an object: with its messages and causes, in
-//! its order.
+//! Validation of the built-in types, as kube-apiserver does it before it stores an object: with its messages and
+//! causes, in its order.
 //!
-//! Most are rows of a table (`validation/table.txt`), whose checks are in `checks`; those that depend on other members are
-//! functions in `by_hand`. Rows that Kubernetes' own functions print (`tests/clients/validation`) prove both.
+//! Most are rows of a table (`validation/table.txt`), whose checks are in `checks`; those that depend on other members
+//! are functions in `by_hand`. Rows that Kubernetes' own functions print (`tests/clients/validation`) prove both.
 //!
 //! Not implemented, on purpose: what rows of `validation/unequal.txt` show, with the reasons there; values that only a
-//! storage fills in, such as cluster IPs; statuses. Where Go shows a value with its own names of members, the API's are
-//! shown.
+//! storage fills in, such as cluster IPs; statuses; what only `events.k8s.io` demands of its Events. Where Go shows a
+//! value with its own names of members, the API's are shown.
 //!
-//! INVARIANT: time and memory are linear in the size of both objects, and texts are built only for violations, up to their
-//! limit. INVARIANT: a member of a wrong type counts as absent.
+//! A value that an update leaves as it is stored is not checked again: kube-apiserver spares many of them, and this
+//! server may have got its objects from elsewhere.
+//!
+//! INVARIANT: time and memory are linear in the size of both objects, and texts are built only for violations, up to
+//! their limit. Causes for pairs of values are counted, not made. INVARIANT: a member of a wrong type counts as absent.
 //!
 //! Source: `pkg/apis/*/validation/validation.go` of kubernetes/kubernetes 1.36.
 
@@ -18,6 +21,7 @@ mod checks;
 mod equality;
 mod found;
 mod place;
+mod steps;
 mod table;
 mod texts;
 
@@ -31,12 +35,12 @@ use api_rules::{
     },
     registry::ResourceType,
 };
-use informer_serving::status::{Status, StatusExt as _};
+use informer_serving::status::{Causes, Status, StatusExt as _};
 
 use self::{found::FoundCauses, place::Place, table::ValidationTable};
 
-/// Checks an object to store, after its defaults are filled in: a new one, or the successor of `stored`. Names and
-/// immutable metadata were checked before.
+/// Checks an object to store: a new one, or the successor of `stored`. The defaults of both are filled in, and names
+/// and immutable metadata were checked before. A type that is converted is checked as it is stored.
 ///
 /// # Errors
 /// 422 for values that kube-apiserver refuses.
@@ -44,6 +48,24 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
     if part != Part::Main {
         return Ok(());
     }
+    let causes = match (ty.conversion, &ty.stored) {
+        (Some(conversion), Some(stored_ty)) => {
+            let converted = |object: &Object| {
+                let mut object = object.clone();
+                (conversion.to_stored)(&mut object);
+                object
+            };
+            causes(stored_ty, &converted(object), stored.map(converted).as_ref())
+        }
+        _ => causes(ty, object, stored),
+    };
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), causes))
+}
+
+fn causes(ty: &ResourceType, object: &Object, stored: Option<&Object>) -> Causes {
     let (table, mut found) = (ValidationTable::get(), FoundCauses::default());
     let place = Place::root(object, stored);
     let own_rules = if ty.custom.is_some() { None } else { table.kind(ty, stored.is_some()) };
@@ -56,8 +78,5 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
     if found.causes.is_empty() && (own_rules.is_none() || stored.is_none()) {
         table.run_named("all", &place, &mut found);
     }
-    if found.causes.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), found.causes))
+    found.causes
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Members that hold the identity of the object, which rows name, and those that the storage of services fills in before its
@@ -141,4 +144,52 @@ func put(value any, steps []string, to any) any {
 		return value
 	}
 	return value
+}
+
+// spelled returns a value with each member that Go leaves out because it is zero.
+func spelled(value reflect.Value) any {
+	_, isText := value.Interface().(json.Marshaler)
+	switch {
+	case value.Kind() == reflect.Pointer:
+		return spelled(value.Elem())
+	case isText || value.Type() == reflect.TypeFor[[]byte]():
+	case value.Kind() == reflect.Struct:
+		members := map[string]any{}
+		for at := range value.NumField() {
+			name, options, _ := strings.Cut(value.Type().Field(at).Tag.Get("json"), ",")
+			field := value.Field(at)
+			switch field.Kind() {
+			case reflect.Pointer, reflect.Interface:
+				if field.IsNil() {
+					continue
+				}
+			}
+			// Only these may not even have empty members.
+			isBare := value.Type() == reflect.TypeFor[corev1.PersistentVolumeClaimTemplate]() && name == "metadata"
+			if isBare {
+				continue
+			}
+			if strings.Contains(options, "inline") {
+				maps.Copy(members, spelled(field).(map[string]any))
+			} else if name != "" && name != "-" {
+				members[name] = spelled(field)
+			}
+		}
+		return members
+	case value.Kind() == reflect.Slice:
+		items := []any{}
+		for at := range value.Len() {
+			items = append(items, spelled(value.Index(at)))
+		}
+		return items
+	case value.Kind() == reflect.Map:
+		members := map[string]any{}
+		for _, key := range value.MapKeys() {
+			members[key.String()] = spelled(value.MapIndex(key))
+		}
+		return members
+	}
+	var plain any
+	check(json.Unmarshal([]byte(text(value.Interface())), &plain))
+	return plain
 }

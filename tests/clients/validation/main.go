@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -98,6 +99,7 @@ func main() {
 			printer.rows(objects[at], parts[0], changes)
 		}
 		for _, it := range objects {
+			printer.rows(it, "~", it.spelled())
 			for _, change := range changesOf(it.content, "") {
 				printer.rows(it, it.signs(change), change)
 			}
@@ -257,8 +259,20 @@ func (it object) create(content map[string]any) []string {
 	return causes(rest.BeforeCreate(it.strategy, it.context(), created))
 }
 
-// update stores the object, and updates what is stored.
-func (it object) update(changes map[string]any) []string {
+// spelled returns the change of a stored object that only spells out its zero values.
+func (it object) spelled() map[string]any {
+	_, sent := it.stored()
+	changes := map[string]any{}
+	for name, value := range spelled(reflect.ValueOf(sent)).(map[string]any) {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, name) {
+			changes["/"+name] = value
+		}
+	}
+	return changes
+}
+
+// stored returns the object as it is stored, and as clients see it.
+func (it object) stored() (runtime.Object, runtime.Object) {
 	stored, err := it.decode(it.content)
 	check(err)
 	accessor, err := meta.Accessor(stored)
@@ -272,6 +286,12 @@ func (it object) update(changes map[string]any) []string {
 	check(err)
 	check(legacyscheme.Scheme.Convert(stored, sent, nil))
 	sent.GetObjectKind().SetGroupVersionKind(it.gvk)
+	return stored, sent
+}
+
+// update updates the object that is stored.
+func (it object) update(changes map[string]any) []string {
+	stored, sent := it.stored()
 	var content map[string]any
 	check(json.Unmarshal([]byte(text(sent)), &content))
 	updated, err := it.decode(changed(content, changes))

@@ -14,7 +14,13 @@ mod services;
 mod volumes;
 mod workloads;
 
-use super::{checks::ValueCheck, found::FoundCauses, place::Place, table::RowArguments};
+use super::{
+    checks::{self, ValueCheck},
+    found::{FoundCauses, ShownValue},
+    place::Place,
+    table::{RowArguments, ValidationTable},
+    texts,
+};
 
 /// Functions by their names, of one file.
 type FileRules = fn(&str) -> Option<ValueCheck>;

@@ -1,12 +1,10 @@
 //! The checks that rows of the table name.
 
 use api_rules::object::Object;
-use informer_serving::go::quote;
 use serde_json::Value;
 
 use super::{
-    equality::is_same,
-    found::{FoundCauses, shown},
+    found::{FoundCauses, ShownValue},
     place::Place,
     table::RowArguments,
     texts,
@@ -27,17 +25,17 @@ pub(super) fn find(name: &str) -> Option<ValueCheck> {
         "required" => required,
         "forbidden" => forbidden,
         "enum" => one_of,
-        "at-least-0" => at_least_0,
+        "at-least-0" => |found, place, _| at_least_0(found, place),
         "range" => range,
         "port" => |found, place, _| port(found, place),
         "port-number-or-name" => |found, place, _| port_number_or_name(found, place),
-        "mode" => mode,
-        "percent-or-int" => percent_or_int,
+        "mode" => |found, place, _| mode(found, place),
+        "percent-or-int" => |found, place, _| percent_or_int(found, place),
         "labels" => |found, place, _| labels(found, place),
         "annotations" => |found, place, _| annotations(found, place),
-        "owners" => owners,
-        "finalizers" => finalizers,
-        "kube-finalizers" => kube_finalizers,
+        "owners" => |found, place, _| owners(found, place),
+        "finalizers" => |found, place, _| finalizers(found, place),
+        "kube-finalizers" => |found, place, _| kube_finalizers(found, place),
         "selector" => |found, place, _| selector(found, place),
         "immutable" => |found, place, arguments| immutable_as(found, place, &arguments.text),
         "frozen" => frozen,
@@ -47,7 +45,7 @@ pub(super) fn find(name: &str) -> Option<ValueCheck> {
     })
 }
 
-/// `required WHY`.
+/// `required WHY`: for a value that is empty.
 fn required(found: &mut FoundCauses, place: &Place<'_>, arguments: &RowArguments) {
     if place.is_empty() {
         found.required(place, &arguments.text);
@@ -69,7 +67,7 @@ fn one_of(found: &mut FoundCauses, place: &Place<'_>, arguments: &RowArguments) 
     }
 }
 
-fn at_least_0(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
+pub(super) fn at_least_0(found: &mut FoundCauses, place: &Place<'_>) {
     if place.int().is_some_and(|number| number < 0) {
         found.invalid(place, "must be greater than or equal to 0");
     }
@@ -97,25 +95,30 @@ pub(super) fn port_number_or_name(found: &mut FoundCauses, place: &Place<'_>) {
     }
 }
 
-fn mode(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
+pub(super) fn mode(found: &mut FoundCauses, place: &Place<'_>) {
     if place.int().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         found.invalid(place, "must be a number between 0 and 0777 (octal), both inclusive");
     }
 }
 
-fn percent_or_int(found: &mut FoundCauses, place: &Place<'_>, arguments: &RowArguments) {
+fn percent_or_int(found: &mut FoundCauses, place: &Place<'_>) {
+    amount(found, place);
+    at_most_all(found, place);
+}
+
+/// Checks a number or a percentage, of any size.
+pub(super) fn amount(found: &mut FoundCauses, place: &Place<'_>) {
     match place.value {
-        Some(Value::String(text)) => {
-            let refused = texts::percent(text);
-            found.refuse(place, &refused);
-            if refused.is_empty()
-                && arguments.text != "unbounded"
-                && percent_value(place).is_some_and(|value| value > 100)
-            {
-                found.invalid(place, "must not be greater than 100%");
-            }
-        }
-        _ => at_least_0(found, place, arguments),
+        Some(Value::String(text)) => found.refuse(place, &texts::percent(text)),
+        _ => at_least_0(found, place),
+    }
+}
+
+/// Refuses a percentage over 100.
+pub(super) fn at_most_all(found: &mut FoundCauses, place: &Place<'_>) {
+    let is_percent = place.value.is_some_and(Value::is_string);
+    if is_percent && percent_value(place).is_some_and(|percent| percent > 100) {
+        found.invalid(place, "must not be greater than 100%");
     }
 }
 
@@ -151,7 +154,7 @@ pub(super) fn annotations(found: &mut FoundCauses, place: &Place<'_>) {
 }
 
 /// References to owners.
-fn owners(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
+fn owners(found: &mut FoundCauses, place: &Place<'_>) {
     let mut controller: Option<String> = None;
     for owner in place.items() {
         let (version, kind, name) = (owner.str("apiVersion"), owner.str("kind"), owner.str("name"));
@@ -162,11 +165,11 @@ fn owners(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
             ("uid", owner.str("uid").is_empty(), "must not be empty"),
         ];
         for (member, _, why) in members.iter().filter(|(_, is_refused, _)| *is_refused) {
-            found.invalid_as(&place.member(member), &quote(owner.str(member)), why);
+            found.invalid_as(&place.member(member), ShownValue::Text(owner.str(member)), why);
         }
         if version == "v1" && kind == "Event" {
-            let shown = shown(owner.value);
-            found.invalid_as(place, &shown, "/v1, Kind=Event is disallowed from being an owner");
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            found.invalid_as(place, ShownValue::Found(owner.value), why);
         }
         if !owner.is_true("controller") {
             continue;
@@ -184,7 +187,7 @@ fn owners(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
     }
 }
 
-fn finalizers(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
+fn finalizers(found: &mut FoundCauses, place: &Place<'_>) {
     let (mut orphans, mut deletes) = (false, false);
     for finalizer in place.items() {
         let name = finalizer.text();
@@ -198,7 +201,7 @@ fn finalizers(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
 }
 
 /// Finalizers of the core types: those that Kubernetes knows, and those with a domain.
-fn kube_finalizers(found: &mut FoundCauses, place: &Place<'_>, _: &RowArguments) {
+fn kube_finalizers(found: &mut FoundCauses, place: &Place<'_>) {
     for finalizer in place.items() {
         if !is_kube_finalizer(finalizer.text()) {
             found.invalid(&finalizer, NO_FINALIZER);
@@ -215,29 +218,38 @@ pub(super) fn is_kube_finalizer(name: &str) -> bool {
 pub(super) fn selector(found: &mut FoundCauses, place: &Place<'_>) {
     labels(found, &place.member("matchLabels"));
     for expression in place.member("matchExpressions").items() {
-        let (operator, values) = (expression.member("operator"), expression.member("values"));
-        match operator.text() {
-            "In" | "NotIn" => {
-                if values.is_empty() {
-                    found.required(&values, "must be specified when `operator` is 'In' or 'NotIn'");
-                }
-            }
-            "Exists" | "DoesNotExist" => {
-                if !values.is_empty() {
-                    found.forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
-                }
-            }
-            _ => found.invalid(&operator, "not a valid selector operator"),
-        }
+        label_operator(found, &expression);
         let key = expression.member("key");
         found.refuse(&key, &texts::qualified(key.text()));
-        for value in values.items() {
-            found.refuse(&value, &texts::label_value(value.text()));
-        }
+        label_values(found, &expression.member("values"));
     }
 }
 
-/// How a selector is refused, and whether it selects some labels.
+/// Checks the operator of a requirement for labels.
+pub(super) fn label_operator(found: &mut FoundCauses, requirement: &Place<'_>) {
+    let (operator, values) = (requirement.member("operator"), requirement.member("values"));
+    match operator.text() {
+        "In" | "NotIn" => {
+            if values.is_empty() {
+                found.required(&values, "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+        }
+        "Exists" | "DoesNotExist" => {
+            if !values.is_empty() {
+                found.forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+            }
+        }
+        _ => found.invalid(&operator, "not a valid selector operator"),
+    }
+}
+
+pub(super) fn label_values(found: &mut FoundCauses, values: &Place<'_>) {
+    for value in values.items() {
+        found.refuse(&value, &texts::label_value(value.text()));
+    }
+}
+
+/// The relation of a selector to some labels.
 pub(super) enum SelectorMatch {
     Invalid,
     All,
@@ -275,21 +287,23 @@ pub(super) fn selects(selector: &Place<'_>, labels: Option<&Object>) -> Selector
 }
 
 pub(super) fn immutable(found: &mut FoundCauses, place: &Place<'_>) {
-    immutable_as(found, place, "null");
+    immutable_as(found, place, "");
 }
 
-/// `immutable ABSENT`: shows that for an absent value, by default null.
+/// `immutable ABSENT`: causes show an absent value as ABSENT, by default as null.
 fn immutable_as(found: &mut FoundCauses, place: &Place<'_>, absent: &str) {
-    if !is_same(place.value, place.stored) {
-        let absent = if absent.is_empty() { "null" } else { absent };
-        let shown = place.value.map_or_else(|| absent.to_owned(), |value| shown(Some(value)));
-        found.invalid_as(place, &shown, "field is immutable");
+    if place.is_changed() {
+        let shown = match place.value {
+            None if !absent.is_empty() => ShownValue::Json(absent),
+            value => ShownValue::OrNull(value),
+        };
+        found.invalid_as(place, shown, "field is immutable");
     }
 }
 
 /// `frozen WHY`: forbids a change.
 fn frozen(found: &mut FoundCauses, place: &Place<'_>, arguments: &RowArguments) {
-    if !is_same(place.value, place.stored) {
+    if place.is_changed() {
         found.forbidden(place, &arguments.text);
     }
 }

@@ -1,6 +1,6 @@
 //! The causes that are found.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 
 use informer_serving::{
     go::quote,
@@ -28,8 +28,16 @@ impl FoundCauses {
     }
 
     pub(super) fn add(&mut self, place: &Place<'_>, make: impl FnOnce(&str) -> StatusCause) {
+        super::steps::count();
         self.count += 1;
         self.causes.push_with(|| make(&place.path()));
+    }
+
+    /// Refuses a value as often as kube-apiserver does, which pairs its causes with other values. Cost: constant.
+    pub(super) fn add_times(&mut self, times: usize, place: &Place<'_>, make: impl Fn(&str) -> StatusCause) {
+        super::steps::count();
+        self.count = self.count.saturating_add(times);
+        self.causes.push_times(times, || make(&place.path()));
     }
 
     pub(super) fn required(&mut self, place: &Place<'_>, why: &str) {
@@ -42,17 +50,17 @@ impl FoundCauses {
 
     /// Refuses the value at the place.
     pub(super) fn invalid(&mut self, place: &Place<'_>, why: &str) {
-        self.add(place, |field| StatusCause::invalid(field, &shown(place.value), why));
+        self.invalid_as(place, ShownValue::Found(place.value), why);
     }
 
-    /// Refuses another value than the one at the place, as its text in JSON.
-    pub(super) fn invalid_as(&mut self, place: &Place<'_>, shown: &str, why: &str) {
-        self.add(place, |field| StatusCause::invalid(field, shown, why));
+    /// Refuses another value than the one at the place.
+    pub(super) fn invalid_as(&mut self, place: &Place<'_>, shown: ShownValue<'_>, why: &str) {
+        self.add(place, |field| StatusCause::invalid(field, &shown.to_string(), why));
     }
 
     /// Refuses a number, which is zero if it is absent.
     pub(super) fn invalid_number(&mut self, place: &Place<'_>, why: &str) {
-        self.invalid_as(place, &place.int().unwrap_or_default().to_string(), why);
+        self.invalid_as(place, ShownValue::Number(place.int().unwrap_or_default()), why);
     }
 
     /// Refuses the text at the place, for each reason.
@@ -62,21 +70,22 @@ impl FoundCauses {
 
     pub(super) fn refuse_as(&mut self, place: &Place<'_>, text: &str, why: &[String]) {
         for why in why {
-            self.add(place, |field| StatusCause::invalid(field, &quote(text), why));
+            self.invalid_as(place, ShownValue::Text(text), why);
         }
     }
 
     pub(super) fn duplicate(&mut self, place: &Place<'_>) {
-        self.duplicate_as(place, &shown(place.value));
+        self.duplicate_as(place, ShownValue::Found(place.value));
     }
 
-    pub(super) fn duplicate_as(&mut self, place: &Place<'_>, shown: &str) {
-        self.add(place, |field| StatusCause::duplicate(field, shown));
+    pub(super) fn duplicate_as(&mut self, place: &Place<'_>, shown: ShownValue<'_>) {
+        self.add(place, |field| StatusCause::duplicate(field, &shown.to_string()));
     }
 
     pub(super) fn not_found(&mut self, place: &Place<'_>) {
         self.add(place, |field| {
-            StatusCause::new(CauseReason::FieldValueNotFound, field, &format!("Not found: {}", shown(place.value)))
+            let text = format!("Not found: {}", ShownValue::Found(place.value));
+            StatusCause::new(CauseReason::FieldValueNotFound, field, &text)
         });
     }
 
@@ -87,11 +96,15 @@ impl FoundCauses {
         });
     }
 
-    pub(super) fn unsupported(&mut self, place: &Place<'_>, supported: &[&str]) {
-        self.unsupported_as(place, &shown(place.value), supported);
+    pub(super) fn too_many(&mut self, place: &Place<'_>, most: usize) {
+        self.add(place, |field| StatusCause::too_many(field, place.len(), most));
     }
 
-    pub(super) fn unsupported_as(&mut self, place: &Place<'_>, shown: &str, supported: &[&str]) {
+    pub(super) fn unsupported(&mut self, place: &Place<'_>, supported: &[&str]) {
+        self.unsupported_as(place, ShownValue::Found(place.value), supported);
+    }
+
+    pub(super) fn unsupported_as(&mut self, place: &Place<'_>, shown: ShownValue<'_>, supported: &[&str]) {
         self.add(place, |field| {
             let supported = supported.iter().map(|value| quote(value)).collect::<Vec<_>>().join(", ");
             let text = format!("Unsupported value: {shown}: supported values: {supported}");
@@ -100,18 +113,39 @@ impl FoundCauses {
     }
 }
 
-/// Members of Kubernetes' types of metadata in the order in which Go shows them. Others follow in the order of their names.
-const FIRST: [&str; 9] =
-    ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion", "matchLabels", "matchExpressions", "key"];
+/// A value as a cause shows it. Its text is built with the cause.
+#[derive(Clone, Copy)]
+pub(super) enum ShownValue<'a> {
+    /// A value of the object; an absent one is an empty text.
+    Found(Option<&'a Value>),
+    /// A value of the object; an absent one is null.
+    OrNull(Option<&'a Value>),
+    /// A text, in quotes.
+    Text(&'a str),
+    Number(i64),
+    /// JSON.
+    Json(&'a str),
+}
 
-/// Shows a value as kube-apiserver does in a cause.
-pub(super) fn shown(value: Option<&Value>) -> String {
-    match value {
-        None => "\"\"".to_owned(),
-        Some(Value::String(text)) => quote(text),
-        Some(value) => json(value),
+impl fmt::Display for ShownValue<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(None) => to.write_str("\"\""),
+            Self::OrNull(None) => to.write_str("null"),
+            Self::Found(Some(Value::String(text))) | Self::OrNull(Some(Value::String(text))) => {
+                to.write_str(&quote(text))
+            }
+            Self::Found(Some(value)) | Self::OrNull(Some(value)) => to.write_str(&json(value)),
+            Self::Text(text) => to.write_str(&quote(text)),
+            Self::Number(number) => write!(to, "{number}"),
+            Self::Json(text) => to.write_str(text),
+        }
     }
 }
+
+/// Members of Kubernetes' types of metadata in the order in which Go shows them. Others follow by their names.
+const FIRST: [&str; 9] =
+    ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion", "matchLabels", "matchExpressions", "key"];
 
 /// Writes JSON with members in Go's order.
 fn json(value: &Value) -> String {

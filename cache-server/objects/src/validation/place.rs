@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use api_rules::object::Object;
 use serde_json::Value;
 
+use super::equality::is_same;
+
 /// A place in an object, on the stack. Its value may be absent.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -32,6 +34,7 @@ impl<'a> Place<'a> {
     }
 
     fn inner<'b>(&'b self, step: PlaceStep<'b>, value: Option<&'b Value>, stored: Option<&'b Value>) -> Place<'b> {
+        super::steps::count();
         let value = value.filter(|value| !value.is_null());
         Place {
             parent: Some(self),
@@ -47,7 +50,7 @@ impl<'a> Place<'a> {
         self.inner(PlaceStep::Member(name), self.get(name), self.stored_members.and_then(|members| members.get(name)))
     }
 
-    /// Returns the items of a list. Stored ones are unknown.
+    /// Returns the items of a list. The stored item that each replaces is unknown.
     pub(super) fn items<'b>(&'b self) -> impl ExactSizeIterator<Item = Place<'b>> {
         let list = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         list.iter().enumerate().map(|(at, item)| self.inner(PlaceStep::Item(at), Some(item), None))
@@ -72,7 +75,7 @@ impl<'a> Place<'a> {
         self.inner(PlaceStep::Item(at), item, None)
     }
 
-    /// Returns a member with another value than its own, for causes whose path is not that of the value.
+    /// Returns a member with another value than its own, for causes that name another path than the value has.
     pub(super) fn renamed<'b>(&'b self, name: &'b str, value: Option<&'b Value>) -> Place<'b> {
         self.inner(PlaceStep::Member(name), value, None)
     }
@@ -85,6 +88,27 @@ impl<'a> Place<'a> {
     /// Returns the number of steps to this place.
     pub(super) fn depth(&self) -> usize {
         self.parent.map_or(0, |outer| outer.depth() + 1)
+    }
+
+    /// True if an update leaves the value as it is stored. kube-apiserver does not check many of these again, so that
+    /// objects which an older version stored can still be changed; this server checks none of them.
+    pub(super) fn is_retained(&self) -> bool {
+        self.stored.is_some() && self.value == self.stored
+    }
+
+    /// True if an update changes the value, but for forms that mean the same.
+    pub(super) fn is_changed(&self) -> bool {
+        let member = match self.step {
+            PlaceStep::Member(name) => name,
+            PlaceStep::Root | PlaceStep::Item(_) | PlaceStep::Key(_) => "",
+        };
+        !is_same(member, self.value, self.stored)
+    }
+
+    /// Returns the stored value, with its own path.
+    pub(super) fn before(&self) -> Place<'_> {
+        let (value, members) = (self.stored, self.stored_members);
+        Place { parent: self.parent, step: self.step, value, stored: None, members, stored_members: None }
     }
 
     pub(super) const fn is_update(&self) -> bool {

@@ -4,7 +4,13 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use api_rules::registry::ResourceType;
 
-use super::{by_hand, checks, checks::ValueCheck, found::FoundCauses, place::Place, texts};
+use super::{
+    by_hand,
+    checks::{self, ValueCheck},
+    found::FoundCauses,
+    place::Place,
+    texts,
+};
 
 const TEXT: &str = include_str!("table.txt");
 
@@ -89,6 +95,9 @@ impl ValidationTable {
     }
 
     pub(super) fn run(&self, rows: usize, place: &Place<'_>, found: &mut FoundCauses) {
+        if place.is_retained() {
+            return;
+        }
         for row in &self.types[rows] {
             self.walk(row, &row.steps, place, found);
         }
@@ -99,7 +108,7 @@ impl ValidationTable {
         match step {
             RowStep::Member(name) => {
                 let inner = place.member(name);
-                if further.is_empty() || inner.is_set() {
+                if !inner.is_retained() && (further.is_empty() || inner.is_set()) {
                     self.walk(row, further, &inner, found);
                 }
             }

@@ -4,6 +4,8 @@
 
 use api_rules::registry::NameRule;
 
+use crate::structural;
+
 /// A rule for a text.
 pub(super) type TextRule = fn(&str) -> Vec<String>;
 
@@ -24,6 +26,8 @@ const WILDCARD_REFUSED: &str = "a wildcard DNS-1123 subdomain must start with '*
     '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const PERCENT_REFUSED: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or \
     '93%', regex used for validation is '[0-9]+%')";
+const IP_REFUSED: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const CIDR_REFUSED: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 const VARIABLE_REFUSED: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
@@ -137,7 +141,7 @@ pub(super) fn config_key(text: &str) -> Vec<String> {
 }
 
 /// A name of an environment variable.
-fn variable(text: &str) -> Vec<String> {
+pub(super) fn variable(text: &str) -> Vec<String> {
     let mut refused = Vec::new();
     if text.is_empty() {
         refused.push("environment variable name must be non-empty".to_owned());
@@ -188,12 +192,10 @@ pub(super) fn percent(text: &str) -> Vec<String> {
     if is_percent { Vec::new() } else { vec![PERCENT_REFUSED.to_owned()] }
 }
 
-fn ip(text: &str) -> Vec<String> {
-    let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-    if crate::structural::is_ip(text) { Vec::new() } else { vec![why.to_owned()] }
+pub(super) fn ip(text: &str) -> Vec<String> {
+    if structural::is_ip(text) { Vec::new() } else { vec![IP_REFUSED.to_owned()] }
 }
 
-fn cidr(text: &str) -> Vec<String> {
-    let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-    if crate::structural::is_cidr(text) { Vec::new() } else { vec![why.to_owned()] }
+pub(super) fn cidr(text: &str) -> Vec<String> {
+    if structural::is_cidr(text) { Vec::new() } else { vec![CIDR_REFUSED.to_owned()] }
 }

@@ -87,6 +87,15 @@ impl Causes {
         }
     }
 
+    /// Adds a cause `times` over, or counts it. Cost: for those that are listed only.
+    pub fn push_times(&mut self, times: usize, make: impl Fn() -> StatusCause) {
+        let counted = self.first.len() + self.more + times;
+        for _ in 0..times.min(CAUSES_MAX) {
+            self.push_with(&make);
+        }
+        self.more = counted - self.first.len();
+    }
+
     /// Adds the causes of another collection, or counts them.
     pub fn append(&mut self, other: Self) {
         self.extend(other.first);

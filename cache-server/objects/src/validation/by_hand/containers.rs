@@ -4,10 +4,10 @@
 
 use std::collections::HashSet;
 
-use informer_serving::go::quote;
+use api_rules::registry::NameRule;
+use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::validation::{checks, table::ValidationTable, texts};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValidationTable, ValueCheck, checks, texts};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -29,7 +29,7 @@ pub(super) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 const LIFECYCLE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
 
-/// Checks the protocol of a port, which is filled in.
+/// Checks the protocol of a port. It has a default.
 pub(super) fn protocol(found: &mut FoundCauses, port: &Place<'_>) {
     let protocol = port.member("protocol");
     if protocol.is_empty() {
@@ -64,17 +64,18 @@ fn container_ports(found: &mut FoundCauses, ports: &Place<'_>, _: &RowArguments)
     }
 }
 
-/// A port of the node is one container's.
+/// Refuses ports of the node that two ports of containers claim.
 pub(super) fn host_port_conflicts<'a>(found: &mut FoundCauses, containers: impl Iterator<Item = Place<'a>>) {
     let mut seen = HashSet::new();
     for container in containers {
-        for port in container.member("ports").items() {
+        let claims = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+        for (port, claim) in container.member("ports").items().zip(claims) {
             let host = port.member("hostPort");
             let Some(number) = host.int().filter(|number| *number != 0) else { continue };
-            let text = format!("{}/{}/{number}", port.str("protocol"), port.str("hostIP"));
-            let shown = quote(&text);
-            if !seen.insert(text) {
-                found.duplicate_as(&host, &shown);
+            let text = |name: &str| claim.get(name).and_then(Value::as_str).unwrap_or_default();
+            let (protocol, ip) = (text("protocol"), text("hostIP"));
+            if !seen.insert((protocol, ip, number)) {
+                found.duplicate_as(&host, ShownValue::Text(&format!("{protocol}/{ip}/{number}")));
             }
         }
     }
@@ -137,7 +138,7 @@ fn env_source(found: &mut FoundCauses, variable: &Place<'_>, _: &RowArguments) {
     } else {
         return;
     };
-    found.invalid_as(&from, "\"\"", why);
+    found.invalid_as(&from, ShownValue::Text(""), why);
 }
 
 /// A field of the pod: `validateObjectFieldSelector`.
@@ -184,7 +185,7 @@ fn env_from(found: &mut FoundCauses, list: &Place<'_>, _: &RowArguments) {
     for from in list.items() {
         let prefix = from.member("prefix");
         if !prefix.is_empty() {
-            found.refuse(&prefix, &texts::find("variable").map(|rule| rule(prefix.text())).unwrap_or_default());
+            found.refuse(&prefix, &texts::variable(prefix.text()));
         }
         let mut sources = 0;
         for source in ["configMapRef", "secretRef"].map(|member| from.member(member)) {
@@ -194,19 +195,19 @@ fn env_from(found: &mut FoundCauses, list: &Place<'_>, _: &RowArguments) {
             }
         }
         if sources == 0 {
-            found.invalid_as(list, "\"\"", "must specify one of: `configMapRef` or `secretRef`");
+            found.invalid_as(list, ShownValue::Text(""), "must specify one of: `configMapRef` or `secretRef`");
         } else if sources > 1 {
-            found.invalid_as(list, "\"\"", "may not have more than one field specified at a time");
+            found.invalid_as(list, ShownValue::Text(""), "may not have more than one field specified at a time");
         }
     }
 }
 
-/// The name of another object, whose last dash would be that of a generated one.
+/// The name of another object. It may end with a dash, as the base of a generated name does.
 fn name(found: &mut FoundCauses, name: &Place<'_>) {
     if name.is_empty() {
         found.required(name, "");
     } else {
-        found.refuse(name, &api_rules::registry::NameRule::Subdomain.refuse_base(name.text()));
+        found.refuse(name, &NameRule::Subdomain.refuse_base(name.text()));
     }
 }
 
@@ -312,7 +313,7 @@ fn resize(found: &mut FoundCauses, policies: &Place<'_>, _: &RowArguments) {
     for policy in policies.items() {
         let name = policy.str("resourceName");
         if !seen.insert(name) {
-            found.duplicate_as(&policy, &quote(name));
+            found.duplicate_as(&policy, ShownValue::Text(name));
         }
         for (member, known) in
             [("resourceName", ["cpu", "memory"]), ("restartPolicy", ["NotRequired", "RestartContainer"])]
@@ -321,7 +322,7 @@ fn resize(found: &mut FoundCauses, policies: &Place<'_>, _: &RowArguments) {
             if text.is_empty() {
                 found.required(policies, "");
             } else if !known.contains(&text) {
-                found.unsupported_as(policies, &quote(text), &known);
+                found.unsupported_as(policies, ShownValue::Text(text), &known);
             }
         }
     }
@@ -339,7 +340,7 @@ pub(super) fn lifecycle(found: &mut FoundCauses, lifecycle: &Place<'_>, spec: &P
 }
 
 /// Checks the probes of a container.
-pub(super) fn probes(found: &mut FoundCauses, container: &Place<'_>, _: &Place<'_>) {
+pub(super) fn probes(found: &mut FoundCauses, container: &Place<'_>) {
     for (member, is_readiness) in [("livenessProbe", false), ("readinessProbe", true), ("startupProbe", false)] {
         let probe = container.member(member);
         if !probe.is_set() {
@@ -389,7 +390,7 @@ fn sleep(found: &mut FoundCauses, handler: &Place<'_>, grace: Option<i64>) {
     let seconds = handler.num("seconds").unwrap_or_default();
     if let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&seconds)) {
         let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-        found.invalid_as(handler, &seconds.to_string(), &why);
+        found.invalid_as(handler, ShownValue::Number(seconds), &why);
     }
 }
 
@@ -406,12 +407,12 @@ fn headers(found: &mut FoundCauses, action: &Place<'_>, _: &RowArguments) {
     for header in headers.items() {
         let name = header.str("name");
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            found.invalid_as(&headers, &quote(name), REFUSED);
+            found.invalid_as(&headers, ShownValue::Text(name), REFUSED);
         }
     }
 }
 
-/// The policy of one container, and whether it may have rules.
+/// Checks the restart policy of one container. Rules need one.
 pub(super) fn restart_policy(found: &mut FoundCauses, container: &Place<'_>) {
     let policy = container.member("restartPolicy");
     let known = ["Always", "Never", "OnFailure"];

@@ -2,16 +2,22 @@
 //!
 //! Source: `pkg/apis/batch/validation/validation.go`; `robfig/cron`.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, num::IntErrorKind};
 
-use informer_serving::status::{CauseExt as _, CauseReason, StatusCause};
+use api_rules::object::Object;
+use informer_serving::{
+    go,
+    status::{CauseExt as _, CauseReason, StatusCause},
+};
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::validation::{checks, equality::is_same, texts};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, checks, texts, workloads};
+use crate::validation::checks::{SelectorMatch, selects};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
+        "generated_labels" => generated_labels,
+        "job_selector" => job_selector,
         "indexed_name" => indexed_name,
         "completions_update" => completions_update,
         "job_template_update" => job_template_update,
@@ -27,7 +33,58 @@ pub(super) fn find(name: &str) -> Option<ValueCheck> {
     })
 }
 
-/// The hosts of indexed pods have the name of the Job.
+/// Checks that the pods of a Job have the labels by which it selects them, unless it brings its selector.
+fn generated_labels(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
+    let Some(job) = spec.outer().filter(|_| spec.has("selector") && !spec.is_true("manualSelector")) else { return };
+    let (own, template) = (job.member("metadata"), spec.member("template"));
+    let (uid, name, metadata) = (own.str("uid"), own.str("name"), template.member("metadata"));
+    let labels = metadata.member("labels");
+    let (mut expected, mut selected) = (vec![("controller-uid", uid), ("job-name", name)], Object::new());
+    // Older versions did not add them.
+    let prefixed = [("batch.kubernetes.io/controller-uid", uid), ("batch.kubernetes.io/job-name", name)];
+    if has_labels(spec, prefixed.map(|(label, _)| label)) {
+        expected.extend(prefixed);
+    }
+    for (label, value) in expected {
+        let why = || format!("must be '{value}'");
+        if !labels.has(label) {
+            found.required(&labels.key(label), &why());
+        } else if labels.str(label) != value {
+            found.invalid_as(&labels.key(label), ShownValue::Found(labels.value), &why());
+        }
+        selected.insert(label.to_owned(), value.into());
+    }
+    let selector = spec.member("selector");
+    if let SelectorMatch::Some(false) = selects(&selector, Some(&selected)) {
+        found.invalid(&selector, "`selector` not auto-generated");
+    }
+}
+
+/// True if the stored template has the labels. A new one has them.
+fn has_labels(spec: &Place<'_>, labels: [&str; 2]) -> bool {
+    let stored = spec.stored.and_then(|spec| spec.pointer("/template/metadata/labels"));
+    !spec.is_update() || labels.iter().all(|label| stored.is_some_and(|stored| stored.get(label).is_some()))
+}
+
+/// Checks that a Job has a selector, and that it selects the pods.
+fn job_selector(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
+    let (selector, template) = (spec.member("selector"), spec.member("template"));
+    let metadata = template.member("metadata");
+    let labels = metadata.member("labels");
+    // An older version of this server did not add it.
+    if !selector.is_set() && spec.is_update() && spec.stored_member("selector").is_none() {
+        return;
+    }
+    if !selector.is_set() {
+        found.required(&selector, "");
+    }
+    checks::selector(found, &selector);
+    if let SelectorMatch::Some(false) = selects(&selector, labels.value.and_then(Value::as_object)) {
+        workloads::mismatch(found, &labels);
+    }
+}
+
+/// Checks the hosts of indexed pods. They have the name of the Job and an index.
 fn indexed_name(found: &mut FoundCauses, job: &Place<'_>, _: &RowArguments) {
     let (metadata, spec) = (job.member("metadata"), job.member("spec"));
     let name = metadata.member("name");
@@ -44,10 +101,7 @@ fn completions_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgument
     let completions = spec.member("completions");
     if spec.str("completionMode") != "Indexed" {
         checks::immutable(found, &completions);
-    } else if completions.is_set()
-        && !is_same(completions.value, completions.stored)
-        && completions.int() != spec.num("parallelism")
-    {
+    } else if completions.is_set() && completions.is_changed() && completions.int() != spec.num("parallelism") {
         found.invalid(&completions, "can only be modified in tandem with spec.parallelism");
     }
     checks::immutable(found, &spec.member("selector"));
@@ -118,7 +172,7 @@ fn failure_policy(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let policy = spec.member("podFailurePolicy");
     let rules = policy.member("rules");
     if rules.len() > 20 {
-        found.add(&rules, |field| StatusCause::too_many(field, rules.len(), 20));
+        found.too_many(&rules, 20);
     }
     let (template, mut names) = (spec.member("template"), HashSet::new());
     let pod = template.member("spec");
@@ -163,10 +217,9 @@ fn exit_codes(found: &mut FoundCauses, codes: &Place<'_>, names: &HashSet<&str>)
         found.invalid(&container, "must be one of the container or initContainer names in the pod template");
     }
     if values.is_empty() {
-        let shown = if values.is_set() { "[]" } else { "null" };
-        found.invalid_as(&values, shown, "at least one value is required");
+        found.invalid_as(&values, ShownValue::OrNull(values.value), "at least one value is required");
     } else if values.len() > 255 {
-        found.add(&values, |field| StatusCause::too_many(field, values.len(), 255));
+        found.too_many(&values, 255);
     }
     let (mut seen, mut before, mut is_ordered) = (HashSet::new(), None, true);
     for value in values.items() {
@@ -185,12 +238,12 @@ fn exit_codes(found: &mut FoundCauses, codes: &Place<'_>, names: &HashSet<&str>)
     }
 }
 
-fn replacement_policy(found: &mut FoundCauses, policy: &Place<'_>, _: &RowArguments) {
-    let has_failure_policy = policy.outer().is_some_and(|spec| spec.has("podFailurePolicy"));
+fn replacement_policy(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
+    let policy = spec.member("podReplacementPolicy");
     let known = ["Failed", "TerminatingOrFailed"];
-    let known = if has_failure_policy { &known[..1] } else { &known[..] };
+    let known = if spec.has("podFailurePolicy") { &known[..1] } else { &known[..] };
     if policy.is_set() && !known.contains(&policy.text()) {
-        found.unsupported(policy, known);
+        found.unsupported(&policy, known);
     }
 }
 
@@ -231,13 +284,18 @@ fn schedule(found: &mut FoundCauses, schedule: &Place<'_>, _: &RowArguments) {
     if let Err(why) = cron(text) {
         found.invalid(schedule, &why);
     }
-    if text.contains("TZ") {
+    // Older versions stored such schedules: they may be kept, and changed.
+    let is_kept = schedule.stored.and_then(Value::as_str).is_some_and(|stored| stored.contains("TZ"));
+    let has_zone = || schedule.outer().is_some_and(|spec| spec.has("timeZone"));
+    if text.contains("TZ") && !is_kept {
         found.invalid(schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+    } else if text.contains("TZ") && has_zone() {
+        found.invalid(schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule");
     }
 }
 
 /// Fields of a schedule: their bounds, and their names.
-const FIELDS: [(u32, u32, &[&str]); 5] = [
+const FIELDS: [(u64, u64, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
     (1, 31, &[]),
@@ -257,9 +315,9 @@ fn cron(schedule: &str) -> Result<(), String> {
             return Ok(());
         }
         return match rest.strip_prefix("@every ") {
-            Some(every) => informer_serving::go::parse_duration(every)
-                .map(drop)
-                .map_err(|why| format!("failed to parse duration {rest}: {why}")),
+            Some(every) => {
+                go::parse_duration(every).map(drop).map_err(|why| format!("failed to parse duration {rest}: {why}"))
+            }
             None => Err(format!("unrecognized descriptor: {rest}")),
         };
     }
@@ -273,10 +331,10 @@ fn cron(schedule: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn cron_range(range: &str, (least, most, names): (u32, u32, &[&str])) -> Result<(), String> {
-    let number = |text: &str| -> Result<u32, String> {
+fn cron_range(range: &str, (least, most, names): (u64, u64, &[&str])) -> Result<(), String> {
+    let number = |text: &str| -> Result<u64, String> {
         if let Some(at) = names.iter().position(|name| !name.is_empty() && name.eq_ignore_ascii_case(text)) {
-            return Ok(u32::try_from(at).unwrap_or_default());
+            return Ok(u64::try_from(at).unwrap_or_default());
         }
         plain_number(text)
     };
@@ -316,17 +374,19 @@ fn cron_range(range: &str, (least, most, names): (u32, u32, &[&str])) -> Result<
     Ok(())
 }
 
-fn plain_number(text: &str) -> Result<u32, String> {
-    let quoted = informer_serving::go::quote(text);
-    let number: i64 = text
-        .parse()
-        .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing {quoted}: invalid syntax"))?;
-    u32::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
+/// Parses a number as Go does, whose `int` has 64 bits.
+fn plain_number(text: &str) -> Result<u64, String> {
+    let number = text.parse::<i64>().map_err(|error| {
+        let is_range = matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
+        let why = if is_range { "value out of range" } else { "invalid syntax" };
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", go::quote(text))
+    })?;
+    u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
 }
 
 /// The form of a time zone: which ones there are depends on the machine.
 fn time_zone(found: &mut FoundCauses, zone: &Place<'_>, _: &RowArguments) {
-    if !zone.is_set() || is_same(zone.value, zone.stored) {
+    if !zone.is_set() {
         return;
     }
     let text = zone.text();

@@ -4,17 +4,10 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
-use informer_serving::{
-    go::quote,
-    status::{CauseExt as _, StatusCause},
-};
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck, containers, services};
-use crate::{
-    structural,
-    validation::{checks, equality::is_same, texts},
-};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, checks, containers, services, texts};
+use crate::structural;
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -35,8 +28,6 @@ pub(super) fn find(name: &str) -> Option<ValueCheck> {
     })
 }
 
-const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-
 fn class_annotation(found: &mut FoundCauses, ingress: &Place<'_>, _: &RowArguments) {
     const CLASS: &str = "kubernetes.io/ingress.class";
     let (metadata, spec) = (ingress.member("metadata"), ingress.member("spec"));
@@ -51,7 +42,7 @@ fn class_annotation(found: &mut FoundCauses, ingress: &Place<'_>, _: &RowArgumen
 fn rules_or_backend(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let rules = spec.member("rules");
     if rules.is_empty() && !spec.has("defaultBackend") {
-        let shown = if rules.is_set() { "[]" } else { "null" };
+        let shown = ShownValue::OrNull(rules.value);
         found.invalid_as(spec, shown, "either `defaultBackend` or `rules` must be specified");
     }
 }
@@ -99,7 +90,9 @@ fn ingress_backend(found: &mut FoundCauses, backend: &Place<'_>, _: &RowArgument
         return;
     }
     match (resource.is_set(), service.is_set()) {
-        (true, true) => found.invalid_as(backend, "\"\"", "cannot set both resource and service backends"),
+        (true, true) => {
+            found.invalid_as(backend, ShownValue::Text(""), "cannot set both resource and service backends")
+        }
         (true, false) => reference(found, &resource),
         (false, true) => {
             let (name, port) = (service.member("name"), service.member("port"));
@@ -110,13 +103,15 @@ fn ingress_backend(found: &mut FoundCauses, backend: &Place<'_>, _: &RowArgument
             }
             let (port_name, number) = (port.member("name"), port.member("number"));
             match (port_name.is_empty(), number.is_empty()) {
-                (false, false) => found.invalid_as(backend, "\"\"", "cannot set both port name & port number"),
+                (false, false) => {
+                    found.invalid_as(backend, ShownValue::Text(""), "cannot set both port name & port number")
+                }
                 (false, true) => found.refuse(&port_name, &texts::port_name(port_name.text())),
                 (true, false) => checks::port(found, &number),
                 (true, true) => found.required(backend, "port name or number is required"),
             }
         }
-        (false, false) => found.invalid_as(backend, "\"\"", "resource or service backend is required"),
+        (false, false) => found.invalid_as(backend, ShownValue::Text(""), "resource or service backend is required"),
     }
 }
 
@@ -150,7 +145,7 @@ fn domain_path(found: &mut FoundCauses, controller: &Place<'_>, _: &RowArguments
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
             if !path.bytes().all(is_allowed) {
                 let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-                found.invalid_as(controller, &quote(path), why);
+                found.invalid_as(controller, ShownValue::Text(path), why);
             }
         }
     }
@@ -199,7 +194,8 @@ fn policy_port(found: &mut FoundCauses, rule: &Place<'_>, _: &RowArguments) {
             checks::port(found, &port);
             let number = port.int().unwrap_or_default();
             if end.int().is_some_and(|end| end < number) {
-                found.invalid_as(&end, &number.to_string(), "must be greater than or equal to `port`");
+                let why = "must be greater than or equal to `port`";
+                found.invalid_as(&end, ShownValue::Number(number), why);
             }
             if end.is_set() {
                 checks::port(found, &end);
@@ -229,12 +225,14 @@ fn ip_block(found: &mut FoundCauses, block: &Place<'_>) {
     if cidr.is_empty() {
         return found.required(&cidr, "");
     }
-    if !structural::is_cidr(cidr.text()) {
-        return found.invalid(&cidr, NOT_A_CIDR);
+    let refused = texts::cidr(cidr.text());
+    if !refused.is_empty() {
+        return found.refuse(&cidr, &refused);
     }
     for except in block.member("except").items() {
-        if !structural::is_cidr(except.text()) {
-            found.invalid(&except, NOT_A_CIDR);
+        let refused = texts::cidr(except.text());
+        if !refused.is_empty() {
+            found.refuse(&except, &refused);
         } else if !is_strict_subset(except.text(), cidr.text()) {
             found.invalid(&except, "must be a strict subset of `cidr`");
         }
@@ -264,7 +262,7 @@ fn is_strict_subset(inner: &str, outer: &str) -> bool {
 
 fn subsets(found: &mut FoundCauses, endpoints: &Place<'_>, _: &RowArguments) {
     let subsets = endpoints.member("subsets");
-    if subsets.stored.is_some() && is_same(subsets.value, subsets.stored) {
+    if subsets.stored.is_some() && !subsets.is_changed() {
         return;
     }
     for subset in subsets.items() {
@@ -284,17 +282,15 @@ fn subsets(found: &mut FoundCauses, endpoints: &Place<'_>, _: &RowArguments) {
 
 fn endpoint_address(found: &mut FoundCauses, address: &Place<'_>) {
     let (ip, host, node) = (address.member("ip"), address.member("hostname"), address.member("nodeName"));
-    let is_ip = structural::is_ip(ip.text());
-    if !is_ip {
-        found.invalid(&ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
-    }
+    let refused = texts::ip(ip.text());
+    found.refuse(&ip, &refused);
     if !host.is_empty() {
         found.refuse(&host, &texts::label(host.text()));
     }
     if node.is_set() {
         found.refuse(&node, &texts::subdomain(node.text()));
     }
-    if is_ip {
+    if refused.is_empty() {
         services::addressed(found, &ip, ip.text());
     } else {
         found.invalid(&ip, "must be a valid IP address");
@@ -328,14 +324,16 @@ const PORTS_MAX: usize = 20_000;
 
 fn slice(found: &mut FoundCauses, slice: &Place<'_>, _: &RowArguments) {
     let (endpoints, ports) = (slice.member("endpoints"), slice.member("ports"));
-    if endpoints.len() > ENDPOINTS_MAX {
-        found.add(&endpoints, |field| StatusCause::too_many(field, endpoints.len(), ENDPOINTS_MAX));
-    } else {
+    // Older versions stored addresses that are refused now.
+    let is_retained = endpoints.stored.is_some() && !endpoints.is_changed();
+    if !is_retained && endpoints.len() > ENDPOINTS_MAX {
+        found.too_many(&endpoints, ENDPOINTS_MAX);
+    } else if !is_retained {
         let ty = slice.str("addressType");
         endpoints.items().for_each(|endpoint| slice_endpoint(found, &endpoint, ty));
     }
     if ports.len() > PORTS_MAX {
-        return found.add(&ports, |field| StatusCause::too_many(field, ports.len(), PORTS_MAX));
+        return found.too_many(&ports, PORTS_MAX);
     }
     let mut names = HashSet::new();
     for port in ports.items() {
@@ -359,7 +357,7 @@ fn slice_endpoint(found: &mut FoundCauses, endpoint: &Place<'_>, ty: &str) {
     if addresses.is_empty() {
         found.required(&addresses, "must contain at least 1 address");
     } else if addresses.len() > ADDRESSES_MAX {
-        found.add(&addresses, |field| StatusCause::too_many(field, addresses.len(), ADDRESSES_MAX));
+        found.too_many(&addresses, ADDRESSES_MAX);
     }
     for address in addresses.items() {
         slice_address(found, &addresses, &address, ty);
@@ -387,17 +385,14 @@ fn slice_endpoint(found: &mut FoundCauses, endpoint: &Place<'_>, ty: &str) {
 fn slice_address(found: &mut FoundCauses, addresses: &Place<'_>, address: &Place<'_>, ty: &str) {
     let text = address.text();
     let why = match ty {
-        "IPv4" | "IPv6" if !structural::is_ip(text) => {
-            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            return found.invalid(address, why);
-        }
+        "IPv4" | "IPv6" if !structural::is_ip(text) => return found.refuse(address, &texts::ip(text)),
         "IPv4" => text.contains(':').then_some("must be an IPv4 address"),
         "IPv6" => (!text.contains(':')).then_some("must be an IPv6 address"),
         "FQDN" => return domain(found, address),
         _ => return,
     };
     if let Some(why) = why {
-        found.invalid_as(addresses, &quote(text), why);
+        found.invalid_as(addresses, ShownValue::Text(text), why);
     }
     services::addressed(found, address, text);
 }
@@ -410,8 +405,12 @@ fn domain(found: &mut FoundCauses, address: &Place<'_>) {
     }
     let refused = texts::subdomain(text);
     if !refused.is_empty() {
-        found.invalid_as(address, &quote(text), &refused.join(","));
+        found.invalid_as(address, ShownValue::Text(text), &refused.join(","));
     } else if !text.contains('.') {
-        found.invalid_as(address, &quote(text), "should be a domain with at least two segments separated by dots");
+        found.invalid_as(
+            address,
+            ShownValue::Text(text),
+            "should be a domain with at least two segments separated by dots",
+        );
     }
 }

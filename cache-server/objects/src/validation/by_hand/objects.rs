@@ -2,14 +2,17 @@
 //!
 //! Source: `pkg/apis/{core,scheduling,coordination}/validation/validation.go`.
 
-use informer_serving::go::quote;
+use std::collections::BTreeMap;
+
+use api_rules::object::Object;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use informer_serving::{
+    go,
+    status::{CauseExt as _, StatusCause},
+};
 use serde_json::{Value, json};
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::{
-    structural,
-    validation::{checks, equality::is_same, texts},
-};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, checks, texts};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -41,7 +44,7 @@ fn config_data(found: &mut FoundCauses, map: &Place<'_>, _: &RowArguments) {
     for (key, value) in data.entries() {
         found.refuse_as(&value, key, &texts::config_key(key));
         if binary.has(key) {
-            found.invalid_as(&value, &quote(key), "duplicate of key present in binaryData");
+            found.invalid_as(&value, ShownValue::Text(key), "duplicate of key present in binaryData");
         }
         bytes += value.text().len();
     }
@@ -95,21 +98,20 @@ fn docker_config(found: &mut FoundCauses, data: &Place<'_>, key: &str) {
     if !config.is_set() {
         return found.required(&config, "");
     }
-    use base64::Engine as _;
-    let bytes = base64::engine::general_purpose::STANDARD.decode(config.text()).unwrap_or_default();
-    let parsed: Result<Option<serde_json::Map<String, Value>>, _> = serde_json::from_slice(&bytes);
+    let bytes = STANDARD.decode(config.text()).unwrap_or_default();
+    let parsed: Result<Option<Object>, _> = serde_json::from_slice(&bytes);
     if parsed.is_err() {
         let why = match bytes.as_slice() {
             [] => "unexpected end of JSON input".to_owned(),
             bytes => match serde_json::from_slice::<Value>(bytes) {
                 Ok(value) => format!(
                     "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                    informer_serving::go::json_type(&value)
+                    go::json_type(&value)
                 ),
                 Err(_) => "invalid JSON".to_owned(),
             },
         };
-        found.invalid_as(&config, "\"<secret contents redacted>\"", &why);
+        found.invalid_as(&config, ShownValue::Text("<secret contents redacted>"), &why);
     }
 }
 
@@ -123,10 +125,16 @@ fn frozen_data(found: &mut FoundCauses, object: &Place<'_>, _: &RowArguments) {
         found.forbidden(&object.member("immutable"), WHY);
     }
     for member in ["data", "binaryData"].map(|member| object.member(member)) {
-        if !is_same(member.value, member.stored) {
+        if exact_texts(member.value) != exact_texts(member.stored) {
             found.forbidden(&member, WHY);
         }
     }
+}
+
+/// Returns the texts of a map by their keys. Base64 has one form here.
+fn exact_texts(map: Option<&Value>) -> BTreeMap<&str, &str> {
+    let members = map.and_then(Value::as_object).into_iter().flatten();
+    members.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect()
 }
 
 fn provisioner(found: &mut FoundCauses, name: &Place<'_>, _: &RowArguments) {
@@ -134,18 +142,18 @@ fn provisioner(found: &mut FoundCauses, name: &Place<'_>, _: &RowArguments) {
     found.refuse_as(name, &text, &texts::qualified(&text));
 }
 
-/// Causes name the list.
+/// The finalizers of a namespace. Causes name the list.
 fn namespace_finalizers(found: &mut FoundCauses, list: &Place<'_>, _: &RowArguments) {
     for finalizer in list.items() {
         let name = finalizer.text();
         found.refuse_as(list, name, &texts::qualified(name));
         if !checks::is_kube_finalizer(name) {
-            found.invalid_as(list, &quote(name), checks::NO_FINALIZER);
+            found.invalid_as(list, ShownValue::Text(name), checks::NO_FINALIZER);
         }
     }
 }
 
-/// The namespace of an event is that of its object.
+/// Checks that an event has the namespace of the object it is about.
 fn event(found: &mut FoundCauses, event: &Place<'_>, _: &RowArguments) {
     let (metadata, object) = (event.member("metadata"), event.member("involvedObject"));
     let (own, namespace) = (metadata.str("namespace"), object.member("namespace"));
@@ -160,7 +168,7 @@ fn event(found: &mut FoundCauses, event: &Place<'_>, _: &RowArguments) {
     }
 }
 
-/// Returns the networks of a node: `podCIDR` is the first, and the only one where the list has another first.
+/// Returns the networks of a node: those of the list, or only `podCIDR` if the list begins with another one.
 fn networks(spec: &Place<'_>) -> Value {
     let (first, listed) = (spec.str("podCIDR"), spec.get("podCIDRs"));
     let is_listed = listed.and_then(|list| list.get(0)).and_then(Value::as_str) == Some(first);
@@ -174,8 +182,8 @@ fn networks(spec: &Place<'_>) -> Value {
 fn pod_cidrs(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let networks = networks(spec);
     let cidrs = &spec.renamed("podCIDRs", Some(&networks));
-    for cidr in cidrs.items().filter(|cidr| !structural::is_cidr(cidr.text())) {
-        found.invalid(&cidr, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
+    for cidr in cidrs.items() {
+        found.refuse(&cidr, &texts::cidr(cidr.text()));
     }
     let sixes = cidrs.items().filter(|cidr| cidr.text().contains(':')).count();
     if cidrs.len() > 1 && (sixes != 1 || cidrs.len() > 2) {
@@ -189,14 +197,11 @@ fn node_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let (cidrs, provider) = (spec.renamed("podCIDRs", Some(&networks)), spec.member("providerID"));
     let why = "node updates may not change podCIDR except from \"\" to valid";
     if let Some(stored) = before.as_array().filter(|stored| !stored.is_empty()) {
-        let changed = if stored.len() == cidrs.len() {
-            cidrs.items().zip(stored).filter(|(cidr, stored)| cidr.value != Some(*stored)).count()
-        } else {
-            1
+        let changed = match stored.len() == cidrs.len() {
+            true => cidrs.items().zip(stored).filter(|(cidr, stored)| cidr.value != Some(*stored)).count(),
+            false => 1,
         };
-        for _ in 0..changed {
-            found.forbidden(&cidrs, why);
-        }
+        found.add_times(changed, &cidrs, |field| StatusCause::forbidden(field, why));
     }
     let stored = provider.stored.and_then(Value::as_str).unwrap_or_default();
     if !stored.is_empty() && provider.text() != stored {

@@ -1,14 +1,14 @@
-//! Where pods run: affinity, tolerations, spreading.
+//! Placement of pods: affinity, tolerations, spreading.
 //!
 //! Source: `validateAffinity`, `ValidateTolerations`, `validateTopologySpreadConstraints` in
 //! `pkg/apis/core/validation/validation.go`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use informer_serving::go::quote;
+use informer_serving::status::{CauseExt as _, StatusCause};
+use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::validation::{checks, texts};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, checks, texts};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -44,11 +44,13 @@ pub(super) fn toleration(found: &mut FoundCauses, toleration: &Place<'_>, _: &Ro
         "Equal" | "" => {
             let refused = texts::label_value(value);
             if !refused.is_empty() {
-                found.invalid_as(&operator, &quote(value), &refused.join(";"));
+                found.invalid_as(&operator, ShownValue::Text(value), &refused.join(";"));
             }
         }
         "Exists" if value.is_empty() => {}
-        "Exists" => found.invalid_as(&operator, &quote(value), "value must be empty when `operator` is 'Exists'"),
+        "Exists" => {
+            found.invalid_as(&operator, ShownValue::Text(value), "value must be empty when `operator` is 'Exists'")
+        }
         "Lt" | "Gt" => found.unsupported(&operator, &["Equal", "Exists", "Lt", "Gt"]),
         _ => found.unsupported(&operator, &["Equal", "Exists"]),
     }
@@ -58,11 +60,11 @@ pub(super) fn toleration(found: &mut FoundCauses, toleration: &Place<'_>, _: &Ro
 }
 
 fn spread(found: &mut FoundCauses, constraints: &Place<'_>, _: &RowArguments) {
-    let pair = |constraint: &Place<'_>| {
-        format!("{{{}, {}}}", constraint.str("topologyKey"), constraint.str("whenUnsatisfiable"))
-    };
     let mut later = HashMap::new();
-    constraints.items().for_each(|constraint| *later.entry(pair(&constraint)).or_insert(0_usize) += 1);
+    for constraint in constraints.items() {
+        let pair = (constraint.str("topologyKey"), constraint.str("whenUnsatisfiable"));
+        *later.entry(pair).or_insert(0_usize) += 1;
+    }
     for constraint in constraints.items() {
         let (skew, key, action) =
             (constraint.member("maxSkew"), constraint.member("topologyKey"), constraint.member("whenUnsatisfiable"));
@@ -76,11 +78,14 @@ fn spread(found: &mut FoundCauses, constraints: &Place<'_>, _: &RowArguments) {
         if !actions.contains(&action.text()) {
             found.unsupported(&action, &actions);
         }
-        let text = pair(&constraint);
-        let left = later.entry(text.clone()).or_insert(1);
+        let pair = (constraint.str("topologyKey"), constraint.str("whenUnsatisfiable"));
+        let left = later.entry(pair).or_insert(1);
         *left -= 1;
         if *left > 0 {
-            found.duplicate_as(&constraint.member("{topologyKey, whenUnsatisfiable}"), &quote(&text));
+            found.add(&constraint.member("{topologyKey, whenUnsatisfiable}"), |field| {
+                let shown = format!("{{{}, {}}}", pair.0, pair.1);
+                StatusCause::duplicate(field, &ShownValue::Text(&shown).to_string())
+            });
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"].map(|policy| constraint.member(policy)) {
             let known = ["Honor", "Ignore"];
@@ -92,33 +97,18 @@ fn spread(found: &mut FoundCauses, constraints: &Place<'_>, _: &RowArguments) {
     }
 }
 
-/// A requirement for labels of nodes; `strict` if its values must be those of labels.
+/// `node_requirement strict`: a requirement for labels of nodes. If it is strict, its values must be valid for labels.
 fn node_requirement(found: &mut FoundCauses, requirement: &Place<'_>, arguments: &RowArguments) {
     let (key, operator, values) =
         (requirement.member("key"), requirement.member("operator"), requirement.member("values"));
-    match operator.text() {
-        "In" | "NotIn" => {
-            if values.is_empty() {
-                found.required(&values, "must be specified when `operator` is 'In' or 'NotIn'");
-            }
-        }
-        "Exists" | "DoesNotExist" => {
-            if !values.is_empty() {
-                found.forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
-            }
-        }
-        "Gt" | "Lt" => {
-            if values.len() != 1 {
-                found.required(&values, "must be specified single value when `operator` is 'Lt' or 'Gt'");
-            }
-        }
-        _ => found.invalid(&operator, "not a valid selector operator"),
+    if !["Gt", "Lt"].contains(&operator.text()) {
+        checks::label_operator(found, requirement);
+    } else if values.len() != 1 {
+        found.required(&values, "must be specified single value when `operator` is 'Lt' or 'Gt'");
     }
     found.refuse(&key, &texts::qualified(key.text()));
     if arguments.text == "strict" {
-        for value in values.items() {
-            found.refuse(&value, &texts::label_value(value.text()));
-        }
+        checks::label_values(found, &values);
     }
 }
 
@@ -144,24 +134,29 @@ fn weight(found: &mut FoundCauses, weight: &Place<'_>, _: &RowArguments) {
     }
 }
 
-/// The terms of a StorageClass. The original begins with an empty one for each: another one is a duplicate of them.
+/// The terms of a StorageClass. kube-apiserver compares each with all before it, and with as many empty ones as there
+/// are terms.
 fn topologies(found: &mut FoundCauses, terms: &Place<'_>, _: &RowArguments) {
-    let mut seen = HashMap::from([("{}".to_owned(), terms.len())]);
+    let mut seen = HashMap::from([(BTreeMap::new(), terms.len())]);
     for term in terms.items() {
         let expressions = term.member("matchLabelExpressions");
         topology(found, &expressions);
-        let mut sets = BTreeMap::new();
-        for expression in expressions.items() {
-            let values = expression.member("values");
-            let values: BTreeSet<String> = values.items().map(|value| value.text().to_owned()).collect();
-            sets.insert(expression.str("key").to_owned(), values);
-        }
-        let count = seen.entry(format!("{sets:?}")).or_default();
-        for _ in 0..*count {
-            found.duplicate_as(&expressions, "\"\"");
-        }
+        let count = seen.entry(sets(&term)).or_default();
+        found.add_times(*count, &expressions, |field| StatusCause::duplicate(field, "\"\""));
         *count += 1;
     }
+}
+
+/// Returns the values of a term by their keys.
+fn sets<'a>(term: &Place<'a>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let list = |value: Option<&'a Value>| value.and_then(Value::as_array).into_iter().flatten();
+    let text = |value: Option<&'a Value>| value.and_then(Value::as_str).unwrap_or_default();
+    list(term.get("matchLabelExpressions"))
+        .map(|expression| {
+            let values = list(expression.get("values")).map(|value| text(Some(value))).collect();
+            (text(expression.get("key")), values)
+        })
+        .collect()
 }
 
 fn topology(found: &mut FoundCauses, expressions: &Place<'_>) {
@@ -185,8 +180,9 @@ fn topology(found: &mut FoundCauses, expressions: &Place<'_>) {
 }
 
 /// Taints of a node, whose causes name its metadata.
-fn taints(found: &mut FoundCauses, node: &Place<'_>, _: &RowArguments) {
-    let (metadata, spec) = (node.member("metadata"), node.member("spec"));
+fn taints(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
+    let Some(node) = spec.outer() else { return };
+    let metadata = node.member("metadata");
     let taints = metadata.renamed("taints", spec.get("taints"));
     let mut seen = HashSet::new();
     for taint in taints.items() {
@@ -202,8 +198,10 @@ fn taints(found: &mut FoundCauses, node: &Place<'_>, _: &RowArguments) {
             found.unsupported(&effect, &EFFECTS);
         }
         if !seen.insert((taint.str("key"), taint.str("effect"))) {
-            let shown = super::super::found::shown(taint.value);
-            found.duplicate_as(&taint, &format!("{shown}: taints must be unique by key and effect pair"));
+            found.add(&taint, |field| {
+                let shown = ShownValue::Found(taint.value);
+                StatusCause::duplicate(field, &format!("{shown}: taints must be unique by key and effect pair"))
+            });
         }
     }
 }

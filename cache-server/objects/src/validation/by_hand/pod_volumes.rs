@@ -6,8 +6,7 @@ use std::collections::HashSet;
 
 use informer_serving::go::quote;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck, containers};
-use crate::validation::{checks, table::ValidationTable, texts};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValidationTable, ValueCheck, checks, containers, texts};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -101,7 +100,7 @@ fn claimed_volumes(found: &mut FoundCauses, spec: &Place<'_>) {
     }
 }
 
-/// The claim that a pod makes has the names of both.
+/// Checks the name of the claim that a pod makes for a volume: the names of both, with a dash between them.
 fn claim_name(found: &mut FoundCauses, spec: &Place<'_>, volume: &Place<'_>) {
     let Some(pod) = spec.outer().filter(|_| spec.depth() == 1) else { return };
     let (name, metadata) = (volume.member("name"), pod.member("metadata"));
@@ -206,20 +205,15 @@ fn downward_file(found: &mut FoundCauses, source: &Place<'_>, file: &Place<'_>) 
     if field.is_set() {
         containers::field(found, &field, &VOLUME_FIELDS);
         if resource.is_set() {
-            found.invalid_as(
-                source,
-                "\"resource\"",
-                "fieldRef and resourceFieldRef can not be specified simultaneously",
-            );
+            let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+            found.invalid_as(source, ShownValue::Text("resource"), why);
         }
     } else if resource.is_set() {
         containers::resource_field(found, &resource, true);
     } else {
         found.required(source, "one of fieldRef and resourceFieldRef is required");
     }
-    if mode.int().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-        found.invalid(&mode, "must be a number between 0 and 0777 (octal), both inclusive");
-    }
+    checks::mode(found, &mode);
 }
 
 fn projections(found: &mut FoundCauses, volume: &Place<'_>, _: &RowArguments) {
@@ -238,7 +232,7 @@ fn projections(found: &mut FoundCauses, volume: &Place<'_>, _: &RowArguments) {
             downward_file(found, &downward, &file);
             let path = file.str("path");
             if !path.is_empty() && !paths.insert(path.to_owned()) {
-                found.invalid_as(volume, &quote(path), "conflicting duplicate paths");
+                found.invalid_as(volume, ShownValue::Text(path), "conflicting duplicate paths");
             }
         }
         token(found, volume, &source.member("serviceAccountToken"));
@@ -257,7 +251,7 @@ fn keys(found: &mut FoundCauses, volume: &Place<'_>, projection: &Place<'_>, pat
         ValidationTable::get().run_named("KeyToPath", &item, found);
         let path = item.str("path");
         if !path.is_empty() && !paths.insert(path.to_owned()) {
-            found.invalid_as(volume, &quote(name.text()), "conflicting duplicate paths");
+            found.invalid_as(volume, ShownValue::Text(name.text()), "conflicting duplicate paths");
         }
     }
 }

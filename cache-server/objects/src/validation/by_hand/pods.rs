@@ -4,12 +4,12 @@
 
 use std::collections::HashSet;
 
-use api_rules::object::Object;
-use informer_serving::go::quote;
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::validation::{checks, equality::is_same, table::ValidationTable, texts};
+use super::{
+    FoundCauses, Place, RowArguments, ShownValue, ValidationTable, ValueCheck, checks, texts, workloads::is_changed_but,
+};
+use crate::validation::equality::have_same_items;
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -34,16 +34,16 @@ pub(super) fn find(name: &str) -> Option<ValueCheck> {
 }
 
 /// Annotations that mean something: `ValidatePodSpecificAnnotations`.
-fn pod_annotations(found: &mut FoundCauses, pod: &Place<'_>, _: &RowArguments) {
+fn pod_annotations(found: &mut FoundCauses, annotations: &Place<'_>, _: &RowArguments) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-    let metadata = pod.member("metadata");
-    let annotations = metadata.member("annotations");
-    if annotations.has(COST) {
-        let text = annotations.str(COST);
+    let is_valid = |cost: Option<&Value>| {
+        let Some(text) = cost.map(|cost| cost.as_str().unwrap_or_default()) else { return true };
         let is_canonical = text == "0" || !text.starts_with(['+', '0']) && !text.starts_with("-0");
-        if !is_canonical || text.parse::<i32>().is_err() {
-            found.invalid(&annotations.key(COST), "must be a 32bit integer");
-        }
+        is_canonical && text.parse::<i32>().is_ok()
+    };
+    // An invalid one that is stored may be replaced by another one.
+    if !is_valid(annotations.get(COST)) && is_valid(annotations.stored_member(COST)) {
+        found.invalid(&annotations.key(COST), "must be a 32bit integer");
     }
 }
 
@@ -56,14 +56,14 @@ fn template_annotations(found: &mut FoundCauses, annotations: &Place<'_>, _: &Ro
     at_template(annotations, "annotations", |place| checks::annotations(found, place));
 }
 
-/// Visits a member of the metadata of a template, at the path that causes name.
+/// Visits a member of a template's metadata at the path that causes name.
 fn at_template(member: &Place<'_>, name: &str, mut visit: impl FnMut(&Place<'_>)) {
     if let Some(template) = member.outer().and_then(Place::outer) {
         visit(&template.renamed(name, member.value));
     }
 }
 
-/// The period is filled in, so one of zero is present.
+/// The period has a default: one of zero seconds is present.
 fn grace(found: &mut FoundCauses, period: &Place<'_>, _: &RowArguments) {
     if !period.is_set() {
         found.required(period, "");
@@ -87,7 +87,7 @@ fn containers(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
         if container.has("lifecycle") {
             super::containers::lifecycle(found, &container.member("lifecycle"), spec);
         }
-        super::containers::probes(found, &container, spec);
+        super::containers::probes(found, &container);
         super::containers::restart_policy(found, &container);
     }
     super::containers::host_port_conflicts(found, main.items());
@@ -100,7 +100,7 @@ fn containers(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
         }
         if container.str("restartPolicy") == "Always" {
             super::containers::lifecycle(found, &container.member("lifecycle"), spec);
-            super::containers::probes(found, &container, spec);
+            super::containers::probes(found, &container);
             continue;
         }
         for member in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -112,7 +112,7 @@ fn containers(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     }
 }
 
-/// With the network of the node, a port is the node's.
+/// A container in the network of the node listens at ports of the node.
 fn host_ports(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     if !spec.is_true("hostNetwork") {
         return;
@@ -144,9 +144,8 @@ fn dns(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     if servers.len() > 3 {
         found.invalid(&servers, "must not have more than 3 nameservers");
     }
-    let ip = texts::find("ip");
     for server in servers.items() {
-        found.refuse(&server, &ip.map(|ip| ip(server.text())).unwrap_or_default());
+        found.refuse(&server, &texts::ip(server.text()));
     }
     let searches = config.member("searches");
     if searches.len() > 32 {
@@ -173,15 +172,14 @@ fn gates(found: &mut FoundCauses, gates: &Place<'_>, _: &RowArguments) {
         let name = gate.str("name");
         found.refuse_as(&gate, name, &texts::qualified(name));
         if !seen.insert(name) {
-            found.duplicate_as(&gate, &quote(name));
+            found.duplicate_as(&gate, ShownValue::Text(name));
         }
     }
 }
 
 /// Checks a pod for rules that templates do not have.
-fn pod_only(found: &mut FoundCauses, pod: &Place<'_>, _: &RowArguments) {
-    let spec = pod.member("spec");
-    if account(&spec).is_empty() {
+fn pod_only(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
+    if account(spec).is_empty() {
         for volume in spec.member("volumes").items() {
             let projected = volume.member("projected");
             for source in projected.member("sources").items() {
@@ -254,16 +252,16 @@ fn pod_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
         (Some(seconds), Some(before)) if before < seconds => {
             return found.invalid(&deadline, "must be less than or equal to previous value");
         }
-        (None, Some(_)) => found.invalid_as(&deadline, "null", "must not update from a positive integer to nil value"),
+        (None, Some(_)) => {
+            let why = "must not update from a positive integer to nil value";
+            found.invalid_as(&deadline, ShownValue::OrNull(None), why);
+        }
         _ => {}
     }
     tolerations_update(found, spec);
     gates_update(found, spec);
     let is_gated = stored("schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());
-    let is_changed = |members: &Object| {
-        members.keys().any(|name| !may_change(spec, name, is_gated) && !is_same(spec.get(name), stored(name)))
-    };
-    if [spec.value, spec.stored].into_iter().flatten().filter_map(Value::as_object).any(is_changed) {
+    if is_changed_but(spec, |name| may_change(spec, name, is_gated)) {
         found.forbidden(spec, UNCHANGED);
     }
 }
@@ -284,30 +282,21 @@ fn may_change(spec: &Place<'_>, name: &str, is_gated: bool) -> bool {
             let before = spec.stored_member(name).and_then(Value::as_i64);
             before.is_some_and(|before| before < 0) && spec.num(name) == Some(1)
         }
-        "containers" | "initContainers" => {
-            let stored = spec.stored_member(name).and_then(Value::as_array).into_iter().flatten();
-            spec.member(name).items().zip(stored).all(|(container, stored)| {
-                let names = [container.value, Some(stored)].into_iter().flatten().filter_map(Value::as_object);
-                names
-                    .flat_map(Object::keys)
-                    .all(|name| name == "image" || is_same(container.get(name), stored.get(name)))
-            })
-        }
+        "containers" | "initContainers" => have_same_items(&["image"], spec.get(name), spec.stored_member(name)),
         _ => false,
     }
 }
 
+/// Returns a toleration without its seconds.
+fn without_seconds(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"]
+        .map(|member| toleration.get(member).and_then(Value::as_str).unwrap_or_default())
+}
+
 /// Tolerations may be added, and their seconds changed.
 fn tolerations_update(found: &mut FoundCauses, spec: &Place<'_>) {
-    let without_seconds = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        if let Some(members) = toleration.as_object_mut() {
-            members.remove("tolerationSeconds");
-        }
-        toleration.to_string()
-    };
     let tolerations = spec.member("tolerations");
-    let retained: HashSet<String> = tolerations.items().filter_map(|one| one.value).map(without_seconds).collect();
+    let retained: HashSet<_> = tolerations.items().filter_map(|one| one.value).map(without_seconds).collect();
     let mut before = tolerations.stored.and_then(Value::as_array).into_iter().flatten();
     if before.any(|toleration| !retained.contains(&without_seconds(toleration))) {
         found.forbidden(&tolerations, "existing toleration can not be modified except its tolerationSeconds");

@@ -5,14 +5,11 @@
 
 use std::collections::HashSet;
 
-use informer_serving::go::quote;
+use informer_serving::status::{CauseExt as _, StatusCause};
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::{
-    quantity::{ONE, Quantity},
-    validation::{equality::is_same, found::shown, texts},
-};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, texts};
+use crate::quantity::{ONE, Quantity};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -27,7 +24,8 @@ pub(super) fn find(name: &str) -> Option<ValueCheck> {
     })
 }
 
-const STANDARD: [&str; 20] = [
+/// Names of resources that are measured.
+const MEASURED: [&str; 11] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -37,19 +35,10 @@ const STANDARD: [&str; 20] = [
     "limits.cpu",
     "limits.memory",
     "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
     "storage",
     "requests.storage",
-    "services.nodeports",
-    "services.loadbalancers",
 ];
-/// Names of which there are whole numbers.
+/// Names of resources of which there are whole numbers.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -61,6 +50,10 @@ const COUNTED: [&str; 9] = [
     "services.nodeports",
     "services.loadbalancers",
 ];
+
+fn is_standard(name: &str) -> bool {
+    MEASURED.contains(&name) || COUNTED.contains(&name)
+}
 
 fn is_page(name: &str) -> bool {
     name.starts_with("hugepages-")
@@ -91,9 +84,9 @@ fn resource_name(found: &mut FoundCauses, place: &Place<'_>, name: &str) -> bool
         found.refuse_as(place, name, &refused);
         return false;
     }
-    let is_standard = STANDARD.contains(&name) || is_page(name) || name.starts_with("requests.hugepages-");
-    if !name.contains('/') && !is_standard {
-        found.invalid_as(place, &quote(name), "must be a standard resource type or fully qualified");
+    let is_known = is_standard(name) || is_page(name) || name.starts_with("requests.hugepages-");
+    if !name.contains('/') && !is_known {
+        found.invalid_as(place, ShownValue::Text(name), "must be a standard resource type or fully qualified");
         return false;
     }
     true
@@ -105,10 +98,10 @@ pub(super) fn capacity(found: &mut FoundCauses, place: &Place<'_>) {
     if quantity.billionths < 0 {
         // Rounded up.
         let number = (quantity.billionths / ONE).to_string();
-        found.invalid_as(place, &number, "must be a valid resource quantity");
+        found.invalid_as(place, ShownValue::Json(&number), "must be a valid resource quantity");
     }
     if quantity.billionths <= 0 {
-        found.invalid_as(place, &quote(&quantity.to_string()), "must be greater than zero");
+        found.invalid_as(place, ShownValue::Text(&quantity.to_string()), "must be greater than zero");
     }
 }
 
@@ -122,7 +115,7 @@ pub(super) fn container_resource_name(found: &mut FoundCauses, place: &Place<'_>
         (!is_native(name) && !is_extended(name)).then_some("doesn't follow extended resource name standard")
     };
     if let Some(why) = why {
-        found.invalid_as(place, &quote(name), why);
+        found.invalid_as(place, ShownValue::Text(name), why);
     }
 }
 
@@ -130,10 +123,10 @@ pub(super) fn container_resource_name(found: &mut FoundCauses, place: &Place<'_>
 pub(super) fn amount(found: &mut FoundCauses, place: &Place<'_>, name: &str) {
     let quantity = quantity(place.value);
     if quantity.billionths < 0 {
-        found.invalid_as(place, &quote(&quantity.to_string()), "must be greater than or equal to 0");
+        found.invalid_as(place, ShownValue::Text(&quantity.to_string()), "must be greater than or equal to 0");
     }
     if (COUNTED.contains(&name) || is_extended(name)) && quantity.billionths % ONE != 0 {
-        found.invalid_as(place, &quote(&quantity.to_string()), "must be an integer");
+        found.invalid_as(place, ShownValue::Text(&quantity.to_string()), "must be an integer");
     }
 }
 
@@ -158,7 +151,7 @@ fn container_resources(found: &mut FoundCauses, resources: &Place<'_>, _: &RowAr
             };
             if let Some(relation) = relation {
                 let why = format!("must be {relation} {name} limit of {limit}");
-                found.invalid_as(&requests, &quote(&requested.to_string()), &why);
+                found.invalid_as(&requests, ShownValue::Text(&requested.to_string()), &why);
             }
         } else if !may_overcommit(name) {
             found.required(&limits, "Limit must be set for non overcommitable resources");
@@ -182,16 +175,16 @@ fn quota_amount(found: &mut FoundCauses, value: &Place<'_>, _: &RowArguments) {
     let Some(name) = value.last_key() else { return };
     resource_name(found, value, name);
     let is_known = name.contains('/')
-        || (STANDARD.contains(&name) && name != "storage")
+        || (is_standard(name) && name != "storage")
         || is_page(name)
         || name.starts_with("requests.hugepages-");
     if !is_known {
-        found.invalid_as(value, &quote(name), "must be a standard resource for quota");
+        found.invalid_as(value, ShownValue::Text(name), "must be a standard resource for quota");
     }
     amount(found, value, name);
 }
 
-/// True for a scope that may be used with a resource.
+/// True if a scope may be used with a resource.
 fn fits(scope: &str, resource: &str) -> bool {
     let is_computed =
         ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"].contains(&resource);
@@ -215,12 +208,16 @@ const SCOPES: [&str; 7] = [
     "CrossNamespacePodAffinity",
 ];
 
-/// Returns the resources of a quota that scopes may be for.
-fn scoped_resources<'a>(spec: &Place<'a>) -> Vec<&'a str> {
+/// For each of [`SCOPES`], how many resources of a quota it may not be used with.
+fn misfits(spec: &Place<'_>) -> [usize; SCOPES.len()] {
+    let mut counts = [0; SCOPES.len()];
     let hard = spec.get("hard").and_then(Value::as_object).into_iter().flatten();
-    hard.map(|(name, _)| name.as_str())
-        .filter(|name| STANDARD.contains(name) && *name != "storage" || is_page(name))
-        .collect()
+    for (name, _) in hard.filter(|(name, _)| is_standard(name) && *name != "storage" || is_page(name)) {
+        for (count, scope) in counts.iter_mut().zip(SCOPES) {
+            *count += usize::from(!fits(scope, name));
+        }
+    }
+    counts
 }
 
 fn conflicting(scopes: &HashSet<&str>) -> usize {
@@ -229,13 +226,11 @@ fn conflicting(scopes: &HashSet<&str>) -> usize {
 }
 
 fn quota_scopes(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
-    let (scopes, resources) = (spec.member("scopes"), scoped_resources(spec));
+    let (scopes, misfits) = (spec.member("scopes"), misfits(spec));
     for scope in scopes.items() {
-        if !SCOPES.contains(&scope.text()) {
-            found.invalid(&scopes, "unsupported scope");
-        }
-        for _ in resources.iter().filter(|resource| !fits(scope.text(), resource)) {
-            found.invalid(&scopes, "unsupported scope applied to resource");
+        match SCOPES.iter().position(|known| *known == scope.text()) {
+            None => found.invalid(&scopes, "unsupported scope"),
+            Some(at) => misfit(found, misfits[at], &scopes, scopes.value),
         }
     }
     for _ in 0..conflicting(&scopes.items().map(|scope| scope.text()).collect()) {
@@ -243,19 +238,25 @@ fn quota_scopes(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     }
 }
 
+/// Refuses a scope once for each resource that it does not fit.
+fn misfit(found: &mut FoundCauses, times: usize, place: &Place<'_>, shown: Option<&Value>) {
+    found.add_times(times, place, |field| {
+        let shown = ShownValue::Found(shown).to_string();
+        StatusCause::invalid(field, &shown, "unsupported scope applied to resource")
+    });
+}
+
 const EXISTS: &str = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, \
     ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
 
 fn quota_selector(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let selector = spec.member("scopeSelector");
-    let (list, resources) = (selector.member("matchExpressions"), scoped_resources(spec));
+    let (list, misfits) = (selector.member("matchExpressions"), misfits(spec));
     for expression in list.items() {
         let scope = expression.str("scopeName");
-        if !SCOPES.contains(&scope) {
-            found.invalid_as(&list.member("scopeName"), &quote(scope), "unsupported scope");
-        }
-        for _ in resources.iter().filter(|resource| !fits(scope, resource)) {
-            found.invalid_as(&list, &shown(selector.value), "unsupported scope applied to resource");
+        match SCOPES.iter().position(|known| *known == scope) {
+            None => found.invalid_as(&list.member("scopeName"), ShownValue::Text(scope), "unsupported scope"),
+            Some(at) => misfit(found, misfits[at], &list, selector.value),
         }
         let (operator, values) = (expression.str("operator"), list.renamed("values", expression.get("values")));
         let place = list.renamed("operator", expression.get("operator"));
@@ -274,7 +275,7 @@ fn quota_selector(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
         }
     }
     for _ in 0..conflicting(&list.items().map(|expression| expression.str("scopeName")).collect()) {
-        found.invalid_as(&list, &shown(spec.get("scopes")), "conflicting scopes");
+        found.invalid_as(&list, ShownValue::Found(spec.get("scopes")), "conflicting scopes");
     }
 }
 
@@ -282,9 +283,8 @@ fn quota_scopes_update(found: &mut FoundCauses, scopes: &Place<'_>, _: &RowArgum
     let texts = |value: Option<&Value>| -> HashSet<String> {
         value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    if !is_same(scopes.value, scopes.stored) && texts(scopes.value) != texts(scopes.stored) {
-        let shown = scopes.value.map_or_else(|| "null".to_owned(), |value| shown(Some(value)));
-        found.invalid_as(scopes, &shown, "field is immutable");
+    if texts(scopes.value) != texts(scopes.stored) {
+        found.invalid_as(scopes, ShownValue::OrNull(scopes.value), "field is immutable");
     }
 }
 
@@ -362,7 +362,7 @@ fn limit_values(found: &mut FoundCauses, limit: &Place<'_>, ty: &str) {
                 };
                 let why = format!("{less_text} {less_value} is greater than {more_text} {more_value}");
                 let place_of = limit.member(place);
-                found.invalid_as(&place_of.key(name), &quote(&shown.to_string()), &why);
+                found.invalid_as(&place_of.key(name), ShownValue::Text(&shown.to_string()), &why);
             }
         }
         if let Some(ratio) = value("maxLimitRequestRatio") {
@@ -381,7 +381,7 @@ fn ratio_of(
     let ratios = limit.member("maxLimitRequestRatio");
     let place = ratios.key(name);
     if ratio.billionths < ONE {
-        found.invalid_as(&place, &quote(&ratio.to_string()), &format!("ratio {ratio} is less than 1"));
+        found.invalid_as(&place, ShownValue::Text(&ratio.to_string()), &format!("ratio {ratio} is less than 1"));
     }
     if let Some((least, most)) = bounds {
         #[expect(clippy::cast_precision_loss, reason = "as in the original")]
@@ -389,7 +389,7 @@ fn ratio_of(
             (ratio.billionths as f64 / ONE as f64, most.billionths as f64 / least.billionths as f64);
         if ratio_value > bound {
             let why = format!("ratio {ratio} is greater than max/min = {bound:.6}");
-            found.invalid_as(&place, &quote(&ratio.to_string()), &why);
+            found.invalid_as(&place, ShownValue::Text(&ratio.to_string()), &why);
         }
     }
 }

@@ -2,12 +2,8 @@
 //!
 //! Source: `pkg/apis/rbac/validation/validation.go`.
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
-use crate::validation::{
-    checks::{self, SelectorMatch},
-    equality::is_same,
-    texts,
-};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, checks, texts};
+use crate::validation::checks::SelectorMatch;
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -56,7 +52,7 @@ fn aggregation(found: &mut FoundCauses, rule: &Place<'_>, _: &RowArguments) {
     for selector in selectors.items() {
         checks::selector(found, &selector);
         if matches!(checks::selects(&selector, None), SelectorMatch::Invalid) {
-            found.invalid_as(&selector, "null", "invalid label selector.");
+            found.invalid_as(&selector, ShownValue::OrNull(None), "invalid label selector.");
         }
     }
 }
@@ -86,7 +82,7 @@ fn subject(found: &mut FoundCauses, subject: &Place<'_>, arguments: &RowArgument
 }
 
 fn role_ref_update(found: &mut FoundCauses, reference: &Place<'_>, _: &RowArguments) {
-    if !is_same(reference.value, reference.stored) {
+    if reference.is_changed() {
         found.invalid(reference, "cannot change roleRef");
     }
 }

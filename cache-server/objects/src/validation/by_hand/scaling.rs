@@ -2,8 +2,7 @@
 //!
 //! Source: `pkg/apis/autoscaling/validation/validation.go`, `pkg/apis/policy/validation/validation.go`.
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck, resources};
-use crate::validation::{equality::is_same, table::ValidationTable, texts};
+use super::{FoundCauses, Place, RowArguments, ValidationTable, ValueCheck, resources, texts};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -126,7 +125,7 @@ fn resource(found: &mut FoundCauses, source: &Place<'_>, kind: &str) {
 
 /// The version of the target, unless it is the stored one.
 fn target_version(found: &mut FoundCauses, target: &Place<'_>, _: &RowArguments) {
-    let is_retained = ["apiVersion", "kind"].iter().all(|name| is_same(target.get(name), target.stored_member(name)));
+    let is_retained = ["apiVersion", "kind"].iter().all(|name| !target.member(name).is_changed());
     if !target.is_update() || !is_retained {
         version(found, target, target.str("kind") == "ReplicationController");
     }

@@ -4,14 +4,13 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
-use informer_serving::go::quote;
+use informer_serving::{
+    go::quote,
+    status::{CauseExt as _, StatusCause},
+};
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck, containers};
-use crate::{
-    structural,
-    validation::{checks, found::shown, texts},
-};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, checks, containers, texts};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -42,7 +41,7 @@ fn type_rules(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     if is_headless && ["LoadBalancer", "NodePort"].contains(&ty) {
         let ips = spec.member("clusterIPs");
         let why = format!("may not be set to 'None' for {ty} services");
-        found.invalid_as(&ips.item(0), "\"None\"", &why);
+        found.invalid_as(&ips.item(0), ShownValue::Text("None"), &why);
     }
     if ty != "ExternalName" {
         return;
@@ -106,10 +105,12 @@ fn session_affinity(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments)
 /// Checks an address that traffic goes to. Causes about the address name `place`.
 pub(super) fn endpoint_ip(found: &mut FoundCauses, place: &Place<'_>, ip: &Place<'_>) {
     let text = ip.text();
-    if !structural::is_ip(text) {
-        return found.invalid(place, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+    let refused = texts::ip(text);
+    if refused.is_empty() {
+        addressed(found, place, text);
+    } else {
+        found.refuse(place, &refused);
     }
-    addressed(found, place, text);
 }
 
 /// Refuses addresses that no traffic goes to.
@@ -120,15 +121,16 @@ pub(super) fn addressed(found: &mut FoundCauses, place: &Place<'_>, text: &str) 
         IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
     };
-    let unspecified = format!("may not be unspecified ({text})");
+    if ip.is_unspecified() {
+        found.invalid_as(place, ShownValue::Text(text), &format!("may not be unspecified ({text})"));
+    }
     for (is_refused, why) in [
-        (ip.is_unspecified(), &*unspecified),
         (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
         (is_link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
         (is_link_local_multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
     ] {
         if is_refused {
-            found.invalid_as(place, &quote(text), why);
+            found.invalid_as(place, ShownValue::Text(text), why);
         }
     }
 }
@@ -144,7 +146,7 @@ fn is_left_over(spec: &Place<'_>, member: &str) -> bool {
 fn node_ports(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let ports = spec.member("ports");
     if spec.str("type") == "ClusterIP" {
-        // Those of another type before are dropped.
+        // Ports that a Service of another type had are dropped.
         let is_other = spec.is_update() && spec.get("type") != spec.stored_member("type");
         let stored = ports.stored.and_then(Value::as_array).into_iter().flatten();
         let before: HashSet<i64> = stored.filter_map(|port| port.get("nodePort")?.as_i64()).collect();
@@ -167,14 +169,15 @@ fn node_ports(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     for port in ports.items() {
         let (protocol, number) = (port.str("protocol"), port.num("port").unwrap_or_default());
         if !seen.insert((protocol, number)) {
-            // As the original shows a port with these members.
-            found.duplicate_as(
-                &port,
-                &format!(
-                    "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}",
+            // kube-apiserver shows a port with Go's names of members, and only these have values.
+            found.add(&port, |field| {
+                let shown = format!(
+                    "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\
+                        \"TargetPort\":0,\"NodePort\":0}}",
                     quote(protocol)
-                ),
-            );
+                );
+                StatusCause::duplicate(field, &shown)
+            });
         }
     }
 }
@@ -188,10 +191,7 @@ fn load_balancer(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     }
     for range in ranges.items() {
         let text = range.text().trim();
-        if !structural::is_cidr(text) {
-            let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            found.invalid_as(&range, &quote(text), why);
-        }
+        found.refuse_as(&range, text, &texts::cidr(text));
     }
     let allocates = spec.member("allocateLoadBalancerNodePorts");
     if allocates.is_set() && !is_balancer && !is_left_over(spec, "allocateLoadBalancerNodePorts") {
@@ -251,8 +251,7 @@ fn service_update(found: &mut FoundCauses, service: &Place<'_>, _: &RowArguments
     let is_balancer = [&spec, &stored].iter().all(|spec| spec.str("type") == "LoadBalancer");
     let class = spec.member("loadBalancerClass");
     if is_balancer && class.value != stored.get("loadBalancerClass") {
-        let shown = class.value.map_or_else(|| "null".to_owned(), |class| shown(Some(class)));
-        found.invalid_as(&class, &shown, "may not change once set");
+        found.invalid_as(&class, ShownValue::OrNull(class.value), "may not change once set");
     }
     let is_local = [&spec, &stored].iter().all(|spec| spec.str("externalTrafficPolicy") == "Local");
     let health = spec.member("healthCheckNodePort");

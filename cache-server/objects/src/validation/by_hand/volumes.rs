@@ -1,11 +1,15 @@
 //! PersistentVolumes and their claims.
 //!
-//! Source: `ValidatePersistentVolumeSpec`, `ValidatePersistentVolumeClaimSpec` in `pkg/apis/core/validation/validation.go`.
+//! Source: `ValidatePersistentVolumeSpec`, `ValidatePersistentVolumeClaimSpec` in
+//! `pkg/apis/core/validation/validation.go`.
 
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck, resources, workloads::is_changed_but};
-use crate::validation::{checks, equality::is_same, found::shown, table::ValidationTable};
+use super::{
+    FoundCauses, Place, RowArguments, ShownValue, ValidationTable, ValueCheck, checks, resources,
+    workloads::is_changed_but,
+};
+use crate::validation::equality::is_same;
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -26,7 +30,7 @@ fn access_modes(found: &mut FoundCauses, modes: &Place<'_>, _: &RowArguments) {
     for mode in modes.items() {
         let is_known = MODES.contains(&mode.text());
         if !is_known {
-            found.unsupported_as(modes, &shown(mode.value), &MODES);
+            found.unsupported_as(modes, ShownValue::Found(mode.value), &MODES);
         }
         alone |= mode.text() == "ReadWriteOncePod";
         others |= is_known && mode.text() != "ReadWriteOncePod";
@@ -47,7 +51,7 @@ fn claim_storage(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     }
     let amount = resources::quantity(size.value);
     if amount.billionths <= 0 {
-        found.invalid_as(&place, &shown(Some(&amount.to_string().into())), "must be greater than zero");
+        found.invalid_as(&place, ShownValue::Text(&amount.to_string()), "must be greater than zero");
     }
 }
 
@@ -70,17 +74,19 @@ fn claim_update(found: &mut FoundCauses, claim: &Place<'_>, _: &RowArguments) {
         Some(resources)
     };
     let is_first_volume = spec.stored_member("volumeName").is_none();
-    let may: &[&str] = match (is_bound, is_first_volume) {
-        (true, true) => &["resources", "volumeName", "volumeAttributesClassName"],
-        (true, false) => &["resources", "volumeAttributesClassName"],
-        (false, true) => &["resources", "volumeName"],
-        (false, false) => &["resources"],
-    };
     // A class that was unset may be set, as by the controller of defaults.
     let gets_class = spec.stored_member("storageClassName").is_none() && spec.has("storageClassName");
-    let may: Vec<&str> = may.iter().copied().chain(gets_class.then_some("storageClassName")).collect();
-    let are_resources_same = is_same(without_size(spec.value).as_ref(), without_size(spec.stored).as_ref());
-    if is_changed_but(&spec, &may) || !are_resources_same {
+    let may_change = |name: &str| match name {
+        "resources" => true,
+        "volumeName" => is_first_volume,
+        "volumeAttributesClassName" => is_bound,
+        "storageClassName" => gets_class,
+        "dataSource" | "dataSourceRef" => has_same_source(&spec, name),
+        _ => false,
+    };
+    let (resources, stored_resources) = (without_size(spec.value), without_size(spec.stored));
+    let are_resources_same = is_same("resources", resources.as_ref(), stored_resources.as_ref());
+    if is_changed_but(&spec, may_change) || !are_resources_same {
         found.forbidden(&spec, CLAIM_UNCHANGED);
     }
     if new.billionths < old.billionths {
@@ -94,12 +100,19 @@ fn claim_update(found: &mut FoundCauses, claim: &Place<'_>, _: &RowArguments) {
     volume_mode_update(found, claim, &spec);
 }
 
+/// True if a source that is absent was only copied from its other name: kube-apiserver copies it in both directions.
+fn has_same_source(spec: &Place<'_>, name: &str) -> bool {
+    let other = if name == "dataSource" { "dataSourceRef" } else { "dataSource" };
+    let value = spec.get(name).or_else(|| spec.get(other));
+    let stored = spec.stored_member(name).or_else(|| spec.stored_member(other));
+    is_same(name, value, stored)
+}
+
 /// Its cause names no spec.
 fn volume_mode_update(found: &mut FoundCauses, object: &Place<'_>, spec: &Place<'_>) {
     let mode = spec.member("volumeMode");
-    if !is_same(mode.value, mode.stored) {
-        let shown = mode.value.map_or_else(|| "null".to_owned(), |mode| shown(Some(mode)));
-        found.invalid_as(&object.member("volumeMode"), &shown, "field is immutable");
+    if mode.is_changed() {
+        found.invalid_as(&object.member("volumeMode"), ShownValue::OrNull(mode.value), "field is immutable");
     }
 }
 
@@ -109,8 +122,7 @@ fn volume_capacity(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) 
         found.required(&capacity, "");
     }
     if !capacity.has("storage") || capacity.len() > 1 {
-        let shown = capacity.value.map_or_else(|| "null".to_owned(), |capacity| shown(Some(capacity)));
-        found.unsupported_as(&capacity, &shown, &["storage"]);
+        found.unsupported_as(&capacity, ShownValue::OrNull(capacity.value), &["storage"]);
     }
     for (_, amount) in capacity.entries() {
         resources::capacity(found, &amount);
@@ -203,8 +215,14 @@ fn local(found: &mut FoundCauses, spec: &Place<'_>, source: &Place<'_>) {
 }
 
 fn volume_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
-    let is_changed =
-        SOURCES.iter().map(|(name, _)| spec.member(name)).any(|source| !is_same(source.value, source.stored));
+    let is_changed = SOURCES.iter().any(|(name, _)| {
+        let source = spec.member(name);
+        // The secret of a driver that expands the volume may be added.
+        let may_change = |member: &str| {
+            *name == "csi" && member == EXPAND_SECRET && source.is_update() && source.stored_member(member).is_none()
+        };
+        source.is_changed() && (source.value.is_none() || is_changed_but(&source, may_change))
+    });
     if is_changed {
         let place = spec.member("persistentvolumesource");
         found.forbidden(&place, "spec.persistentvolumesource is immutable after creation");
@@ -212,10 +230,45 @@ fn volume_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     if let Some(volume) = spec.outer() {
         volume_mode_update(found, volume, spec);
         let affinity = spec.member("nodeAffinity");
-        if affinity.stored.is_some() && !is_same(affinity.value, affinity.stored) {
-            let shown = affinity.value.map_or_else(|| "null".to_owned(), |affinity| shown(Some(affinity)));
+        let renamed = affinity.stored.map(|stored| with_stable_labels(stored, affinity.value));
+        if renamed.is_some_and(|stored| !is_same("nodeAffinity", affinity.value, Some(&stored))) {
             let why = "field is immutable, except for updating from beta label to GA";
-            found.invalid_as(&volume.member("nodeAffinity"), &shown, why);
+            found.invalid_as(&volume.member("nodeAffinity"), ShownValue::OrNull(affinity.value), why);
         }
+    }
+}
+
+const EXPAND_SECRET: &str = "controllerExpandSecretRef";
+
+/// Older names of labels of nodes, and their present ones.
+const STABLE_LABELS: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+];
+
+/// Returns the stored affinity with the present names of labels, where `next` has them.
+fn with_stable_labels(stored: &Value, next: Option<&Value>) -> Value {
+    match stored {
+        Value::Object(members) => {
+            let is_renamed = |name: &str, value: &Value, next: &Value| {
+                name == "key" && STABLE_LABELS.iter().any(|(old, new)| *value == **old && *next == **new)
+            };
+            let members = members.iter().map(|(name, value)| {
+                let value = match next.and_then(|next| next.get(name)) {
+                    Some(next) if is_renamed(name, value, next) => next.clone(),
+                    next => with_stable_labels(value, next),
+                };
+                (name.clone(), value)
+            });
+            Value::Object(members.collect())
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items.map(|(at, item)| with_stable_labels(item, next.and_then(|next| next.get(at)))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => stored.clone(),
     }
 }

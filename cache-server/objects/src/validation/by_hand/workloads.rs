@@ -2,14 +2,13 @@
 //!
 //! Source: `pkg/apis/apps/validation/validation.go`; `ValidateReplicationControllerSpec`.
 
+use api_rules::object::Object;
 use serde_json::Value;
 
-use super::{FoundCauses, Place, RowArguments, ValueCheck};
+use super::{FoundCauses, Place, RowArguments, ShownValue, ValidationTable, ValueCheck, checks, texts};
 use crate::validation::{
-    checks::{self, SelectorMatch, percent_value, selects},
-    equality::is_same,
-    table::ValidationTable,
-    texts,
+    checks::{SelectorMatch, amount, at_least_0, at_most_all, percent_value, selects},
+    equality::{have_same_items, is_same},
 };
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
@@ -36,11 +35,10 @@ const NO_MATCH: &str = "`selector` does not match template `labels`";
 
 /// A number that is required, and may be zero.
 fn replicas(found: &mut FoundCauses, replicas: &Place<'_>, _: &RowArguments) {
-    match replicas.int() {
-        None => found.required(replicas, ""),
-        Some(number) if number < 0 => found.invalid(replicas, "must be greater than or equal to 0"),
-        Some(_) => {}
+    if replicas.int().is_none() {
+        found.required(replicas, "");
     }
+    at_least_0(found, replicas);
 }
 
 fn controller_template(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
@@ -54,32 +52,28 @@ fn controller_template(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgumen
     if !selector.is_empty() && !is_matched {
         mismatch(found, &labels);
     }
-    template_of(found, spec, &TemplateDemand { restarts: true, deadline: Some("ReplicationController") });
+    template_of(found, spec, "ReplicationController");
 }
 
 /// Refuses labels that the selector does not select.
-fn mismatch(found: &mut FoundCauses, labels: &Place<'_>) {
-    let shown = labels.value.map_or_else(|| "null".to_owned(), |value| super::super::found::shown(Some(value)));
-    found.invalid_as(labels, &shown, NO_MATCH);
+pub(super) fn mismatch(found: &mut FoundCauses, labels: &Place<'_>) {
+    found.invalid_as(labels, ShownValue::OrNull(labels.value), NO_MATCH);
 }
 
-/// Demands of a workload on the pods in its template.
-struct TemplateDemand {
-    /// True if they always restart.
-    restarts: bool,
-    /// The kind that has no deadline for its pods.
-    deadline: Option<&'static str>,
-}
-
-fn template_of(found: &mut FoundCauses, spec: &Place<'_>, demand: &TemplateDemand) {
+/// Checks the template of a kind whose pods always restart, and have no deadline.
+fn template_of(found: &mut FoundCauses, spec: &Place<'_>, kind: &str) {
     let template = spec.member("template");
     ValidationTable::get().run_named("PodTemplateSpec", &template, found);
+    template_demands(found, &template, kind);
+}
+
+fn template_demands(found: &mut FoundCauses, template: &Place<'_>, kind: &str) {
     let pod = template.member("spec");
     let (policy, deadline) = (pod.member("restartPolicy"), pod.member("activeDeadlineSeconds"));
-    if demand.restarts && policy.text() != "Always" {
+    if policy.text() != "Always" {
         found.unsupported(&policy, &["Always"]);
     }
-    if let Some(kind) = demand.deadline.filter(|_| deadline.is_set()) {
+    if deadline.is_set() {
         found.forbidden(&deadline, &format!("activeDeadlineSeconds in {kind} is not Supported"));
     }
 }
@@ -96,7 +90,7 @@ fn workload_selector(found: &mut FoundCauses, spec: &Place<'_>, arguments: &RowA
         SelectorMatch::Some(false) => mismatch(found, &labels),
         SelectorMatch::All | SelectorMatch::Some(true) => {}
     }
-    template_of(found, spec, &TemplateDemand { restarts: true, deadline: Some("ReplicaSet") });
+    template_of(found, spec, "ReplicaSet");
 }
 
 fn required_selector(found: &mut FoundCauses, selector: &Place<'_>, kind: &str) {
@@ -133,30 +127,12 @@ fn deployment_strategy(found: &mut FoundCauses, strategy: &Place<'_>, _: &RowArg
     }
 }
 
-/// Checks a number or a percentage, of any size.
-fn amount(found: &mut FoundCauses, place: &Place<'_>) {
-    if let Some(Value::String(text)) = place.value {
-        found.refuse(place, &texts::percent(text));
-    } else if place.int().is_some_and(|number| number < 0) {
-        found.invalid(place, "must be greater than or equal to 0");
-    }
-}
-
-fn at_most_all(found: &mut FoundCauses, place: &Place<'_>) {
-    let is_percent = place.value.is_some_and(Value::is_string);
-    if is_percent && percent_value(place).is_some_and(|percent| percent > 100) {
-        found.invalid(place, "must not be greater than 100%");
-    }
-}
-
-fn progress_deadline(found: &mut FoundCauses, deadline: &Place<'_>, _: &RowArguments) {
+fn progress_deadline(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
+    let deadline = spec.member("progressDeadlineSeconds");
     let Some(seconds) = deadline.int() else { return };
-    if seconds < 0 {
-        found.invalid(deadline, "must be greater than or equal to 0");
-    }
-    let ready = deadline.outer().and_then(|spec| spec.num("minReadySeconds")).unwrap_or_default();
-    if seconds <= ready {
-        found.invalid(deadline, "must be greater than minReadySeconds");
+    at_least_0(found, &deadline);
+    if seconds <= spec.num("minReadySeconds").unwrap_or_default() {
+        found.invalid(&deadline, "must be greater than minReadySeconds");
     }
 }
 
@@ -179,9 +155,7 @@ fn stateful_set_strategy(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgum
         "OnDelete" => {}
         "RollingUpdate" => {
             let (partition, unavailable) = (rolling.member("partition"), rolling.member("maxUnavailable"));
-            if partition.int().is_some_and(|number| number < 0) {
-                found.invalid(&partition, "must be greater than or equal to 0");
-            }
+            at_least_0(found, &partition);
             if unavailable.is_set() {
                 amount(found, &unavailable);
                 if percent_value(&unavailable).unwrap_or_default() == 0 {
@@ -195,7 +169,7 @@ fn stateful_set_strategy(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgum
 }
 
 fn claim_templates(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
-    // They cannot change, so those that are stored are not checked again.
+    // An update cannot change them: it does not check them again.
     if spec.is_update() {
         return;
     }
@@ -206,9 +180,7 @@ fn claim_templates(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) 
 
 fn ordinals(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
     let start = spec.get("ordinals").and_then(|ordinals| ordinals.get("start"));
-    if start.and_then(Value::as_i64).is_some_and(|start| start < 0) {
-        found.invalid(&spec.renamed("ordinals.start", start), "must be greater than or equal to 0");
-    }
+    at_least_0(found, &spec.renamed("ordinals.start", start));
 }
 
 fn service_name(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
@@ -234,18 +206,21 @@ fn stateful_set_selector(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgum
             claimed_template(found, spec);
         }
     }
-    template_demands(found, &template);
+    template_demands(found, &template, "StatefulSet");
 }
 
-/// Checks the template, whose containers also mount the claims. Its labels and annotations are checked twice.
+/// Checks the template. Its containers may mount the claims too. Its labels and annotations are checked twice.
+///
+/// A template may be replaced without any check if the stored set is invalid.
 fn claimed_template(found: &mut FoundCauses, spec: &Place<'_>) {
-    let claims: Vec<String> = spec
-        .member("volumeClaimTemplates")
-        .items()
-        .map(|claim| claim.member("metadata").str("name").to_owned())
-        .collect();
-    found.claims = claims;
-    let template = spec.member("template");
+    let (template, claims) = (spec.member("template"), spec.member("volumeClaimTemplates"));
+    if template.is_retained() && !claims.is_changed() || spec.is_update() && !is_stored_valid(spec) {
+        return;
+    }
+    let names = claims.items().map(|claim| claim.member("metadata").str("name").to_owned()).collect();
+    // With other claims, a template that is retained may be invalid.
+    let template = spec.renamed("template", template.value);
+    found.claims = names;
     ValidationTable::get().run_named("PodTemplateSpec", &template, found);
     found.claims = Vec::new();
     let metadata = template.member("metadata");
@@ -253,15 +228,10 @@ fn claimed_template(found: &mut FoundCauses, spec: &Place<'_>) {
     checks::annotations(found, &template.renamed("annotations", metadata.get("annotations")));
 }
 
-fn template_demands(found: &mut FoundCauses, template: &Place<'_>) {
-    let pod = template.member("spec");
-    let (policy, deadline) = (pod.member("restartPolicy"), pod.member("activeDeadlineSeconds"));
-    if policy.text() != "Always" {
-        found.unsupported(&policy, &["Always"]);
-    }
-    if deadline.is_set() {
-        found.forbidden(&deadline, "activeDeadlineSeconds in StatefulSet is not Supported");
-    }
+fn is_stored_valid(spec: &Place<'_>) -> bool {
+    let mut found = FoundCauses::default();
+    ValidationTable::get().run_named("StatefulSetSpec", &spec.before(), &mut found);
+    found.count() == 0
 }
 
 fn stateful_set_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
@@ -276,16 +246,21 @@ fn stateful_set_update(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgumen
     ];
     const WHY: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
         'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-    if is_changed_but(spec, &MAY) {
+    let may_change = |name: &str| match name {
+        // kube-apiserver adds their types for clients only.
+        "volumeClaimTemplates" => have_same_items(&["apiVersion", "kind"], spec.get(name), spec.stored_member(name)),
+        name => MAY.contains(&name),
+    };
+    if is_changed_but(spec, may_change) {
         found.forbidden(spec, WHY);
     }
 }
 
-/// True if another member differs from the stored one than these.
-pub(super) fn is_changed_but(place: &Place<'_>, may: &[&str]) -> bool {
+/// True if a member that may not change differs from the stored one.
+pub(super) fn is_changed_but(place: &Place<'_>, may_change: impl Fn(&str) -> bool) -> bool {
     let both = [place.value, place.stored].into_iter().flatten().filter_map(Value::as_object);
-    let mut names = both.flat_map(|members| members.keys()).filter(|name| !may.contains(&name.as_str()));
-    names.any(|name| !is_same(place.get(name), place.stored_member(name)))
+    let mut names = both.flat_map(Object::keys);
+    names.any(|name| !is_same(name, place.get(name), place.stored_member(name)) && !may_change(name))
 }
 
 fn daemon_set_selector(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArguments) {
@@ -301,7 +276,7 @@ fn daemon_set_selector(found: &mut FoundCauses, spec: &Place<'_>, _: &RowArgumen
     if selector.is_set() && is_selecting_all(&selector) {
         found.invalid(&selector, "empty selector is invalid for daemonset");
     }
-    template_of(found, spec, &TemplateDemand { restarts: true, deadline: Some("DaemonSet") });
+    template_of(found, spec, "DaemonSet");
 }
 
 fn daemon_set_strategy(found: &mut FoundCauses, strategy: &Place<'_>, _: &RowArguments) {
