@@ -1,6 +1,7 @@
 //! Schemas of custom resources, which are enforced where this server acts as a cluster, and defaults and rules of the
-//! built-in types, which are applied there. Elsewhere fields are kept as they were sent. Reads return objects as they are stored; writes
-//! begin from the object as its present schema completes it. The patterns of definitions are checked everywhere.
+//! built-in types, which are applied there. Elsewhere fields are kept as they were sent. Reads return objects as they
+//! are stored; writes begin from the object as its present schema completes it. The patterns of definitions are checked
+//! everywhere.
 
 use api_rules::{
     object::{
@@ -52,8 +53,8 @@ pub(super) fn complete(
         .map_err(|error| body::cannot_be_handled(ty, &ty.kind, &ty.version, &error))
 }
 
-/// Returns what completes objects of the type, if writes do. It ignores fields that are unknown, and leaves out defaults that
-/// are too large.
+/// Returns what completes objects of the type, if writes do. It ignores fields that are unknown, and leaves out
+/// defaults that are too large.
 pub(super) fn completion(app: &App, ty: &ResourceType) -> Option<Completion> {
     fn complete(ty: &ResourceType, object: &mut Object) {
         // An error leaves some of them out.
@@ -108,12 +109,24 @@ fn check_values(
 ) -> Result<(), Status> {
     if is_enforced(app, ty) {
         structural::check(ty, part, object, stored)?;
+        return rules::check(ty, part, object, stored);
     }
-    if app.config.acts_as_cluster { rules::check(ty, part, object, stored) } else { Ok(()) }
+    if !app.config.acts_as_cluster || part != Part::Main {
+        return Ok(());
+    }
+    // It may lack defaults: an older version stored it, or a server that does not act as a cluster. They are no
+    // changes.
+    let completed = stored.map(|stored| {
+        let mut stored = stored.clone();
+        // An error leaves some of them out.
+        let _ = defaults::fill(ty, &mut stored, &clock::now);
+        stored
+    });
+    rules::check(ty, part, object, completed.as_ref())
 }
 
-/// Checks the patterns of a new or changed definition, or a configuration of webhooks. Names rules of a definition that this
-/// server does not enforce, in `warnings` and in the log.
+/// Checks the patterns of a new or changed definition, or a configuration of webhooks. Names rules of a definition that
+/// this server does not enforce, in `warnings` and in the log.
 ///
 /// # Errors
 /// 422 for patterns that are no regular expressions, and for configurations that kube-apiserver refuses.
