@@ -3,8 +3,8 @@
 //!
 //! Not implemented, on purpose: the operation CONNECT.
 //!
-//! INVARIANT: an answer is decoded only if its values, and then those of its patch, fit into the bound of the bodies of
-//! clients. INVARIANT: what logs say about a failure has no text of an object or an answer.
+//! INVARIANT: an answer about a write is decoded only if its values, and then those of its patch, fit into the bound of the
+//! bodies of clients. INVARIANT: what logs say about a failure has no text of an object or an answer.
 //!
 //! Source: apiserver `pkg/admission/plugin/webhook`; `pkg/apis/admissionregistration/validation` of kubernetes/kubernetes.
 
