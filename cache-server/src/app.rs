@@ -142,6 +142,10 @@ pub(crate) struct LocalApp<'a> {
     pub(crate) audit: Option<&'a AuditRecord>,
     /// The webhooks that may decide about the write, if there are any for its type. Objects are decoded whole then.
     pub(crate) admission: Option<&'a RequestAdmission>,
+    /// Name of the owner of the fields that the write sets; `None` if the server records none.
+    pub(crate) manager: Option<&'a str>,
+    /// True if the write sets the Scale of an object.
+    pub(crate) is_scale: bool,
 }
 
 impl<'a> LocalApp<'a> {
@@ -153,6 +157,16 @@ impl<'a> LocalApp<'a> {
     /// The app for the writes that `admission` decides about.
     pub(crate) const fn admitted_by(self, admission: Option<&'a RequestAdmission>) -> Self {
         Self { admission, ..self }
+    }
+
+    /// The app for the writes of a manager of fields.
+    pub(crate) const fn managed_by(self, manager: Option<&'a str>) -> Self {
+        Self { manager, ..self }
+    }
+
+    /// The app for writes of an object that set its Scale.
+    pub(crate) const fn for_scale(self) -> Self {
+        Self { is_scale: true, ..self }
     }
 }
 
@@ -224,7 +238,8 @@ impl App {
     pub(crate) fn local(&self) -> Option<LocalApp<'_>> {
         match &self.writes {
             Writes::Local(LocalWrites { store, namespaces, .. }) if cfg!(feature = "embedded") => {
-                Some(LocalApp { app: self, store, namespaces, caller: None, audit: None, admission: None })
+                let (caller, audit, admission, manager) = (None, None, None, None);
+                Some(LocalApp { app: self, store, namespaces, caller, audit, admission, manager, is_scale: false })
             }
             Writes::Local(_) | Writes::Forward(_) => None,
         }

@@ -22,6 +22,7 @@ mod eviction;
 mod grants;
 mod intake;
 mod nodes;
+mod owners;
 mod patch;
 mod review;
 mod scale;
@@ -160,7 +161,7 @@ async fn carry_out(
         body,
     };
     let admission = webhooks::begin(app, head.method, &request, &mut taken).await?;
-    let app = &app.admitted_by(admission.as_ref());
+    let app = &app.admitted_by(admission.as_ref()).managed_by(owners::manager(app, request.query, head.headers));
     // Pinned here: the future of every request would have room for each move of this one.
     let work = pin!(admitted(app, head, target, &request, format));
     match webhooks::turn(app) {

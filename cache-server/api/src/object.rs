@@ -1,8 +1,7 @@
 //! Effects of writes on objects: reads bodies and patches, and checks and changes objects as kube-apiserver does.
 //!
 //! Not implemented, on purpose: admission (an object may name a namespace that does not exist), defaulting, validation
-//! beyond metadata and the JSON types of fields, managedFields for writes other than applies (entries that clients send
-//! are kept), and the work of controllers: kubelets that end pods, and the garbage collector.
+//! beyond metadata and the JSON types of fields, and the work of controllers: kubelets that end pods, and the garbage collector.
 
 pub mod apply;
 pub mod approval;
@@ -33,6 +32,7 @@ pub mod weight;
 use serde_json::{Value, json};
 
 pub use body::Object;
+pub use managed::record;
 pub use request::{WriteRequest, WriteTarget};
 
 /// Returns the value at a dotted path.

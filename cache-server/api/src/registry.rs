@@ -5,6 +5,7 @@
 //! INVARIANT: differences between types are columns of the table, never a `match` on names elsewhere.
 
 mod conversion;
+mod custom;
 mod definition;
 mod derived;
 mod names;
@@ -21,6 +22,7 @@ use watch_cache::{Field, Schema};
 
 use conversion::CONVERTED;
 pub use conversion::Conversion;
+pub use custom::{Converter, Custom};
 pub use definition::{AcceptedStatus, CLEANUP, Definition, DefinitionChange, DefinitionRefusal, Object, TakenNames};
 pub use derived::DerivedValues;
 pub use names::{NameRule, refuse_namespace, refuse_service_label};
@@ -106,7 +108,7 @@ pub struct ResourceType {
     pub conversion: Option<&'static Conversion>,
     /// That type, if there is a conversion.
     pub stored: Option<Arc<Self>>,
-    /// Who makes its objects from those of the stored version; `None` if these are its objects.
+    /// The webhook that makes its objects from those of the stored version; `None` if these are its objects.
     pub converter: Option<Arc<Converter>>,
     /// Values that other modules derive from the type.
     pub derived: DerivedValues,
@@ -114,35 +116,6 @@ pub struct ResourceType {
     id: String,
     cache_id: String,
     api_version: String,
-}
-
-/// The webhook that makes the objects of one version of a custom resource.
-#[derive(Debug)]
-pub struct Converter {
-    /// The type of the stored objects.
-    pub stored: Arc<ResourceType>,
-    /// `spec.conversion.webhook` of the definition.
-    pub webhook: serde_json::Value,
-}
-
-/// Settings of one version of a CustomResourceDefinition.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Custom {
-    /// `schema.openAPIV3Schema` as compact JSON; `null` if missing. Kept as text, because the parsed form takes five
-    /// times the memory and is never needed for most types.
-    pub schema: Arc<str>,
-    /// `additionalPrinterColumns` unchanged: a list, or null if missing.
-    pub printer_columns: serde_json::Value,
-    /// `preserveUnknownFields` of the whole type: true if objects may have members that the schema does not know.
-    pub preserve_unknown_fields: bool,
-}
-
-impl Custom {
-    /// Parses the schema. Cost: a full parse on each call.
-    #[must_use]
-    pub fn read_schema(&self) -> serde_json::Value {
-        serde_json::from_str(&self.schema).unwrap_or_default()
-    }
 }
 
 /// Verbs of most types in the order of discovery.

@@ -358,7 +358,7 @@ async fn remove(storage: &dyn Store, ty: &Arc<ResourceType>, entry: &Entry) -> R
 /// True if the spec of a namespace has other finalizers than the one that this controller removes. Cost: reads the object.
 fn has_holders(namespace: &Entry) -> bool {
     #[derive(Deserialize)]
-    struct Held {
+    struct HeldNamespace {
         #[serde(default)]
         spec: HeldSpec,
     }
@@ -367,7 +367,7 @@ fn has_holders(namespace: &Entry) -> bool {
         #[serde(default)]
         finalizers: Vec<String>,
     }
-    let held = serde_json::from_slice::<Held>(&namespace.object());
+    let held = serde_json::from_slice::<HeldNamespace>(&namespace.object());
     held.is_ok_and(|held| held.spec.finalizers.iter().any(|finalizer| finalizer != "kubernetes"))
 }
 

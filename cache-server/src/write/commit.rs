@@ -15,7 +15,7 @@ use watch_cache::Entry;
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    grants, nodes, schemas, signing, webhooks,
+    grants, nodes, owners, schemas, signing, webhooks,
 };
 use crate::{
     access::audit::AuditRecord,
@@ -189,6 +189,7 @@ async fn plan_checked<'a>(
     nodes::check_update(app, place, &current.object, &sent)?;
     approval::complete(place, &current.object, &mut sent, clock::now);
     schemas::complete(app, place.ty, &mut sent, options.validation, warnings)?;
+    owners::record_change(app, place, &current.object, change, &mut sent);
     let admitted = webhooks::AdmittedChange { place, is_scale: false, options };
     webhooks::mutate_update(app, admitted, &mut sent, &current.object).await?;
     let turn = turn(app, place, options).await?;

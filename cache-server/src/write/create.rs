@@ -21,7 +21,7 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit, grants, nodes, schemas, signing, webhooks,
+    commit, grants, nodes, owners, schemas, signing, webhooks,
 };
 use crate::{
     app::{AllocationTurn, LocalApp},
@@ -42,6 +42,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     let (mut sent, options) = create::read(&app.registry.now(), request, &mut warnings)?;
     refuse_ending(app, ty, &sent)?;
     nodes::check_create(app, ty, &sent).await?;
+    owners::record_new(app, ty, &mut sent, options, &mut warnings)?;
     webhooks::mutate_new(app, ty, &mut sent, options, &mut warnings).await?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();

@@ -77,7 +77,7 @@ async fn write(
         let again = || Err(place.modified());
         let change = RequestedChange::Replace(SentObject::new(object, &again));
         // Webhooks have decided about the Scale.
-        let app = &app.admitted_by(None);
+        let app = &app.admitted_by(None).for_scale();
         let Some(answered) = commit::attempt(app, &place, &current, &change, options, &mut Vec::new()).await? else {
             continue;
         };

@@ -13,7 +13,7 @@ use api_rules::object::{
 };
 use informer_serving::status::{Reason, Status};
 
-use super::{answer::WriteAnswer, commit, create, grants, nodes, schemas};
+use super::{answer::WriteAnswer, commit, create, grants, nodes, owners, schemas};
 use crate::{
     app::LocalApp,
     limits::WRITE_ATTEMPTS_MAX,
@@ -91,7 +91,8 @@ async fn replace(
             other => return other,
         };
         let RequestedChange::Replace(sent) = &change else { return Err(refused) };
-        let object = instead_of_update(place, sent.take()?)?;
+        let mut object = instead_of_update(place, sent.take()?)?;
+        owners::record_new(app, place.ty, &mut object, options, &mut Vec::new())?;
         if let Some(made) = create::create_named(app, place.ty, &object, options).await? {
             return Ok(made);
         }

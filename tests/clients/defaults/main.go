@@ -3,10 +3,13 @@
 //	defaults table
 //	defaults rows OBJECTS SEED
 //	defaults conversions OBJECTS SEED
+//	defaults zeros
+//	defaults managed OBJECTS SEED
 //
 // `table` prints the table of cache-server/objects/src/defaults/table.txt, which says what its rows mean. `rows` prints
 // objects before and after their defaults, as rows of JSON: those of cases.txt, and of each kind an empty one and OBJECTS
-// random ones. `conversions` prints autoscalers at two versions.
+// random ones. `conversions` prints autoscalers at two versions, `zeros` new objects of each kind, and `managed` what random
+// writes do to managedFields.
 package main
 
 import (
@@ -84,18 +87,23 @@ func main() {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "table":
 		printTable(out)
-	case len(os.Args) == 4 && (os.Args[1] == "rows" || os.Args[1] == "conversions"):
+	case len(os.Args) == 2 && os.Args[1] == "zeros":
+		printZeros(out)
+	case len(os.Args) == 4 && (os.Args[1] == "rows" || os.Args[1] == "conversions" || os.Args[1] == "managed"):
 		count, err := strconv.Atoi(os.Args[2])
 		check(err)
 		seed, err := strconv.ParseInt(os.Args[3], 10, 64)
 		check(err)
-		if os.Args[1] == "rows" {
+		switch os.Args[1] {
+		case "rows":
 			printRows(out, count, seed)
-		} else {
+		case "managed":
+			printManaged(out, count, seed)
+		default:
 			printConversions(out, count, seed)
 		}
 	default:
-		fail("usage: %s table | rows OBJECTS SEED | conversions OBJECTS SEED", os.Args[0])
+		fail("usage: %s table | zeros | rows OBJECTS SEED | conversions OBJECTS SEED | managed OBJECTS SEED", os.Args[0])
 	}
 }
 

@@ -2,6 +2,7 @@
 
 mod conversion;
 mod deletion;
+mod owners;
 mod services;
 mod strategies;
 

@@ -3,8 +3,10 @@
 //! The merge follows the schema. Fields that the manager applied before and now leaves out are removed, unless another
 //! entry of `managedFields` owns them. The manager's entry then lists the applied fields.
 //!
-//! `docs/adr/0013-patch-json-with-schemas.md` lists the simplifications: only applies create entries, so
-//! only applied fields, or entries that a client sent, can conflict.
+//! `docs/adr/0013-patch-json-with-schemas.md` lists the simplifications. Other writes get entries where [`record`] is called,
+//! so that applies conflict with them: where the server acts as a cluster.
+//!
+//! [`record`]: super::record::record
 //!
 //! INVARIANT: applying a configuration twice changes nothing the second time: no version, no event, no new entry.
 //!
@@ -218,14 +220,14 @@ impl AppliedConfiguration {
     }
 }
 
-fn put_entries(object: &mut Object, entries: Vec<Value>) {
+pub(crate) fn put_entries(object: &mut Object, entries: Vec<Value>) {
     // `prepare_update` ignores an empty list and keeps the stored entries; one empty entry removes them.
     let entries = if entries.is_empty() { json!([{}]) } else { Value::Array(entries) };
     metadata::metadata_mut(object).insert("managedFields".to_owned(), entries);
 }
 
 /// Returns the shape of a type. For types without a schema, maps merge and lists are replaced.
-fn shape(ty: &ResourceType) -> ValueShape {
+pub(crate) fn shape(ty: &ResourceType) -> ValueShape {
     static ANY: LazyLock<ValueShape> = LazyLock::new(|| {
         ValueShape::from_openapi(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
     });
@@ -313,36 +315,47 @@ fn without_nulls(object: &mut Object, shape: Option<&ValueShape>) {
 
 /// Reduces a configuration and its fields to the part that the request may change. Returns the subresource.
 fn restrict(place: &WriteTarget<'_>, config: &mut Object, fields: &mut FieldSet) -> &'static str {
-    if let Some(metadata) = fields.inside.get_mut("f:metadata") {
-        metadata.inside.retain(|step, _| !UNOWNED.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
-        metadata.own = false;
-    }
-    for step in ["f:apiVersion", "f:kind"] {
-        fields.inside.remove(step);
-    }
-    match place.part {
-        Part::Main | Part::Finalize => {
+    restrict_fields(place, fields);
+    match written_member(place.part) {
+        None => {
             if place.ty.has_status {
-                fields.inside.remove("f:status");
                 config.remove("status");
             }
         }
-        Part::Status | Part::Approval | Part::EphemeralContainers => {
-            let member = if place.part == Part::EphemeralContainers { "spec" } else { "status" };
+        Some(member) => {
             let retained = place.part.retained_metadata(place.ty);
             if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
                 metadata.retain(|name, _| !retained.contains(&name.as_str()));
             }
-            if let Some(metadata) = fields.inside.get_mut("f:metadata") {
-                metadata.inside.retain(|step, _| !retained.iter().any(|name| step.strip_prefix("f:") == Some(*name)));
-            }
-            let is_written = |name: &str| name == "metadata" || name == member;
-            fields.inside.retain(|step, _| step.strip_prefix("f:").is_some_and(is_written));
-            config.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind") || is_written(name));
+            config.retain(|name, _| ["apiVersion", "kind", "metadata", member].contains(&name.as_str()));
         }
     }
-    fields.inside.retain(|_, below| !below.is_empty());
     place.part.subresource()
+}
+
+/// Reduces fields to those that have owners, in the part that the request may change.
+pub(crate) fn restrict_fields(place: &WriteTarget<'_>, fields: &mut FieldSet) {
+    let member = written_member(place.part);
+    let retained = if member.is_some() { place.part.retained_metadata(place.ty) } else { &[] };
+    if let Some(metadata) = fields.inside.get_mut("f:metadata") {
+        let has_owners = |name: &str| !UNOWNED.contains(&name) && !retained.contains(&name);
+        metadata.inside.retain(|step, _| step.strip_prefix("f:").is_none_or(has_owners));
+        metadata.own = false;
+    }
+    let is_written = |name: &str| match member {
+        None => !(["apiVersion", "kind"].contains(&name) || name == "status" && place.ty.has_status),
+        Some(member) => name == "metadata" || name == member,
+    };
+    fields.inside.retain(|step, below| !below.is_empty() && step.strip_prefix("f:").is_some_and(is_written));
+}
+
+/// The member that a subresource writes beside metadata; `None` for the main resource, which writes all.
+const fn written_member(part: Part) -> Option<&'static str> {
+    match part {
+        Part::Main | Part::Finalize => None,
+        Part::EphemeralContainers => Some("spec"),
+        Part::Status | Part::Approval => Some("status"),
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@
 //! Source: apimachinery `pkg/util/managedfields` (order of entries: `internal/managedfields.go`), structured-merge-diff
 //! `fieldpath/{serialize,set}.go`.
 
+pub mod record;
+
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use informer_core::wire::json::{JsonError, Walk};

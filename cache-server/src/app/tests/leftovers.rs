@@ -1,4 +1,4 @@
-//! What an earlier process left half done is finished at the start.
+//! A start finishes the deletions that an earlier process began.
 
 use api_rules::registry::Registry;
 use serde_json::json;
