@@ -40,6 +40,22 @@ pub(crate) fn over(config: &Config, store: Arc<dyn Store>) -> Arc<dyn Store> {
     if config.acts_as_cluster { Arc::new(ConvertingStore::new(store)) } else { store }
 }
 
+/// Converts objects of one version to another one; `None` if no webhook does.
+///
+/// # Errors
+/// [`SourceError::Conversion`].
+pub(crate) async fn convert(
+    from: &ResourceType,
+    to: &ResourceType,
+    objects: &[Object],
+) -> Result<Option<Vec<Object>>, SourceError> {
+    let by = |ty: &ResourceType| ty.converter.as_ref().map(|converter| ConnectedConverter::of(ty, converter));
+    let Some(webhook) = by(from).or_else(|| by(to)).filter(|_| from.api_version() != to.api_version()) else {
+        return Ok(None);
+    };
+    webhook.convert(from, to, objects).await.map(Some)
+}
+
 /// A store that knows the versions of custom resources.
 struct ConvertingStore {
     inner: Arc<dyn Store>,
@@ -266,7 +282,7 @@ impl VersionStream {
     async fn next(&mut self) -> Option<Vec<Result<Update, SourceError>>> {
         let updates = match self.failed.take() {
             Some(updates) => {
-                // An error means that nobody waits.
+                // The time is over if there is no reader that waits.
                 let _ = timeout(CONVERSION_PAUSE, self.state.asked.notified()).await;
                 updates
             }

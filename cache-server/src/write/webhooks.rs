@@ -48,7 +48,7 @@ use crate::{
     ids,
     limits::REQUEST_BODY_BYTES_MAX,
     status,
-    webhooks::{ConnectedWebhook, RequestAdmission, StoredConfigurations, WebhookAnswer},
+    webhooks::{ConnectedWebhook, RequestAdmission, StoredConfigurations, WebhookAnswer, converting},
 };
 
 /// Reads who decides about a request, and takes the budget of its `body`; `None` without webhooks for its type.
@@ -246,6 +246,20 @@ pub(super) struct AdmittedChange<'a> {
     pub(super) options: Options,
 }
 
+/// The objects of a request at another version: the new one, then the stored one.
+struct ConvertedObjects {
+    converted: Vec<Object>,
+    has_new: bool,
+}
+
+impl ConvertedObjects {
+    fn request<'a>(&'a self, request: &AdmissionRequest<'a>) -> AdmissionRequest<'a> {
+        let mut objects = self.converted.iter();
+        let object = if self.has_new { objects.next() } else { None };
+        AdmissionRequest { object, old: objects.next(), ..*request }
+    }
+}
+
 /// One write on its way through the webhooks.
 struct AdmissionRound<'a> {
     app: &'a LocalApp<'a>,
@@ -421,6 +435,20 @@ impl<'a> AdmissionRound<'a> {
         }
     }
 
+    /// Returns the objects of a request as a webhook gets them, if another webhook converts them to that version.
+    async fn shown(
+        &self,
+        request: &AdmissionRequest<'_>,
+        target: &ResourceType,
+    ) -> Result<Option<ConvertedObjects>, Status> {
+        if self.kind.is_some() {
+            return Ok(None);
+        }
+        let objects: Vec<_> = request.object.into_iter().chain(request.old).cloned().collect();
+        let converted = converting::convert(self.ty, target, &objects).await?;
+        Ok(converted.map(|converted| ConvertedObjects { converted, has_new: request.object.is_some() }))
+    }
+
     /// Lets webhooks change the object, one after another. Those that want it are called once more if later ones changed it.
     async fn mutate(&self, object: &mut Object, old: Option<&Object>) -> Result<(), Status> {
         let all = self.webhooks(WebhookKind::Mutating);
@@ -449,9 +477,16 @@ impl<'a> AdmissionRound<'a> {
     ) -> Result<Option<bool>, Status> {
         let request = self.request(Some(object), old);
         let Some(target) = self.target(to, &request).await? else { return Ok(None) };
+        let shown = self.shown(&request, target).await?;
+        let request = shown.as_ref().map_or(request, |shown| shown.request(&request));
         let allowed = self.ask(&request, &[(to, target)]).await?;
         let Some(patch) = allowed.into_iter().find_map(|allowed| allowed.patch) else { return Ok(Some(false)) };
         let mut changed = answer::mutated(&request, target, &patch)?;
+        if shown.is_some() {
+            changed.insert("apiVersion".to_owned(), target.api_version().into());
+            let converted = converting::convert(target, self.ty, &[changed]).await?;
+            changed = converted.and_then(|mut converted| converted.pop()).unwrap_or_default();
+        }
         let text = serde_json::to_vec(&changed).map_err(|error| Status::internal(&error.to_string()))?;
         if text.len() > REQUEST_BODY_BYTES_MAX {
             return Err(status::body_too_large(REQUEST_BODY_BYTES_MAX));
@@ -473,6 +508,8 @@ impl<'a> AdmissionRound<'a> {
         let request = self.request(None, Some(old));
         for to in self.webhooks(WebhookKind::Mutating) {
             let Some(target) = self.target(to, &request).await? else { continue };
+            let shown = self.shown(&request, target).await?;
+            let request = shown.as_ref().map_or(request, |shown| shown.request(&request));
             if self.ask(&request, &[(to, target)]).await?.iter().any(|allowed| allowed.patch.is_some()) {
                 let name = quote(&to.webhook.name);
                 let why = "attempted to modify the object, which is not supported for this operation";
@@ -487,8 +524,10 @@ impl<'a> AdmissionRound<'a> {
         let request = &self.request(object, old);
         let mut called = Vec::new();
         for to in self.webhooks(WebhookKind::Validating) {
-            if let Some(target) = self.target(to, request).await? {
-                called.push((&**to, target));
+            let Some(target) = self.target(to, request).await? else { continue };
+            match self.shown(request, target).await? {
+                None => called.push((&**to, target)),
+                Some(shown) => drop(self.ask(&shown.request(request), &[(to, target)]).await?),
             }
         }
         self.ask(request, &called).await.map(drop)

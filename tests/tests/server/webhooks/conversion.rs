@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tests::http::{Client, MERGE_PATCH, briefs};
 
 use super::{
-    client,
+    client, configure,
     hook::{Hook, Reply},
-    start,
+    start, webhook,
 };
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -169,4 +169,39 @@ async fn objects_are_converted_together() {
     client.delete(&format!("{}/a7", hosts("v2"))).await.with_code(200);
     assert_eq!(client.get(&hosts("v2")).await.keys().len(), 599);
     assert_eq!(client_of_server.get(&hosts("v2")).await.keys().len(), 600);
+}
+
+/// Goal: an admission webhook gets objects at the version of its rule, and changes them there. Method: a webhook about `v1`
+/// that changes what is written at `v2`, and one that sees updates and deletions.
+#[tokio::test]
+async fn admission_webhooks_get_converted_objects() {
+    let (_api, client, _hook, _) = served().await;
+    let admission = Hook::start(|path, _| match path {
+        "changes" => Reply::patch(&json!([{"op": "replace", "path": "/spec/address", "value": "changed:7"}])),
+        _ => Reply::Response(json!({"allowed": true})),
+    })
+    .await;
+    let rules = json!({"rules": [{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["hosts"]}]});
+    let changing = webhook(&admission, "changes", &["hosts"], &rules);
+    configure(&client, "Mutating", "a", &[changing]).await.with_code(201);
+    let rules = json!({"rules": [{"apiGroups": ["example.com"], "apiVersions": ["v1"],
+        "operations": ["UPDATE", "DELETE"], "resources": ["hosts"]}]});
+    configure(&client, "Validating", "a", &[webhook(&admission, "sees", &["hosts"], &rules)]).await.with_code(201);
+    let made =
+        client.post(&hosts("v2"), &host("v2", "a", &json!({"host": "a", "port": 1}))).await.with_code(201).json();
+    assert_eq!(
+        (&made["apiVersion"], &made["spec"]),
+        (&json!("example.com/v2"), &json!({"host": "changed", "port": 7}))
+    );
+    let path = format!("{}/a", hosts("v2"));
+    client.patch(&path, MERGE_PATCH, &json!({"spec": {"port": 8}})).await.with_code(200);
+    client.delete(&path).await.with_code(200);
+    let seen = admission.seen();
+    let shown: Vec<_> =
+        seen.iter().map(|(_, it)| [&it["object"]["spec"]["address"], &it["oldObject"]["spec"]["address"]]).collect();
+    let null = Value::Null;
+    let (sent, changed, last) = (json!("a:1"), json!("changed:7"), json!("changed:8"));
+    assert_eq!(shown, [[&sent, &null], [&last, &changed], [&null, &last]]);
+    assert!(seen.iter().all(|(_, it)| it["requestKind"]["version"] == "v2" && it["kind"]["version"] == "v1"));
 }
