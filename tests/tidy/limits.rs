@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, fs};
 
 use crate::cargo::root;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "cache-server/caches/src/limits.rs",
     "cache-server/api/src/limits.rs",
     "cache-server/core/src/limits.rs",
     "cache-server/objects/src/limits.rs",
+    "cache-server/caches/src/limits/audit.rs",
 ];
 
 /// Limits that no client or operator of the server meets: of costs within a request, of the commands, and of internal
@@ -23,6 +24,9 @@ const INTERNAL: &[&str] = &[
     "BYTES_PER_STEP",
     "CELLS_KEPT_MAX",
     "CONDITIONS_PER_OBJECT",
+    "CONVERSION_PAUSE",
+    "CONVERTED_AT_ONCE",
+    "CONVERTED_BYTES",
     "DELETION_MARK_BYTES_MAX",
     "HTTP2_BYTES_PER_CONTROL_FRAME",
     "KEEPALIVE_EVERY",

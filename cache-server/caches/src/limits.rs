@@ -1,8 +1,12 @@
 //! Every bound of the server by name, with its unit and cost. The bounds of the cache are in `watch_cache`.
 
+mod audit;
+
 use std::time::Duration;
 
 pub use api_rules::limits::*;
+
+pub use audit::*;
 
 /// Idle time after which a cache started on demand ends. Its next reader costs the API server its initial state again.
 pub const CACHE_IDLE: Duration = Duration::from_secs(600);
@@ -654,24 +658,6 @@ pub const HISTORY_TRIMMED_WHEN_FULL: usize = 64;
 
 /// Commits that shorten the history of a full disk before the disk is tried again.
 pub const HISTORY_TRIMS_WHEN_FULL: usize = 128;
-
-/// Bytes of audit records that wait for the writer. Memory: twice this, for the records that are being written. Further
-/// records are lost, and counted by `apiserver_audit_error_total`.
-pub const AUDIT_QUEUE_BYTES_MAX: usize = 8 << 20;
-
-/// Time a request waits while half of [`AUDIT_QUEUE_BYTES_MAX`] is in use. After one wait in vain none waits, until the
-/// writer moves on.
-pub const AUDIT_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// Bytes of a body that an audit record holds, as kube-apiserver's `--audit-log-truncate-max-event-size`. Longer ones are
-/// left out, and the record is annotated. Memory: both bodies of a request while it is answered.
-pub const AUDIT_BODY_BYTES_MAX: usize = 100 << 10;
-
-/// Bytes of the audit log before it is renamed. Flag: `--audit-log-maxsize`.
-pub const AUDIT_FILE_BYTES: u64 = 100 << 20;
-
-/// Renamed audit logs that are kept. Flag: `--audit-log-maxbackup`.
-pub const AUDIT_BACKUPS: usize = 100;
 
 const _: () = assert!(AUDIT_QUEUE_BYTES_MAX > 16 * (HEAD_BYTES_MAX + 2 * AUDIT_BODY_BYTES_MAX), "a record always fits");
 const _: () = assert!(MIRROR_DOCUMENT_BYTES_MAX <= MIRROR_BYTES_MAX, "every document can be kept");

@@ -115,6 +115,8 @@ impl AnswerFormat {
             // A WebSocket message is one line of JSON.
             let is_served = encoding != AnswerEncoding::Protobuf
                 || !headers.contains_key(header::UPGRADE) && messages(ty, shape).is_some();
+            // Kubernetes has no columns for reviews.
+            let is_served = is_served && !(ty.is_review() && matches!(shape, AnswerShape::Table(_)));
             is_served.then_some((clause, encoding, shape))
         });
         let is_indented = is_read_by_people(headers, query);

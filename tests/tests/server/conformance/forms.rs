@@ -4,6 +4,7 @@
 use std::io::Read as _;
 
 use flate2::read::GzDecoder;
+use http::Method;
 use serde_json::{Value, json};
 use tests::{
     http::{Answer, Client, LINE_WAIT, watch_list, with_query},
@@ -236,7 +237,7 @@ async fn metadata_can_be_written_and_read_back_in_one_go() {
     let headers = [("accept", METADATA), ("content-type", tests::http::MERGE_PATCH)];
     client.create(&configmap("a").data("v")).await;
     let body = json!({"metadata": {"labels": {"app": "x"}}}).to_string();
-    let patch = Client::request(http::Method::PATCH, &configmap("a").path(), &headers, body.into());
+    let patch = Client::request(Method::PATCH, &configmap("a").path(), &headers, body.into());
     let answer = client.send(patch).await.with_code(200).json();
     assert_eq!((&answer["kind"], &answer["metadata"]["labels"]["app"]), (&json!("PartialObjectMetadata"), &json!("x")));
     assert!(answer.get("data").is_none());
@@ -380,7 +381,7 @@ async fn yaml_is_an_answer_too() {
     assert!(quoted("k", "yes") && quoted("port", "8080"), "{}", object.text());
     // The YAML can be sent back unchanged.
     let headers = [("content-type", "application/yaml")];
-    let again = Client::request(http::Method::PUT, &configmap("a").path(), &headers, object.body.clone());
+    let again = Client::request(Method::PUT, &configmap("a").path(), &headers, object.body.clone());
     assert_eq!(
         client.send(again).await.with_code(200).resource_version(),
         object_version(&client, &configmap("a")).await
@@ -449,9 +450,22 @@ async fn what_was_deleted_comes_in_the_form_that_was_asked_for() {
     for (object, kind) in [(pod("p"), "PartialObjectMetadata"), (configmap("a"), "Status")] {
         client.create(&object).await;
         let path = format!("{}?gracePeriodSeconds=0", object.path());
-        let request = Client::request(http::Method::DELETE, &path, &[("accept", METADATA)], Vec::new().into());
+        let request = Client::request(Method::DELETE, &path, &[("accept", METADATA)], Vec::new().into());
         let answer = client.send(request).await.with_code(200).json();
         assert_eq!(answer["kind"], kind);
         assert!(answer.get("spec").is_none() && answer.get("data").is_none());
+    }
+}
+
+#[tokio::test]
+async fn reviews_have_no_tables() {
+    let server = server(&[]).await;
+    let client = server.client();
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    for (accept, code) in [(TABLE.to_owned(), 406), (format!("{TABLE},application/json"), 201)] {
+        let headers = [("accept", &*accept), ("content-type", "application/json")];
+        let request = Client::request(Method::POST, path, &headers, review.to_string().into());
+        client.send(request).await.with_code(code);
     }
 }
