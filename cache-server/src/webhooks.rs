@@ -1,10 +1,10 @@
-//! The admission webhooks that are configured now, and connections to them.
+//! The admission webhooks and policies that are configured now, and connections to webhooks.
 //!
-//! INVARIANT: a configuration decides about every write that begins after it was stored: a write reads the configurations
-//! from their caches, which are fresh. INVARIANT: without a configuration, a write costs one look at the caches of each of
-//! both types, which are not started.
+//! INVARIANT: a configuration decides about every write that begins after it was stored: a write reads the
+//! configurations from their caches, which are fresh. INVARIANT: without a configuration, a write costs one look at the
+//! caches of each of their types, which are not started.
 //!
-//! `object_rules::webhooks` decides which webhooks a write is sent to, and `write/webhooks` sends it.
+//! `object_rules` decides which webhooks a write is sent to, and what policies say; `write/webhooks` asks them.
 
 mod client;
 pub(crate) mod converting;
@@ -16,7 +16,10 @@ use api_rules::object::Object;
 use futures::TryStreamExt as _;
 use informer_core::Objects;
 use informer_serving::status::Status;
-use object_rules::webhooks::{self, AdmissionWebhook, WebhookKind};
+use object_rules::{
+    policies::{self, AdmissionPolicy, PolicyBinding},
+    webhooks::{self, AdmissionWebhook, WebhookKind},
+};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -39,26 +42,39 @@ pub(crate) struct ConnectedWebhook {
     pub(crate) client: WebhookClient,
 }
 
-/// The webhooks of all configurations, in the order of the names of these.
+/// A policy with its bindings, in the order of their names.
+pub(crate) struct BoundPolicy {
+    pub(crate) policy: Arc<AdmissionPolicy>,
+    pub(crate) bindings: Vec<Arc<PolicyBinding>>,
+}
+
+/// The webhooks of all configurations, and all policies with bindings, in the order of the names of these.
 #[derive(Default)]
 pub(crate) struct ConfiguredWebhooks {
     of_kinds: [Vec<Arc<ConnectedWebhook>>; 2],
+    policies: Vec<BoundPolicy>,
 }
 
 impl ConfiguredWebhooks {
-    /// Those that may change objects, or those that may not.
-    pub(crate) fn of(&self, kind: WebhookKind) -> &[Arc<ConnectedWebhook>] {
-        &self.of_kinds[kind as usize]
+    /// The webhooks for writes of the type that may change objects, or those that may not.
+    pub(crate) fn of(&self, kind: WebhookKind, ty: &ResourceType) -> &[Arc<ConnectedWebhook>] {
+        if webhooks::is_exempt(ty) { &[] } else { &self.of_kinds[kind as usize] }
     }
 
-    /// True if a webhook may be called for a write of the type.
+    /// The policies for writes of the type.
+    pub(crate) fn policies(&self, ty: &ResourceType) -> &[BoundPolicy] {
+        if policies::is_exempt(ty) { &[] } else { &self.policies }
+    }
+
+    /// True if a webhook may be called for a write of the type, or a policy asked.
     pub(crate) fn concern(&self, ty: &ResourceType) -> bool {
-        let mut all = self.of_kinds.iter().flatten();
-        !webhooks::is_exempt(ty) && all.any(|one| one.webhook.concerns(ty))
+        let mut called = WebhookKind::ALL.into_iter().flat_map(|kind| self.of(kind, ty));
+        called.any(|one| one.webhook.writes.concern(ty))
+            || self.policies(ty).iter().any(|one| one.policy.writes.concern(ty))
     }
 }
 
-/// One request on its way through the webhooks.
+/// One request on its way through the webhooks and policies.
 pub(crate) struct RequestAdmission {
     /// Those that decide about it.
     pub(crate) webhooks: Arc<ConfiguredWebhooks>,
@@ -82,7 +98,7 @@ pub(crate) struct StoredConfigurations<'a> {
     pub(crate) is_shared: bool,
 }
 
-/// The webhooks of a server.
+/// The webhooks and policies of a server.
 #[derive(Default)]
 pub(crate) struct Webhooks {
     /// Set once the caches of configurations that were stored before are started.
@@ -90,23 +106,53 @@ pub(crate) struct Webhooks {
     read: Mutex<ReadConfigurations>,
 }
 
+/// Ids of the types of configurations.
+const TYPES: [&str; 4] =
+    [WebhookKind::Mutating.type_id(), WebhookKind::Validating.type_id(), policies::POLICIES, policies::BINDINGS];
+
+/// True if objects of the type are configurations.
+pub(crate) fn are_configurations(ty: &ResourceType) -> bool {
+    TYPES.contains(&ty.id())
+}
+
 /// The configurations as they were read last.
 #[derive(Default)]
 struct ReadConfigurations {
-    stored: [Objects<Entry>; 2],
-    /// A configuration that did not change keeps its connections.
-    each: [Vec<ReadConfiguration>; 2],
+    /// Those of each of [`TYPES`].
+    stored: [Objects<Entry>; TYPES.len()],
+    webhooks: [DecodedObjects<Vec<Arc<ConnectedWebhook>>>; 2],
+    policies: DecodedObjects<Arc<AdmissionPolicy>>,
+    bindings: DecodedObjects<Arc<PolicyBinding>>,
     all: Arc<ConfiguredWebhooks>,
 }
 
-/// One configuration.
-struct ReadConfiguration {
-    entry: Arc<Entry>,
-    webhooks: Vec<Arc<ConnectedWebhook>>,
+/// Objects of a type as they were decoded last. One that did not change stays, with its connections and programs.
+struct DecodedObjects<T>(Vec<(Arc<Entry>, T)>);
+
+impl<T> Default for DecodedObjects<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Clone> DecodedObjects<T> {
+    /// Decodes objects that changed.
+    fn renew(&mut self, stored: &Objects<Entry>, decode: impl Fn(&Object) -> T) {
+        let renew = |entry: &Arc<Entry>| {
+            let same = self.0.iter().find(|(known, _)| Arc::ptr_eq(known, entry));
+            let decode = || decode(&serde_json::from_slice(entry.object_text()).unwrap_or_default());
+            (Arc::clone(entry), same.map_or_else(decode, |(_, same)| same.clone()))
+        };
+        self.0 = stored.iter().map(renew).collect();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(_, decoded)| decoded)
+    }
 }
 
 impl Webhooks {
-    /// Returns the webhooks that are configured now; `None` if there are none.
+    /// Returns the webhooks and policies that are configured now; `None` if there are none.
     ///
     /// # Errors
     /// The Status of configurations that cannot be read: a write that they may forbid has to wait.
@@ -115,15 +161,15 @@ impl Webhooks {
         configurations: StoredConfigurations<'_>,
     ) -> Result<Option<Arc<ConfiguredWebhooks>>, Status> {
         self.begun.get_or_try_init(|| begin(configurations)).await?;
-        let (mut stored, mut is_configured) = (<[Objects<Entry>; 2]>::default(), false);
-        for kind in WebhookKind::ALL {
-            let Some(ty) = configurations.registry.by_id(kind.type_id()) else { continue };
+        let (mut stored, mut is_configured) = (<[Objects<Entry>; TYPES.len()]>::default(), false);
+        for (id, stored) in TYPES.into_iter().zip(&mut stored) {
+            let Some(ty) = configurations.registry.by_id(id) else { continue };
             if !configurations.caches.is_started(&ty) {
                 continue;
             }
             let reader = configurations.caches.fresh(&ty).await?;
             if reader.count() > 0 {
-                stored[kind as usize] = reader.snapshot().objects;
+                *stored = reader.snapshot().objects;
                 is_configured = true;
             }
         }
@@ -131,10 +177,11 @@ impl Webhooks {
     }
 }
 
-/// Starts the caches of types of configurations that may have some already. Later ones are started by the first write of one.
+/// Starts the caches of types of configurations that may have some already. Later ones are started by the first write
+/// of one.
 async fn begin(configurations: StoredConfigurations<'_>) -> Result<(), SourceError> {
-    for kind in WebhookKind::ALL {
-        let Some(ty) = configurations.registry.by_id(kind.type_id()) else { continue };
+    for id in TYPES {
+        let Some(ty) = configurations.registry.by_id(id) else { continue };
         if configurations.is_shared || configurations.store.list(&ty).await?.entries.try_next().await?.is_some() {
             configurations.caches.start(&ty);
         }
@@ -143,34 +190,33 @@ async fn begin(configurations: StoredConfigurations<'_>) -> Result<(), SourceErr
 }
 
 impl ReadConfigurations {
-    /// Returns the webhooks of the configurations that are stored. Cost: decodes those that changed.
-    fn renewed(&mut self, stored: [Objects<Entry>; 2]) -> Arc<ConfiguredWebhooks> {
+    /// Returns the webhooks and policies that are stored. Cost: decodes those that changed.
+    fn renewed(&mut self, stored: [Objects<Entry>; TYPES.len()]) -> Arc<ConfiguredWebhooks> {
         if self.stored.iter().zip(&stored).all(|(read, stored)| read.same(stored)) {
             return Arc::clone(&self.all);
         }
-        let mut all = ConfiguredWebhooks::default();
-        for kind in WebhookKind::ALL {
-            let known = std::mem::take(&mut self.each[kind as usize]);
-            let renew = |entry: &Arc<Entry>| {
-                let same = known.iter().find(|known| Arc::ptr_eq(&known.entry, entry));
-                let webhooks = same.map_or_else(|| decoded(kind, entry), |same| same.webhooks.clone());
-                ReadConfiguration { entry: Arc::clone(entry), webhooks }
-            };
-            let each: Vec<_> = stored[kind as usize].iter().map(renew).collect();
-            all.of_kinds[kind as usize] = each.iter().flat_map(|one| one.webhooks.iter().cloned()).collect();
-            self.each[kind as usize] = each;
+        let [mutating, validating, policies, bindings] = &stored;
+        for (kind, stored) in WebhookKind::ALL.into_iter().zip([mutating, validating]) {
+            self.webhooks[kind as usize].renew(stored, |configuration| connected(kind, configuration));
         }
+        self.policies.renew(policies, |policy| Arc::new(AdmissionPolicy::read(policy)));
+        self.bindings.renew(bindings, |binding| Arc::new(PolicyBinding::read(binding)));
+        let of_kind = |kind: WebhookKind| self.webhooks[kind as usize].iter().flatten().cloned().collect();
+        let bound = |policy: &Arc<AdmissionPolicy>| {
+            let bindings: Vec<_> = self.bindings.iter().filter(|one| one.policy == policy.name).cloned().collect();
+            (!bindings.is_empty()).then(|| BoundPolicy { policy: Arc::clone(policy), bindings })
+        };
+        let policies = self.policies.iter().filter_map(bound).collect();
+        self.all = Arc::new(ConfiguredWebhooks { of_kinds: WebhookKind::ALL.map(of_kind), policies });
         self.stored = stored;
-        self.all = Arc::new(all);
         Arc::clone(&self.all)
     }
 }
 
-fn decoded(kind: WebhookKind, entry: &Entry) -> Vec<Arc<ConnectedWebhook>> {
-    let configuration: Object = serde_json::from_slice(entry.object_text()).unwrap_or_default();
+fn connected(kind: WebhookKind, configuration: &Object) -> Vec<Arc<ConnectedWebhook>> {
     let connected = |webhook: AdmissionWebhook| {
         let client = WebhookClient::new(&webhook);
         Arc::new(ConnectedWebhook { webhook, client })
     };
-    webhooks::read(kind, &configuration).into_iter().map(connected).collect()
+    webhooks::read(kind, configuration).into_iter().map(connected).collect()
 }

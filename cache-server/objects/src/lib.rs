@@ -5,12 +5,13 @@
 //!
 //! In reading order: [`defaults`] (of the built-in types), [`strategies`] (what else a create adds), [`validation`]
 //! (rules for their values), [`structural`] (schemas of custom resources, and their rules in CEL), [`services`]
-//! (addresses and ports), [`webhooks`] (who else decides about a write), `quantity` and `pattern` (regular
-//! expressions).
+//! (addresses and ports), [`webhooks`] and [`policies`] (who else decides about a write), `quantity` and `pattern`
+//! (regular expressions).
 
 pub mod defaults;
 pub mod limits;
 mod pattern;
+pub mod policies;
 mod quantity;
 pub mod services;
 pub mod strategies;

@@ -42,7 +42,8 @@ pub const ALLOWED_BYTES_MAX: usize = 4 << 10;
 /// Bytes of one expression in CEL. Longest ones in use have some 3 KiB.
 pub const EXPRESSION_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of all expressions in one schema. Memory: some 40 times as much, once an object of the type was written.
+/// Bytes of all expressions in one schema, webhook or policy. Memory: some 40 times as much, once an object of the type
+/// was written.
 pub const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
 
 /// Levels of one expression. Stack: some KiB each.
@@ -61,6 +62,13 @@ pub const OBJECT_STEPS_MAX: u64 = 10_000_000;
 
 /// Steps of all conditions of one webhook about one write, as many as kube-apiserver's cost: some 0.3 s.
 pub const CONDITIONS_STEPS_MAX: u64 = 2_500_000;
+
+/// Steps of the other expressions of one policy about one write and parameter, as many as kube-apiserver's cost: some 1
+/// s.
+pub const POLICY_STEPS_MAX: u64 = 10_000_000;
+
+/// Parameters that one binding may select for a write. Time: an evaluation of the policy for each.
+pub const POLICY_PARAMETERS_MAX: usize = 1_000;
 
 /// Bytes of a text that are read or written in one step.
 pub const STEP_BYTES: usize = 10;
@@ -92,8 +100,8 @@ pub const WEBHOOKS_AT_ONCE: usize = 16;
 /// Objects in one question of a conversion.
 pub const CONVERTED_AT_ONCE: usize = 250;
 
-/// Bytes of the objects in one question, but for the last one. Memory: decoded, some five times as much for each type and
-/// version that is read.
+/// Bytes of the objects in one question, but for the last one. Memory: decoded, some five times as much for each type
+/// and version that is read.
 pub const CONVERTED_BYTES: usize = 1 << 20;
 
 /// Time that a webhook has to convert the objects of one question, as in kube-apiserver.

@@ -23,7 +23,7 @@ mod found;
 mod place;
 mod steps;
 mod table;
-mod texts;
+pub(crate) mod texts;
 
 #[cfg(test)]
 mod tests;

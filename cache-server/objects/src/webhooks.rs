@@ -9,15 +9,18 @@
 //! Source: apiserver `pkg/admission/plugin/webhook`; `pkg/apis/admissionregistration/validation` of kubernetes/kubernetes.
 
 pub mod answer;
-mod check;
+pub(crate) mod check;
+pub(crate) mod conditions;
 mod configuration;
 pub mod conversion;
+mod matching;
 mod request;
 mod urls;
 
 pub use self::{
     check::check,
     configuration::{AdmissionWebhook, WebhookAddress, WebhookKind, is_exempt, read},
+    matching::MatchedWrites,
     request::{AdmissionOperation, AdmissionRequest, ObjectKind},
 };
 

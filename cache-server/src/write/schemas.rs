@@ -15,7 +15,7 @@ use api_rules::{
     registry::ResourceType,
 };
 use informer_serving::status::Status;
-use object_rules::{defaults, strategies, structural, validation as rules, webhooks};
+use object_rules::{defaults, policies, strategies, structural, validation as rules, webhooks};
 
 use crate::{
     app::App,
@@ -125,8 +125,8 @@ fn check_values(
     rules::check(ty, part, object, completed.as_ref())
 }
 
-/// Checks the patterns of a new or changed definition, or a configuration of webhooks. Names rules of a definition that
-/// this server does not enforce, in `warnings` and in the log.
+/// Checks the patterns of a new or changed definition, or a configuration of webhooks or policies. Names rules of a
+/// definition that this server does not enforce, in `warnings` and in the log.
 ///
 /// # Errors
 /// 422 for patterns that are no regular expressions, and for configurations that kube-apiserver refuses.
@@ -139,6 +139,7 @@ fn check_definition(
 ) -> Result<(), Status> {
     if app.config.acts_as_cluster {
         webhooks::check(ty, object, stored)?;
+        policies::check(ty, object, stored)?;
         webhooks::conversion::check(ty, object, stored)?;
     }
     let is_unchanged = || stored.is_some_and(|stored| stored.get("spec") == object.get("spec"));

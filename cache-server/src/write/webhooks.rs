@@ -1,13 +1,16 @@
-//! Admission webhooks, which decide about writes where this server acts as a cluster. Those that may change an object are
-//! called in order, before it is checked; those that may not are called at once, before it is stored.
+//! Admission webhooks and policies, which decide about writes where this server acts as a cluster. Webhooks that may
+//! change an object are called in order, before it is checked. Before it is stored, policies decide, then the other
+//! webhooks, which are called at once.
 //!
-//! Not implemented, on purpose: webhooks about reviews, about what this server deletes itself (such as the objects in a
-//! namespace) and loads at its start, and their annotations in the audit log.
+//! Not implemented, on purpose: webhooks and policies about reviews, about what this server deletes itself (such as the
+//! objects in a namespace) and loads at its start, and their annotations in the audit log.
 //!
-//! INVARIANT: every write passes its webhooks with the object that is stored, and with the stored one that this replaces. After
-//! a conflict it passes them again.
+//! INVARIANT: every write passes its webhooks with the object that is stored, and with the stored one that this
+//! replaces. After a conflict it passes them again.
 //!
 //! Source: apiserver `pkg/admission/plugin/webhook/{generic,mutating,validating}`.
+
+mod policies;
 
 use std::sync::Arc;
 
@@ -33,7 +36,7 @@ use informer_serving::{
 use object_rules::{
     limits::WEBHOOKS_AT_ONCE,
     webhooks::{
-        AdmissionOperation, AdmissionRequest, ObjectKind, WebhookKind,
+        AdmissionOperation, AdmissionRequest, MatchedWrites, ObjectKind, WebhookKind,
         answer::{self, AllowedWrite, CallFailure, WebhookFailure},
     },
 };
@@ -48,7 +51,9 @@ use crate::{
     ids,
     limits::REQUEST_BODY_BYTES_MAX,
     status,
-    webhooks::{ConnectedWebhook, RequestAdmission, StoredConfigurations, WebhookAnswer, converting},
+    webhooks::{
+        ConnectedWebhook, RequestAdmission, StoredConfigurations, WebhookAnswer, are_configurations, converting,
+    },
 };
 
 /// Reads who decides about a request, and takes the budget of its `body`; `None` without webhooks for its type.
@@ -80,7 +85,7 @@ pub(super) async fn begin(
 
 /// Lets writes of requests see the configurations that a manifest brings.
 pub(super) fn expect(app: &LocalApp<'_>, ty: &Arc<ResourceType>) {
-    if app.config.acts_as_cluster && WebhookKind::of(ty).is_some() {
+    if app.config.acts_as_cluster && are_configurations(ty) {
         app.caches.start(ty);
     }
 }
@@ -328,7 +333,7 @@ impl<'a> AdmissionRound<'a> {
     }
 
     fn webhooks(&self, kind: WebhookKind) -> &'a [Arc<ConnectedWebhook>] {
-        self.admission.webhooks.of(kind)
+        self.admission.webhooks.of(kind, self.ty)
     }
 
     fn request<'b>(&'b self, object: Option<&'b Object>, old: Option<&'b Object>) -> AdmissionRequest<'b> {
@@ -353,9 +358,21 @@ impl<'a> AdmissionRound<'a> {
         to: &ConnectedWebhook,
         request: &AdmissionRequest<'b>,
     ) -> Result<Option<&'b ResourceType>, Status> {
-        let Some(target) = to.webhook.target(request, &self.served) else { return Ok(None) };
-        let namespace = if to.webhook.reads_namespace(request) { Some(self.namespace(request).await?) } else { None };
-        Ok(to.webhook.selects(request, namespace, target)?.then_some(target))
+        let Some(target) = self.matched(&to.webhook.writes, request).await? else { return Ok(None) };
+        Ok(to.webhook.meets_conditions(request, target)?.then_some(target))
+    }
+
+    /// Returns the type as which who is about these writes gets the objects; `None` if this write is none of them.
+    async fn matched<'b>(
+        &'b self,
+        writes: &MatchedWrites,
+        request: &AdmissionRequest<'b>,
+    ) -> Result<Option<&'b ResourceType>, Status> {
+        let Some(target) = writes.target(request, &self.served) else { return Ok(None) };
+        let namespace = if writes.reads_namespace(request) { Some(self.namespace(request).await?) } else { None };
+        let is_selected = writes.select(request, namespace);
+        let is_selected = is_selected.ok_or_else(|| Status::internal("a selector cannot be read"))?;
+        Ok(is_selected.then_some(target))
     }
 
     /// Returns the namespace whose labels decide. That of a namespace is itself.
@@ -413,6 +430,12 @@ impl<'a> AdmissionRound<'a> {
         Ok(allowed)
     }
 
+    fn warn(&self, texts: &[String]) {
+        let warnings = &mut *self.admission.warnings.lock();
+        let room = WARNINGS_MAX.saturating_sub(warnings.len());
+        warnings.extend(texts.iter().take(room).cloned());
+    }
+
     /// Returns the answer of a webhook; `None` if it failed and its failures are ignored.
     fn decided(
         &self,
@@ -421,9 +444,7 @@ impl<'a> AdmissionRound<'a> {
     ) -> Result<Option<AllowedWrite>, Status> {
         match answer {
             Ok(allowed) => {
-                let warnings = &mut *self.admission.warnings.lock();
-                let room = WARNINGS_MAX.saturating_sub(warnings.len());
-                warnings.extend(allowed.warnings.iter().take(room).cloned());
+                self.warn(&allowed.warnings);
                 Ok(Some(allowed))
             }
             Err(WebhookFailure::Call(failure)) if to.webhook.ignores_failures => {
@@ -449,7 +470,8 @@ impl<'a> AdmissionRound<'a> {
         Ok(converted.map(|converted| ConvertedObjects { converted, has_new: request.object.is_some() }))
     }
 
-    /// Lets webhooks change the object, one after another. Those that want it are called once more if later ones changed it.
+    /// Lets webhooks change the object, one after another. Those that want it are called once more if later ones
+    /// changed it.
     async fn mutate(&self, object: &mut Object, old: Option<&Object>) -> Result<(), Status> {
         let all = self.webhooks(WebhookKind::Mutating);
         let (mut called, mut is_called_again) = (Vec::new(), vec![false; all.len()]);
@@ -519,9 +541,10 @@ impl<'a> AdmissionRound<'a> {
         Ok(())
     }
 
-    /// Asks webhooks whether the write may go on.
+    /// Asks policies, then webhooks, whether the write may go on.
     async fn validate(&self, object: Option<&Object>, old: Option<&Object>) -> Result<(), Status> {
         let request = &self.request(object, old);
+        self.pass_policies(request).await?;
         let mut called = Vec::new();
         for to in self.webhooks(WebhookKind::Validating) {
             let Some(target) = self.target(to, request).await? else { continue };

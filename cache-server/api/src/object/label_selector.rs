@@ -1,5 +1,7 @@
 //! LabelSelectors of objects, in the syntax of selectors.
 
+use std::borrow::Cow;
+
 use informer_core::selector::label;
 use serde_json::Value;
 
@@ -27,6 +29,12 @@ impl LabelSelector {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// True if it selects an object with these labels.
+    #[must_use]
+    pub fn selects_labels<'a>(&self, label: impl FnMut(&str) -> Option<Cow<'a, str>>) -> bool {
+        self.0.matches(label)
     }
 
     /// True if it selects the object.

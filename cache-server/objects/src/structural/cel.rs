@@ -32,9 +32,9 @@ mod times;
 mod value;
 
 pub(crate) use self::{
-    eval::{Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget},
-    parse::{Allowance, CompiledExpression, compile_over},
-    value::CelValue,
+    eval::{Evaluation, EvaluationFailure, ExpressionInput, OUT_OF_BUDGET, OUT_OF_STEPS, StepBudget},
+    parse::{Allowance, CompiledExpression, ExpressionScope, NamedExpression, compile_over},
+    value::{CelValue, is_identifier},
 };
 pub(super) use self::{parse::compile, value::typed};
 

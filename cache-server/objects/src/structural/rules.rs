@@ -27,8 +27,8 @@ use serde_json::Value;
 use super::{
     DEPTH_MAX, SchemaObject,
     cel::{
-        Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget, compile,
-        typed,
+        Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, OUT_OF_BUDGET, OUT_OF_STEPS,
+        StepBudget, compile, typed,
     },
     is_keyed, lists, member, parsed, properties,
     values::shown,
@@ -475,9 +475,8 @@ impl RuleCheck<'_> {
             ),
             EvaluationFailure::Error(error) => format!("{error} evaluating rule: {name}"),
             EvaluationFailure::CallLimit => {
-                let error = "operation cancelled: actual cost limit exceeded";
                 format!(
-                    "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
+                    "'{OUT_OF_STEPS}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
                 )
             }
             EvaluationFailure::BudgetLimit => OUT_OF_BUDGET.to_owned(),

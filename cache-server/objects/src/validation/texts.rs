@@ -77,7 +77,7 @@ fn too_long(text: &str, most: usize) -> Option<String> {
 }
 
 /// A key of labels: a name that may have the prefix of a domain.
-pub(super) fn qualified(text: &str) -> Vec<String> {
+pub(crate) fn qualified(text: &str) -> Vec<String> {
     let mut refused = Vec::new();
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),

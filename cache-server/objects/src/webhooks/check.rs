@@ -12,8 +12,11 @@ use informer_serving::{
 };
 use serde_json::Value;
 
-use super::{WebhookKind, configuration::VARIABLES, urls};
-use crate::structural::cel::{Allowance, compile_over};
+use super::{WebhookKind, configuration::SCOPE, urls};
+use crate::{
+    structural::cel::{Allowance, CompiledExpression, ExpressionScope, compile_over},
+    validation::texts::qualified,
+};
 
 /// Conditions that one webhook may have.
 const CONDITIONS_MAX: usize = 64;
@@ -28,7 +31,7 @@ const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 /// 422. Conditions that the stored configuration has too are not refused.
 pub fn check(ty: &ResourceType, object: &Object, stored: Option<&Object>) -> Result<(), Status> {
     let Some(kind) = WebhookKind::of(ty) else { return Ok(()) };
-    let mut check = ConfigurationCheck { causes: Causes::default(), allowance: Allowance::default() };
+    let mut check = ConfigurationCheck::default();
     let webhooks = |object: &Object| object.get("webhooks").and_then(Value::as_array).cloned().unwrap_or_default();
     let (all, before) = (webhooks(object), stored.map(webhooks).unwrap_or_default());
     let mut names = HashSet::new();
@@ -48,25 +51,34 @@ pub fn check(ty: &ResourceType, object: &Object, stored: Option<&Object>) -> Res
     Err(Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), check.causes))
 }
 
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(super) fn texts<'a>(value: &'a Value, member: &str) -> Vec<&'a str> {
+pub(crate) fn texts<'a>(value: &'a Value, member: &str) -> Vec<&'a str> {
     let texts = value.get(member).and_then(Value::as_array).into_iter().flatten();
     texts.map(|text| text.as_str().unwrap_or_default()).collect()
 }
 
-fn shown(texts: &[&str]) -> String {
+pub(crate) fn shown(texts: &[&str]) -> String {
     Value::from(texts.to_vec()).to_string()
 }
 
-struct ConfigurationCheck {
-    causes: Causes,
+/// The check of a configuration of webhooks, of a policy or of a binding.
+#[derive(Default)]
+pub(crate) struct ConfigurationCheck<'a> {
+    pub(crate) causes: Causes,
+    /// Expressions that are stored already.
+    known: HashSet<&'a str>,
     allowance: Allowance,
 }
 
-impl ConfigurationCheck {
+impl<'a> ConfigurationCheck<'a> {
+    /// A check that does not refuse the expressions that are `known`.
+    pub(crate) fn knowing(known: HashSet<&'a str>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
     fn webhook(&mut self, kind: WebhookKind, webhook: &Value, field: &str, has_known_conditions: bool) {
         self.name(text(webhook, "name"), &format!("{field}.name"));
         for (at, rule) in webhook.get("rules").and_then(Value::as_array).into_iter().flatten().enumerate() {
@@ -95,19 +107,19 @@ impl ConfigurationCheck {
         let client = webhook.get("clientConfig").unwrap_or(&Value::Null);
         urls::check(client, &format!("{field}.clientConfig"), &mut self.causes);
         if !has_known_conditions {
-            self.conditions(webhook, &format!("{field}.matchConditions"));
+            self.conditions(webhook, &format!("{field}.matchConditions"), SCOPE);
         }
         let versions = texts(webhook, "admissionReviewVersions");
         let required = format!("must specify one of {}", REVIEW_VERSIONS.join(", "));
         review_versions(&versions, &required, &format!("{field}.admissionReviewVersions"), &mut self.causes);
     }
 
-    fn invalid(&mut self, field: &str, value: &str, why: &str) {
+    pub(crate) fn invalid(&mut self, field: &str, value: &str, why: &str) {
         self.causes.push(StatusCause::invalid(field, value, why));
     }
 
     /// Checks the value of a member, which may be absent.
-    fn one_of(&mut self, object: &Value, member: &str, allowed: &[&str], field: &str) {
+    pub(crate) fn one_of(&mut self, object: &Value, member: &str, allowed: &[&str], field: &str) {
         let value = text(object, member);
         if !value.is_empty() && !allowed.contains(&value) {
             self.causes.push(StatusCause::not_supported(&format!("{field}.{member}"), value, allowed));
@@ -127,7 +139,7 @@ impl ConfigurationCheck {
         }
     }
 
-    fn rule(&mut self, rule: &Value, field: &str) {
+    pub(crate) fn rule(&mut self, rule: &Value, field: &str) {
         let operations = texts(rule, "operations");
         self.listed(&operations, &format!("{field}.operations"), "operations");
         for (at, operation) in operations.iter().enumerate() {
@@ -189,7 +201,7 @@ impl ConfigurationCheck {
         }
     }
 
-    fn selector(&mut self, selector: &Value, field: &str) {
+    pub(crate) fn selector(&mut self, selector: &Value, field: &str) {
         let before = self.causes.clone();
         let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
         for (at, expression) in expressions.enumerate() {
@@ -213,8 +225,8 @@ impl ConfigurationCheck {
         }
     }
 
-    fn conditions(&mut self, webhook: &Value, field: &str) {
-        let conditions = webhook.get("matchConditions").and_then(Value::as_array);
+    pub(crate) fn conditions(&mut self, value: &Value, field: &str, scope: ExpressionScope<'_>) {
+        let conditions = value.get("matchConditions").and_then(Value::as_array);
         let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
         if conditions.len() > CONDITIONS_MAX {
             return self.causes.push(StatusCause::too_many(field, conditions.len(), CONDITIONS_MAX));
@@ -228,14 +240,35 @@ impl ConfigurationCheck {
             } else if !names.insert(name) {
                 self.causes.push(StatusCause::duplicate(&format!("{field}.name"), &quote(name)));
             }
-            let field = format!("{field}.expression");
-            if expression.trim().is_empty() {
-                self.causes.push(StatusCause::required(&field, ""));
-            } else if let Err(reason) = compile_over(expression, Some(&VARIABLES), &mut self.allowance) {
-                // Also what this server does not know of the language.
-                self.invalid(&field, &quote(expression), &format!("compilation failed: {reason}"));
+            for refused in Some(name).filter(|name| !name.is_empty()).into_iter().flat_map(qualified) {
+                self.invalid(&format!("{field}.name"), &quote(name), &refused);
             }
+            // The cause says the reason.
+            let _ = self.expression(expression, &format!("{field}.expression"), "", scope);
         }
+    }
+
+    /// Compiles an expression. `required` is the text about none.
+    ///
+    /// # Errors
+    /// The reason, for people. It is a cause too, unless the expression is stored already.
+    pub(crate) fn expression(
+        &mut self,
+        text: &str,
+        field: &str,
+        required: &str,
+        scope: ExpressionScope<'_>,
+    ) -> Result<CompiledExpression, String> {
+        let compiled = compile_over(text, scope, &mut self.allowance);
+        if text.trim().is_empty() {
+            self.causes.push(StatusCause::required(field, required));
+        } else if let Err(reason) = &compiled
+            && !self.known.contains(text)
+        {
+            // Also what this server does not know of the language.
+            self.invalid(field, &quote(text), &format!("compilation failed: {reason}"));
+        }
+        compiled
     }
 }
 

@@ -1,22 +1,17 @@
 //! Webhooks as their configurations describe them, and which writes they are about.
 
-use std::sync::Arc;
-
-use api_rules::{
-    limits::WEBHOOK_SHORT_ANSWER_BYTES_MAX,
-    object::{Object, label_selector::LabelSelector},
-    registry::ResourceType,
-};
+use api_rules::{limits::WEBHOOK_SHORT_ANSWER_BYTES_MAX, object::Object, registry::ResourceType};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use informer_serving::status::{Status, StatusExt as _};
 use serde_json::Value;
 
-use super::{GROUP, request::AdmissionRequest, urls::with_clean_path};
+use super::{
+    GROUP, check, conditions::MatchConditions, matching::MatchedWrites, request::AdmissionRequest,
+    urls::with_clean_path,
+};
 use crate::{
     limits::WEBHOOK_ANSWER_BYTES_MAX,
-    structural::cel::{
-        Allowance, CelValue, CompiledExpression, Evaluation, EvaluationFailure, OUT_OF_BUDGET, StepBudget, compile_over,
-    },
+    structural::cel::{Allowance, ExpressionInput, ExpressionScope},
 };
 
 /// The power of a webhook.
@@ -57,8 +52,9 @@ pub enum WebhookAddress {
     Service(String, String),
 }
 
-/// The variables of conditions.
-pub(super) const VARIABLES: [&str; 3] = ["object", "oldObject", "request"];
+/// The names of conditions.
+pub(super) const SCOPE: ExpressionScope<'_> =
+    ExpressionScope { variables: &["object", "oldObject", "request"], named: &[] };
 
 /// One webhook.
 pub struct AdmissionWebhook {
@@ -80,21 +76,9 @@ pub struct AdmissionWebhook {
     pub allows_dry_run: bool,
     /// Version of the reviews that it understands; `None` if this server knows none of them.
     pub(super) review_version: Option<&'static str>,
-    rules: Vec<WebhookRule>,
-    matches_equivalent: bool,
-    /// `None` if this server cannot read it.
-    namespaces: Option<LabelSelector>,
-    objects: Option<LabelSelector>,
-    conditions: Vec<Result<CompiledExpression, String>>,
-}
-
-/// The writes that a webhook is called for.
-struct WebhookRule {
-    operations: Vec<String>,
-    groups: Vec<String>,
-    versions: Vec<String>,
-    resources: Vec<String>,
-    scope: String,
+    /// The writes that it is called for.
+    pub writes: MatchedWrites,
+    conditions: MatchConditions,
 }
 
 /// Reads the webhooks of a configuration, in order.
@@ -104,31 +88,12 @@ pub fn read(kind: WebhookKind, configuration: &Object) -> Vec<AdmissionWebhook> 
     webhooks.into_iter().flatten().map(|webhook| AdmissionWebhook::read(kind, webhook)).collect()
 }
 
-fn texts(value: &Value, member: &str) -> Vec<String> {
-    let texts = value.get(member).and_then(Value::as_array).into_iter().flatten();
-    texts.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 impl AdmissionWebhook {
     fn read(kind: WebhookKind, webhook: &Value) -> Self {
         let text = |member: &str| webhook.get(member).and_then(Value::as_str).unwrap_or_default();
-        let selector = |member: &str| LabelSelector::read(webhook.get(member).unwrap_or(&Value::Null));
         let client = webhook.get("clientConfig").unwrap_or(&Value::Null);
         let authorities = client.get("caBundle").and_then(Value::as_str).unwrap_or_default();
-        let rules = webhook.get("rules").and_then(Value::as_array).into_iter().flatten().map(|rule| WebhookRule {
-            operations: texts(rule, "operations"),
-            groups: texts(rule, "apiGroups"),
-            versions: texts(rule, "apiVersions"),
-            resources: texts(rule, "resources"),
-            scope: rule.get("scope").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        });
-        let known = |version: String| ["v1", "v1beta1"].into_iter().find(|known| *known == version);
-        let mut allowance = Allowance::default();
-        let conditions = webhook.get("matchConditions").and_then(Value::as_array).into_iter().flatten();
-        let conditions = conditions.map(|condition| {
-            let expression = condition.get("expression").and_then(Value::as_str).unwrap_or_default();
-            compile_over(expression, Some(&VARIABLES), &mut allowance)
-        });
+        let known = |version: &str| check::REVIEW_VERSIONS.into_iter().find(|known| *known == version);
         Self {
             name: text("name").to_owned(),
             kind,
@@ -138,39 +103,10 @@ impl AdmissionWebhook {
             ignores_failures: text("failurePolicy") == "Ignore",
             is_reinvoked: text("reinvocationPolicy") == "IfNeeded",
             allows_dry_run: ["None", "NoneOnDryRun"].contains(&text("sideEffects")),
-            review_version: texts(webhook, "admissionReviewVersions").into_iter().find_map(known),
-            rules: rules.collect(),
-            matches_equivalent: text("matchPolicy") != "Exact",
-            namespaces: selector("namespaceSelector"),
-            objects: selector("objectSelector"),
-            conditions: conditions.collect(),
+            review_version: check::texts(webhook, "admissionReviewVersions").into_iter().find_map(known),
+            writes: MatchedWrites::of_webhook(webhook),
+            conditions: MatchConditions::read(webhook, SCOPE, &mut Allowance::default()),
         }
-    }
-
-    /// True if a rule names the type, or one of its subresources, at any version. Types that share their objects are not
-    /// told apart.
-    #[must_use]
-    pub fn concerns(&self, ty: &ResourceType) -> bool {
-        let names = |rule: &WebhookRule| {
-            let is_type = |name: &String| name.split('/').next().is_some_and(|name| name == "*" || name == ty.plural);
-            (self.matches_equivalent || has(&rule.groups, &ty.group)) && rule.resources.iter().any(is_type)
-        };
-        self.rules.iter().any(names)
-    }
-
-    /// Returns the type as which the webhook gets the objects of a write, if a rule matches: that of the request if possible,
-    /// else another one of `served`, the types that share its objects.
-    #[must_use]
-    pub fn target<'a>(
-        &self,
-        request: &AdmissionRequest<'a>,
-        served: &'a [Arc<ResourceType>],
-    ) -> Option<&'a ResourceType> {
-        if self.rules.iter().any(|rule| rule.matches(request, request.ty)) {
-            return Some(request.ty);
-        }
-        let others = || served.iter().filter(|_| self.matches_equivalent);
-        self.rules.iter().find_map(|rule| others().find(|ty| rule.matches(request, ty)).map(|ty| &**ty))
     }
 
     /// Length of the longest answer to a question: only one about a new object carries a patch.
@@ -180,68 +116,20 @@ impl AdmissionWebhook {
         if may_patch { WEBHOOK_ANSWER_BYTES_MAX } else { WEBHOOK_SHORT_ANSWER_BYTES_MAX }
     }
 
-    /// True if it depends on the labels of the namespace whether the webhook is called.
-    #[must_use]
-    pub fn reads_namespace(&self, request: &AdmissionRequest<'_>) -> bool {
-        let is_about_one = !request.namespace.is_empty() || request.ty.holds_objects;
-        is_about_one && self.namespaces.as_ref().is_none_or(|selector| !selector.is_empty())
-    }
-
-    /// True if the selectors and conditions of a webhook whose rules match hold. `namespace` is what
-    /// [`reads_namespace`](Self::reads_namespace) asks for.
+    /// True if the conditions of a webhook hold for a write that it matches.
     ///
     /// # Errors
-    /// 403 if conditions fail, unless failures are ignored; 500 for selectors that cannot be read.
-    pub fn selects(
-        &self,
-        request: &AdmissionRequest<'_>,
-        namespace: Option<&Object>,
-        target: &ResourceType,
-    ) -> Result<bool, Status> {
-        let unread = || Status::internal("a selector of the webhook cannot be read");
-        if let Some(namespace) = namespace
-            && !self.namespaces.as_ref().ok_or_else(unread)?.selects(namespace)
-        {
-            return Ok(false);
-        }
-        let objects = self.objects.as_ref().ok_or_else(unread)?;
-        let is_selected = |object: Option<&Object>| object.is_some_and(|object| objects.selects(object));
-        if !objects.is_empty() && !is_selected(request.object) && !is_selected(request.old) {
-            return Ok(false);
-        }
+    /// 403 if conditions fail, unless failures are ignored.
+    pub fn meets_conditions(&self, request: &AdmissionRequest<'_>, target: &ResourceType) -> Result<bool, Status> {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        match self.meets_conditions(request, target) {
+        let (object, old) = request.objects_as(target);
+        let variables = [object, old, request.question(target)];
+        match self.conditions.are_met(&ExpressionInput::new(&variables, &[])) {
             Ok(is_met) => Ok(is_met),
             Err(_) if self.ignores_failures => Ok(false),
             Err(errors) => Err(Status::forbidden(&request.ty.group, &request.ty.plural, request.name, &errors)),
-        }
-    }
-
-    /// # Errors
-    /// The errors of conditions, unless another one is false; or that they spent their budget.
-    fn meets_conditions(&self, request: &AdmissionRequest<'_>, target: &ResourceType) -> Result<bool, String> {
-        let (object, old) = request.objects_as(target);
-        let variables = [object, old, request.question(target)];
-        let (mut budget, mut errors) = (StepBudget::of_conditions(), Vec::new());
-        for condition in &self.conditions {
-            let value = condition.as_ref().map_err(|reason| EvaluationFailure::Error(reason.as_str().into()));
-            match value.and_then(|program| Evaluation::run_over(program, &variables, &mut budget)) {
-                Ok(CelValue::Bool(true)) => {}
-                Ok(CelValue::Bool(false)) => return Ok(false),
-                Ok(_) => errors.push("the condition is no bool".to_owned()),
-                Err(EvaluationFailure::Error(text)) => errors.push(text.into()),
-                Err(EvaluationFailure::CallLimit) => {
-                    errors.push("operation cancelled: actual cost limit exceeded".to_owned());
-                }
-                Err(EvaluationFailure::BudgetLimit) => return Err(OUT_OF_BUDGET.to_owned()),
-            }
-        }
-        match &*errors {
-            [] => Ok(true),
-            [one] => Err(one.clone()),
-            several => Err(format!("[{}]", several.join(", "))),
         }
     }
 }
@@ -256,31 +144,6 @@ pub(super) fn address(client: &Value) -> WebhookAddress {
     let (name, namespace) = (text("name"), text("namespace"));
     let url = with_clean_path(&format!("https://{name}.{namespace}.svc:{port}/{}", text("path")));
     WebhookAddress::Service(name.to_owned(), url)
-}
-
-/// True if a list of a rule has a value, or the wildcard.
-fn has(listed: &[String], value: &str) -> bool {
-    listed.iter().any(|listed| listed == "*" || listed == value)
-}
-
-impl WebhookRule {
-    fn matches(&self, request: &AdmissionRequest<'_>, ty: &ResourceType) -> bool {
-        let is_cluster_wide = request.ty.holds_objects || request.namespace.is_empty();
-        let is_in_scope = match &*self.scope {
-            "Namespaced" => !is_cluster_wide,
-            "Cluster" => is_cluster_wide,
-            _ => true,
-        };
-        let is_named = |resource: &String| {
-            let (name, part) = resource.split_once('/').unwrap_or((resource, ""));
-            (name == "*" || name == ty.plural) && (part == "*" || part == request.subresource)
-        };
-        is_in_scope
-            && has(&self.operations, request.operation.name())
-            && has(&self.groups, &ty.group)
-            && has(&self.versions, &ty.version)
-            && self.resources.iter().any(is_named)
-    }
 }
 
 /// True for types whose writes are sent to no webhook: a configuration must not be able to guard itself.

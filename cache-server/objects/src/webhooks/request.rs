@@ -77,7 +77,7 @@ pub struct AdmissionRequest<'a> {
 
 impl AdmissionRequest<'_> {
     /// Returns both objects as those of a type that shares them; null for none.
-    pub(super) fn objects_as(&self, target: &ResourceType) -> (Value, Value) {
+    pub(crate) fn objects_as(&self, target: &ResourceType) -> (Value, Value) {
         let convert = |object: &Object| {
             let mut object = object.clone();
             self.convert(&mut object, self.ty, target);
@@ -101,7 +101,7 @@ impl AdmissionRequest<'_> {
     }
 
     /// Returns the question without the objects.
-    pub(super) fn question(&self, target: &ResourceType) -> Value {
+    pub(crate) fn question(&self, target: &ResourceType) -> Value {
         let kind = |ty: &ResourceType| {
             let own = ObjectKind { group: &ty.group, version: &ty.version, kind: &ty.kind };
             let ObjectKind { group, version, kind } = self.kind.unwrap_or(own);

@@ -1,7 +1,8 @@
 //! Evaluates expressions, in bounded steps.
 
-use std::{cmp::Ordering, rc::Rc};
+use std::{cell::RefCell, cmp::Ordering, rc::Rc};
 
+use informer_serving::go::quote;
 use serde_json::Value as Json;
 
 use super::{
@@ -12,11 +13,11 @@ use super::{
         SelectKind,
     },
     functions,
-    parse::CompiledExpression,
+    parse::{CompiledExpression, NamedExpression},
     times,
     value::{CelValue, Text, decoded_bytes, typed, untyped},
 };
-use crate::limits::{CALL_STEPS_MAX, CONDITIONS_STEPS_MAX, OBJECT_STEPS_MAX, STEP_BYTES};
+use crate::limits::{CALL_STEPS_MAX, CONDITIONS_STEPS_MAX, OBJECT_STEPS_MAX, POLICY_STEPS_MAX, STEP_BYTES};
 
 /// Steps that several expressions may still take together.
 pub(crate) struct StepBudget(u64);
@@ -32,6 +33,11 @@ impl StepBudget {
         Self(CONDITIONS_STEPS_MAX)
     }
 
+    /// For all expressions of one policy about one write and parameter, but for its conditions.
+    pub(crate) const fn of_policy() -> Self {
+        Self(POLICY_STEPS_MAX)
+    }
+
     /// Takes steps.
     ///
     /// # Errors
@@ -45,6 +51,9 @@ impl StepBudget {
 /// kube-apiserver's text once a budget is spent.
 pub(crate) const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// kube-apiserver's text for an expression that took [`CALL_STEPS_MAX`] steps.
+pub(crate) const OUT_OF_STEPS: &str = "operation cancelled: actual cost limit exceeded";
 
 /// The reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,12 +78,29 @@ impl EvaluationFailure {
 
 pub(crate) type EvaluationResult<'a> = Result<CelValue<'a>, EvaluationFailure>;
 
+/// The values of the names that expressions read.
+pub(crate) struct ExpressionInput<'a> {
+    variables: Vec<CelValue<'a>>,
+    named: &'a [NamedExpression],
+    /// Values of the named expressions that were read. Those of the others are not known.
+    values: RefCell<Vec<Option<EvaluationResult<'a>>>>,
+}
+
+impl<'a> ExpressionInput<'a> {
+    /// The values of variables, which have no schemas, in the order of their names.
+    pub(crate) fn new(variables: impl IntoIterator<Item = &'a Json>, named: &'a [NamedExpression]) -> Self {
+        let variables = variables.into_iter().map(untyped).collect();
+        Self { variables, named, values: RefCell::new(vec![None; named.len()]) }
+    }
+}
+
 /// One evaluation of one expression.
 pub(crate) struct Evaluation<'a, 'b> {
     subject: CelValue<'a>,
     old: Option<CelValue<'a>>,
     /// Variables of the expression, and of the macros around.
     locals: Vec<CelValue<'a>>,
+    input: Option<&'b ExpressionInput<'a>>,
     /// Steps left to this expression.
     steps: u64,
     budget: &'b mut StepBudget,
@@ -91,21 +117,21 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         old: Option<CelValue<'a>>,
         budget: &'b mut StepBudget,
     ) -> EvaluationResult<'a> {
-        let mut evaluation = Self { subject, old, locals: Vec::new(), steps: CALL_STEPS_MAX, budget };
+        let mut evaluation = Self { subject, old, locals: Vec::new(), input: None, steps: CALL_STEPS_MAX, budget };
         evaluation.value(&program.expression)
     }
 
-    /// Evaluates an expression over `variables`, in the order of their names, which have no schemas.
+    /// Evaluates an expression over other names than `self` and `oldSelf`.
     ///
     /// # Errors
     /// [`EvaluationFailure`].
     pub(crate) fn run_over(
         program: &'a CompiledExpression,
-        variables: impl IntoIterator<Item = &'a Json>,
+        input: &'b ExpressionInput<'a>,
         budget: &'b mut StepBudget,
     ) -> EvaluationResult<'a> {
-        let locals = variables.into_iter().map(untyped).collect();
-        let mut evaluation = Self { subject: CelValue::Null, old: None, locals, steps: CALL_STEPS_MAX, budget };
+        let (subject, locals) = (CelValue::Null, input.variables.clone());
+        let mut evaluation = Self { subject, old: None, locals, input: Some(input), steps: CALL_STEPS_MAX, budget };
         evaluation.value(&program.expression)
     }
 
@@ -151,6 +177,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             }
             Expression::TypeName(name) => Ok(CelValue::Type(name)),
             Expression::Subject | Expression::OldSubject | Expression::Local(_) => self.variable(expression),
+            Expression::Named(place) => self.named(*place),
             Expression::Select(selection) => self.select(selection),
             Expression::Index(indexing) => self.index(indexing),
             Expression::Call(call) => self.call(call),
@@ -175,6 +202,30 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             _ => Some(self.subject.clone()),
         };
         found.ok_or_else(|| EvaluationFailure::error("no such attribute"))
+    }
+
+    /// Returns the value of a named expression, which has steps of its own and is evaluated once.
+    fn named(&mut self, place: usize) -> EvaluationResult<'a> {
+        self.charge(1)?;
+        let found = self.input.and_then(|input| Some((input, input.named.get(place)?)));
+        let (input, named) = found.ok_or_else(|| EvaluationFailure::error("no such attribute"))?;
+        if let Some(known) = input.values.borrow().get(place).cloned().flatten() {
+            return known;
+        }
+        let name = quote(&named.name);
+        let failed = |text: &str| Err(EvaluationFailure::error(format!("composited variable {name} {text}")));
+        let value = match &named.program {
+            Err(reason) => failed(&format!("fails to compile: {reason}")),
+            Ok(program) => match Evaluation::run_over(program, input, &mut *self.budget) {
+                Err(EvaluationFailure::Error(text)) => failed(&format!("fails to evaluate: {text}")),
+                Err(EvaluationFailure::CallLimit) => failed(&format!("fails to evaluate: {OUT_OF_STEPS}")),
+                value => value,
+            },
+        };
+        if let Some(kept) = input.values.borrow_mut().get_mut(place) {
+            *kept = Some(value.clone());
+        }
+        value
     }
 
     fn truth(&mut self, expression: &'a Expression) -> Result<bool, EvaluationFailure> {

@@ -17,6 +17,8 @@ pub(super) enum Expression {
     OldSubject,
     /// A variable of a macro, by its place among those in scope.
     Local(usize),
+    /// A named expression, by its place among those of the scope: `variables.name`.
+    Named(usize),
     TypeName(&'static str),
     Select(Box<MemberSelection>),
     Index(Box<ItemSelection>),

@@ -18,6 +18,26 @@ pub(crate) struct CompiledExpression {
     pub(super) expression: Expression,
     /// True if it reads `oldSelf`.
     pub(in super::super) uses_old: bool,
+    /// Its levels, with those of the named expressions that it reads.
+    depth: usize,
+    /// Levels that its value may have beyond the values that it reads.
+    value_levels: usize,
+}
+
+/// An expression that others read as `variables.name`.
+pub(crate) struct NamedExpression {
+    pub(crate) name: String,
+    /// The program, or the reason why there is none.
+    pub(crate) program: Result<CompiledExpression, String>,
+}
+
+/// The names that an expression may read.
+#[derive(Clone, Copy)]
+pub(crate) struct ExpressionScope<'a> {
+    /// Variables, in the order of their values.
+    pub(crate) variables: &'a [&'a str],
+    /// Expressions, each of which reads only earlier ones.
+    pub(crate) named: &'a [NamedExpression],
 }
 
 /// The bytes and states of patterns left to the expressions of one schema, or of conditions of webhooks.
@@ -37,16 +57,24 @@ impl Default for Allowance {
 /// # Errors
 /// The reason, for people.
 pub(in super::super) fn compile(text: &str, allowance: &mut Allowance) -> Result<CompiledExpression, String> {
-    compile_over(text, None, allowance)
+    compile_in(text, None, allowance)
 }
 
-/// Compiles an expression over other variables than `self` and `oldSelf`: those that `variables` names.
+/// Compiles an expression over other names than `self` and `oldSelf`.
 ///
 /// # Errors
 /// The reason, for people.
 pub(crate) fn compile_over(
     text: &str,
-    variables: Option<&[&str]>,
+    scope: ExpressionScope<'_>,
+    allowance: &mut Allowance,
+) -> Result<CompiledExpression, String> {
+    compile_in(text, Some(scope), allowance)
+}
+
+fn compile_in(
+    text: &str,
+    scope: Option<ExpressionScope<'_>>,
     allowance: &mut Allowance,
 ) -> Result<CompiledExpression, String> {
     if text.len() > EXPRESSION_BYTES_MAX {
@@ -54,19 +82,25 @@ pub(crate) fn compile_over(
     }
     let left = allowance.bytes.checked_sub(text.len());
     allowance.bytes = left.ok_or_else(|| format!("beyond the {EXPRESSIONS_BYTES_MAX} bytes of all expressions"))?;
+    let (variables, named) = scope.map_or((&[][..], &[][..]), |scope| (scope.variables, scope.named));
     let mut parser = ExpressionParser {
         tokens: tokens(text)?,
         at: 0,
-        scope: variables.unwrap_or_default().iter().map(|name| (*name).to_owned()).collect(),
-        has_self: variables.is_none(),
+        scope: variables.iter().map(|name| (*name).to_owned()).collect(),
+        named,
+        has_self: scope.is_none(),
         nesting: 0,
         value_levels: 0,
+        named_levels: 0,
         uses_old: false,
         allowance,
     };
-    let tree = parser.expression()?;
+    let Tree { expression, depth } = parser.expression()?;
     match parser.peek() {
-        ExpressionToken::End => Ok(CompiledExpression { expression: tree.expression, uses_old: parser.uses_old }),
+        ExpressionToken::End => {
+            let value_levels = parser.value_levels + parser.named_levels;
+            Ok(CompiledExpression { expression, uses_old: parser.uses_old, depth, value_levels })
+        }
         other => Err(unexpected(other)),
     }
 }
@@ -84,11 +118,14 @@ struct ExpressionParser<'a> {
     at: usize,
     /// Variables of the expression, and of the macros around.
     scope: Vec<String>,
+    named: &'a [NamedExpression],
     /// True if `self` and `oldSelf` are variables.
     has_self: bool,
     nesting: usize,
     /// Parts so far whose value has one level more than the values in it.
     value_levels: usize,
+    /// The most levels of a named expression so far.
+    named_levels: usize,
     uses_old: bool,
     allowance: &'a mut Allowance,
 }
@@ -162,7 +199,11 @@ impl ExpressionParser<'_> {
     /// expression, beyond its own levels.
     fn add_value_level(&mut self) -> Result<(), String> {
         self.value_levels += 1;
-        if self.value_levels > VALUE_LEVELS_MAX {
+        self.check_value_levels()
+    }
+
+    fn check_value_levels(&self) -> Result<(), String> {
+        if self.value_levels + self.named_levels > VALUE_LEVELS_MAX {
             return Err(format!("more than {VALUE_LEVELS_MAX} lists, maps, macros and optional values"));
         }
         Ok(())
@@ -326,6 +367,9 @@ impl ExpressionParser<'_> {
         if self.take("(") {
             return if name == "has" { self.presence() } else { self.function(&name) };
         }
+        if name == "variables" && !self.named.is_empty() && self.take(".") {
+            return self.named_expression();
+        }
         if self.has_self && name == "self" {
             return leaf(Expression::Subject);
         }
@@ -353,6 +397,17 @@ impl ExpressionParser<'_> {
         }
     }
 
+    /// Parses the name of a named expression, whose levels are below those of this one.
+    fn named_expression(&mut self) -> TreeResult {
+        let ExpressionToken::Name(name) = self.next() else { return Err("a member without a name".to_owned()) };
+        let place = self.named.iter().rposition(|known| known.name == name);
+        let place = place.ok_or_else(|| format!("undefined field '{name}'"))?;
+        let program = self.named[place].program.as_ref().ok();
+        self.named_levels = self.named_levels.max(program.map_or(0, |program| program.value_levels));
+        self.check_value_levels()?;
+        tree(Expression::Named(place), program.map_or(0, |program| program.depth))
+    }
+
     fn protobuf_type(&mut self, full: &str) -> Option<&'static str> {
         let ExpressionToken::Name(last) = self.ahead(3) else { return None };
         let ty = match (full, &**last) {
@@ -373,6 +428,8 @@ impl ExpressionParser<'_> {
                 selection.kind = SelectKind::Presence;
                 Ok(Tree { expression: Expression::Select(selection), depth: argument.depth })
             }
+            // It is there, whatever its value.
+            Expression::Named(_) => Ok(Tree { expression: Expression::Bool(true), depth: 1 }),
             _ => Err("invalid argument to has() macro".to_owned()),
         }
     }

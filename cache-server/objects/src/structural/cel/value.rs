@@ -276,6 +276,16 @@ const RESERVED: [&str; 20] = [
 
 const ESCAPES: [(&str, &str); 4] = [("underscores", "__"), ("dot", "."), ("dash", "-"), ("slash", "/")];
 
+/// True if a variable may have the name.
+pub(crate) fn is_identifier(name: &str) -> bool {
+    let is_part = |first: char| first.is_ascii_alphanumeric() || first == '_';
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(is_part)
+        && !RESERVED.contains(&name)
+        && name != "while"
+}
+
 /// Writes the name of a member as an identifier; `None` if there is none.
 fn escaped(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
