@@ -68,7 +68,7 @@ struct ConvertingStore {
 struct VersionState {
     progress: watch::Sender<ConversionProgress>,
     /// Wakes the stream between two attempts: a reader waits.
-    asked: Notify,
+    wake: Notify,
 }
 
 #[derive(Default)]
@@ -206,7 +206,7 @@ impl Source for ConvertingStore {
             let mut progress = state.progress.subscribe();
             let begun = progress.borrow().begun;
             loop {
-                state.asked.notify_one();
+                state.wake.notify_one();
                 if let Some(decided) = progress.borrow_and_update().decided(position, begun) {
                     return decided;
                 }
@@ -283,7 +283,7 @@ impl VersionStream {
         let updates = match self.failed.take() {
             Some(updates) => {
                 // The time is over if there is no reader that waits.
-                let _ = timeout(CONVERSION_PAUSE, self.state.asked.notified()).await;
+                let _ = timeout(CONVERSION_PAUSE, self.state.wake.notified()).await;
                 updates
             }
             None => self.arrived().await?,

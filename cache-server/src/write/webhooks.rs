@@ -400,14 +400,14 @@ impl<'a> AdmissionRound<'a> {
         documents.into_iter().flatten().try_for_each(|object| weight.object(object))?;
         for called in called.chunks(WEBHOOKS_AT_ONCE) {
             let mut memory = WaitingMemory { documents: weight.bytes(), questions: 0, calls: 0 };
-            let (mut asked, mut posts) = (Vec::new(), Vec::new());
+            let (mut questions, mut posts) = (Vec::new(), Vec::new());
             for (to, target) in called {
                 let uid = ids::uuid().to_string();
                 match question(to, request, target, &uid) {
                     Ok(question) => {
                         (memory.questions, memory.calls) = (memory.questions + question.len(), memory.calls + 1);
                         posts.push(to.client.post(question, to.webhook.answer_bytes_max(request), Some(work)));
-                        asked.push((to, uid));
+                        questions.push((to, uid));
                     }
                     Err(failure) => drop(self.decided(to, Err(failure))?),
                 }
@@ -418,7 +418,7 @@ impl<'a> AdmissionRound<'a> {
                 answers.fold(Size::Small(0), Size::and)
             };
             let answers = work.wait(&self.admission.turn, memory, join_all(posts), size).await?;
-            for ((to, uid), answer) in asked.into_iter().zip(answers) {
+            for ((to, uid), answer) in questions.into_iter().zip(answers) {
                 let read = answer.map_err(|CallFailure { cause, reason }| {
                     let reason = format!("failed to call webhook: {reason}");
                     WebhookFailure::Call(CallFailure { cause, reason })

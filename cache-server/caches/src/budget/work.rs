@@ -294,14 +294,14 @@ mod tests {
         let free =
             || (room.pool(true).free(), work.small.available_permits() << 10, work.waiting.available_permits() << 10);
         assert_eq!(free(), (0, limits::SMALL_WRITES_BYTES_MAX - (1 << 20), limits::WAITING_WRITES_BYTES_MAX));
-        let asked = async {
+        let answers = async {
             let held = bytes + (1 << 10) + (1 << 20) + limits::WEBHOOK_SHORT_ANSWER_BYTES_MAX;
             let left = limits::WAITING_WRITES_BYTES_MAX - held;
             assert_eq!(free(), (bytes, limits::SMALL_WRITES_BYTES_MAX, left));
             work.permit(Size::Small(1 << 20)).await.expect("is free")
         };
         let answer = Size::Small(limits::SMALL_WRITES_BYTES_MAX);
-        let mut waits = pin!(work.wait(&turn, waiting, asked, |_| answer));
+        let mut waits = pin!(work.wait(&turn, waiting, answers, |_| answer));
         assert!(timeout(limits::ROOM_WAIT / 2, &mut waits).await.is_err(), "the other write has permits");
         waits.await.map(drop).expect_err("it keeps them");
         let write = work.wait(&turn, waiting, async {}, |()| answer);

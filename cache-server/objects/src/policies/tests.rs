@@ -80,7 +80,7 @@ fn rules_and_selectors_match_writes() {
 }
 
 /// Returns what a policy says: `-`, or the code and the text of its refusal.
-fn said(spec: &Value, parameter: &Value) -> String {
+fn outcome(spec: &Value, parameter: &Value) -> String {
     let mut spec = spec.clone();
     spec["matchConstraints"] = json!({});
     let policy = AdmissionPolicy::read(&object(&json!({"metadata": {"name": "p"}, "spec": spec})));
@@ -122,15 +122,15 @@ fn error_of(expression: &str, text: &str) -> String {
     format!("422 Invalid expression '{expression}' resulted in error: {text}")
 }
 
-fn check_said(rows: &[(Value, &str)]) {
+fn check_outcomes(rows: &[(Value, &str)]) {
     for (spec, expected) in rows {
-        assert_eq!(said(spec, &Value::Null), *expected, "{spec}");
+        assert_eq!(outcome(spec, &Value::Null), *expected, "{spec}");
     }
 }
 
 #[test]
 fn validations_deny() {
-    check_said(&[
+    check_outcomes(&[
         (one("object.spec.replicas > oldObject.spec.replicas"), "-"),
         (one("object.spec.replicas > 2"), &failed("object.spec.replicas > 2")),
         (one("request.operation == 'UPDATE' && request.userInfo.username == 'me'"), "-"),
@@ -147,14 +147,14 @@ fn validations_deny() {
     let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
         "validations": [{"expression": "params == null || object.spec.replicas <= int(params.data.max)"}]});
     for (parameter, expected) in [(Value::Null, "-"), (json!({"data": {"max": "2"}}), "-")] {
-        assert_eq!(said(&spec, &parameter), expected);
+        assert_eq!(outcome(&spec, &parameter), expected);
     }
-    assert!(said(&spec, &json!({"data": {"max": "1"}})).starts_with("422"));
+    assert!(outcome(&spec, &json!({"data": {"max": "1"}})).starts_with("422"));
 }
 
 #[test]
 fn denials_have_messages_and_reasons() {
-    check_said(&[
+    check_outcomes(&[
         (validation("false", &json!({"message": " told \n"})), "422 Invalid told"),
         (
             validation("false", &json!({"message": "m", "messageExpression": "'got ' + object.metadata.name"})),
@@ -189,7 +189,7 @@ fn variables_are_evaluated_when_they_are_read() {
         .collect();
     let chain: Vec<_> = chain.iter().map(|(name, expression)| (&**name, &**expression)).collect();
     let composited = |text: &str| format!("composited variable \"x\" fails to {text}");
-    check_said(&[
+    check_outcomes(&[
         (
             over(&[("n", "object.spec.replicas"), ("odd", "variables.n % 2 == 1")], "variables.odd"),
             &failed("variables.odd"),
@@ -219,7 +219,7 @@ fn conditions_come_first() {
         json!({"failurePolicy": policy, "matchConditions": named.collect::<Vec<_>>(),
             "validations": [{"expression": "false"}]})
     };
-    check_said(&[
+    check_outcomes(&[
         (under(&["request.name == 'd'"], "Fail"), &failed("false")),
         (under(&["request.name == 'e'", FAILING], "Fail"), "-"),
         (under(&[FAILING], "Fail"), &error_of(FAILING, "no such key: none")),
@@ -240,12 +240,12 @@ fn steps_are_bounded() {
         let validations = std::iter::repeat_n(json!({"expression": long}), count).chain(more.iter().cloned());
         json!({"validations": validations.collect::<Vec<_>>()})
     };
-    let failed = said(&spec(60, &[]), &Value::Null);
+    let failed = outcome(&spec(60, &[]), &Value::Null);
     assert_eq!(
         failed,
         "422 Invalid validation failed due to running out of cost budget, no further validation rules will be run"
     );
-    assert_eq!(said(&spec(3, &[]), &Value::Null), "-");
+    assert_eq!(outcome(&spec(3, &[]), &Value::Null), "-");
 }
 
 /// Checks what the refusal of a spec of a type has in it; nothing for one that is accepted.

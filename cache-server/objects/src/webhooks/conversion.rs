@@ -126,10 +126,10 @@ impl ConversionWebhook {
             return Err(question.failed(&format!("returned {found} objects, expected {expected}")));
         }
         let pairs = question.objects.iter().zip(converted).enumerate();
-        let checked = pairs.map(|(at, (asked, converted))| {
+        let checked = pairs.map(|(at, (original, converted))| {
             let invalid =
                 |why: String| question.failed(&format!("returned invalid converted object at index {at}: {why}"));
-            question.checked(asked, converted).map_err(invalid)
+            question.checked(original, converted).map_err(invalid)
         });
         checked.collect()
     }
@@ -165,7 +165,7 @@ impl ConversionQuestion<'_> {
     }
 
     /// Returns a converted object with the metadata of the one in the question, but for labels and annotations.
-    fn checked(&self, asked: &Object, mut converted: Object) -> Result<Object, String> {
+    fn checked(&self, original: &Object, mut converted: Object) -> Result<Object, String> {
         let text = |member: &str| converted.get(member).and_then(Value::as_str).unwrap_or_default();
         for (member, what, expected) in
             [("apiVersion", "groupVersion", self.to.api_version()), ("kind", "kind", &*self.from.kind)]
@@ -175,26 +175,26 @@ impl ConversionQuestion<'_> {
             }
         }
         for (member, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
-            let (asked, found) = (metadata::text(asked, member), metadata::text(&converted, member));
-            if asked != found {
-                return Err(format!("must have the same {shown}: {asked} != {found}"));
+            let (original, found) = (metadata::text(original, member), metadata::text(&converted, member));
+            if original != found {
+                return Err(format!("must have the same {shown}: {original} != {found}"));
             }
         }
         let Some(Value::Object(mut sent)) = converted.remove("metadata") else {
             return Err("missing metadata in converted object".to_owned());
         };
-        let mut kept = asked.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut restored = original.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
         for member in ["labels", "annotations"] {
-            kept.remove(member);
+            restored.remove(member);
             match sent.remove(member) {
                 None | Some(Value::Null) => {}
                 Some(Value::Object(texts)) if texts.values().all(Value::is_string) => {
-                    kept.insert(member.to_owned(), texts.into());
+                    restored.insert(member.to_owned(), texts.into());
                 }
                 Some(_) => return Err(format!("invalid metadata.{member} in converted object")),
             }
         }
-        converted.insert("metadata".to_owned(), kept.into());
+        converted.insert("metadata".to_owned(), restored.into());
         Ok(converted)
     }
 }
@@ -270,8 +270,8 @@ mod tests {
         let [from, to] = types();
         assert_eq!((from.cache_id(), to.cache_id()), ("things.example.com", "things.example.com/v2"));
         let webhook = ConversionWebhook::read(&json!({"conversionReviewVersions": ["v7", "v1"]}));
-        let asked = thing("v1", &json!({"uid": "u", "labels": {"a": "b"}, "generation": 3}));
-        let objects = [asked];
+        let original = thing("v1", &json!({"uid": "u", "labels": {"a": "b"}, "generation": 3}));
+        let objects = [original];
         let question = ConversionQuestion { uid: "q", from: &from, to: &to, objects: &objects };
         let sent: Value = serde_json::from_slice(&webhook.question(&question).expect("a question")).expect("is JSON");
         assert_eq!(sent["request"]["desiredAPIVersion"], "example.com/v2");

@@ -122,7 +122,7 @@ impl AdmissionRound<'_> {
             Ok(names) => names,
             Err(why) => return question.misconfigured(&why),
         };
-        let mut is_asked = false;
+        let mut is_evaluated = false;
         for name in &names {
             let place = WriteTarget { ty, namespace, name, part: Part::Main };
             match commit::read(self.app, &place).await {
@@ -130,10 +130,10 @@ impl AdmissionRound<'_> {
                 Err(status) if status.code == 404 => continue,
                 Err(status) => return question.misconfigured(&status.message),
             }
-            is_asked = true;
+            is_evaluated = true;
         }
         match reference.check_none() {
-            Err(why) if !is_asked => question.misconfigured(why),
+            Err(why) if !is_evaluated => question.misconfigured(why),
             Ok(()) | Err(_) => Ok(()),
         }
     }

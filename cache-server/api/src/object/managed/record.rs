@@ -137,12 +137,13 @@ fn cap(entries: &mut Vec<Value>) {
     });
     updates.sort_by(|one, other| text(one, "time").cmp(text(other, "time")).then_with(|| order(one, other)));
     let mut count = updates.len();
-    let mut kept: Vec<Value> = Vec::new();
+    let mut merged: Vec<Value> = Vec::new();
     for entry in updates {
         let version = text(&entry, "apiVersion").to_owned();
-        let bucket = kept.iter_mut().find(|kept| text(kept, "apiVersion") == version).filter(|_| count > UPDATERS_MAX);
+        let bucket =
+            merged.iter_mut().find(|merged| text(merged, "apiVersion") == version).filter(|_| count > UPDATERS_MAX);
         let Some(bucket) = bucket else {
-            kept.push(entry);
+            merged.push(entry);
             continue;
         };
         let mut fields = fields_of(bucket);
@@ -153,7 +154,7 @@ fn cap(entries: &mut Vec<Value>) {
         });
         count -= 1;
     }
-    entries.extend(kept);
+    entries.extend(merged);
 }
 
 /// Returns a new object of a built-in type as Go writes it. Its members are there before a create sets their values.

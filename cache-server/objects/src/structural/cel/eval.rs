@@ -222,8 +222,8 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 value => value,
             },
         };
-        if let Some(kept) = input.values.borrow_mut().get_mut(place) {
-            *kept = Some(value.clone());
+        if let Some(known) = input.values.borrow_mut().get_mut(place) {
+            *known = Some(value.clone());
         }
         value
     }

@@ -285,9 +285,9 @@ fn schedule(found: &mut FoundCauses, schedule: &Place<'_>, _: &RowArguments) {
         found.invalid(schedule, &why);
     }
     // Older versions stored such schedules: they may be kept, and changed.
-    let is_kept = schedule.stored.and_then(Value::as_str).is_some_and(|stored| stored.contains("TZ"));
+    let is_stored = schedule.stored.and_then(Value::as_str).is_some_and(|stored| stored.contains("TZ"));
     let has_zone = || schedule.outer().is_some_and(|spec| spec.has("timeZone"));
-    if text.contains("TZ") && !is_kept {
+    if text.contains("TZ") && !is_stored {
         found.invalid(schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
     } else if text.contains("TZ") && has_zone() {
         found.invalid(schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule");
