@@ -1,7 +1,7 @@
 //! Field ownership of writers that do not apply: an entry of `managedFields` for each of them, with the fields that they
 //! changed last.
 //!
-//! INVARIANT: a write that changes no field changes no entry. INVARIANT: an object has at most [`UPDATERS_MAX`] such entries.
+//! INVARIANT: a write that changes no field changes no entry. INVARIANT: an object has at most ten such entries.
 //!
 //! Source: apimachinery `pkg/util/managedfields/internal` (structuredmerge, managedfieldsupdater, capmanagers, skipnonapplied);
 //! structured-merge-diff `typed/compare.go`.
