@@ -61,7 +61,10 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         signing::record_creator(app, ty, &mut object);
         signing::check_subject(ty, &object)?;
         turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
-        schemas::enforce(app, ty, &mut object, options.validation, &mut warnings)?;
+        // A recorded object is complete, but for what defaults of built-in types make of its name.
+        let is_complete = app.manager.is_some() && ty.custom.is_some();
+        let validation = (!is_complete).then_some(options.validation);
+        schemas::enforce(app, ty, &mut object, validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
         turn = admit(app, ty, &mut object, options, turn).await?;
         names_left -= 1;
@@ -111,7 +114,7 @@ pub(crate) async fn create_from_manifest(
         object.get("spec").and_then(|spec| spec["clusterIP"].as_str()).is_some_and(|address| !address.is_empty());
     let turn = app.network.turn(&app.caches, ty, false).await?.filter(|_| !has_address);
     turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
-    schemas::enforce(app, ty, &mut object, FieldValidation::Warn, &mut complaints)?;
+    schemas::enforce(app, ty, &mut object, Some(FieldValidation::Warn), &mut complaints)?;
     metadata::metadata_mut(&mut object).extend(generation.map(|generation| ("generation".to_owned(), generation)));
     let expect = replaced.map_or(Expect::Absent, |(at, _)| Expect::At(at));
     match store(app, ty, &object, expect, Options::default()).await? {
@@ -170,7 +173,7 @@ pub(super) async fn create_named(
     signing::check_subject(ty, &object)?;
     let turn = app.network.turn(&app.caches, ty, options.dry_run).await?;
     turn.as_ref().map_or(Ok(()), |turn| turn.create(ty, &mut object))?;
-    schemas::enforce(app, ty, &mut object, options.validation, &mut Vec::new())?;
+    schemas::enforce(app, ty, &mut object, Some(options.validation), &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;
     let _turn = admit(app, ty, &mut object, options, turn).await?;

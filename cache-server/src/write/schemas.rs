@@ -79,7 +79,7 @@ pub(super) fn complete_stored(app: &App, ty: &ResourceType, current: &mut Curren
     }
 }
 
-/// Completes an object to create, and checks its values and its patterns.
+/// Completes an object to create, unless it is complete (no `validation`), and checks its values and its patterns.
 ///
 /// # Errors
 /// As [`complete`]; 422 for values that the schema or the type does not allow, and for patterns that are no regular
@@ -88,11 +88,13 @@ pub(super) fn enforce(
     app: &App,
     ty: &ResourceType,
     object: &mut Object,
-    validation: FieldValidation,
+    validation: Option<FieldValidation>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     check_definition(app, ty, object, None, warnings)?;
-    complete(app, ty, object, validation, warnings)?;
+    if let Some(validation) = validation {
+        complete(app, ty, object, validation, warnings)?;
+    }
     if app.config.acts_as_cluster {
         strategies::prepare_create(ty, object, &clock::now);
     }

@@ -32,7 +32,7 @@ pub(super) fn enforce(
     _: &App,
     _: &ResourceType,
     _: &mut Object,
-    _: FieldValidation,
+    _: Option<FieldValidation>,
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     Ok(())
