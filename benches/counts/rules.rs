@@ -288,13 +288,7 @@ const BUILT_IN: &[Rule] = &[
             ..post(&format!("{CONFIGMAPS}?dryRun=All&fieldValidation=Warn"), &json!({}))
         }
     }),
-    ("field managers", |items| {
-        let manager = |index| {
-            json!({"manager": format!("m{index}"), "operation": "Update", "apiVersion": "v1",
-            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {format!("f:k{index}"): {}}}})
-        };
-        post(&dry(CONFIGMAPS), &configmap(json!({"managedFields": list(items, manager)})))
-    }),
+    ("field managers", |items| post(&dry(CONFIGMAPS), &configmap(json!({"managedFields": owners(items, |_| 1)})))),
     ("containers of one name", |items| {
         let containers = list(items, |index| {
             json!({"name": format!("c{}", index % 7), "image": "i",
@@ -431,7 +425,19 @@ const ENFORCED: &[Rule] = &[
     ("objects with defaults", |items| {
         post(&dry(THINGS), &thing(json!({"defaulted": list(items, |_| json!({"given": "v"}))})))
     }),
+    ("owners of fields", |items| post(&dry(CONFIGMAPS), &configmap(json!({"managedFields": owners(items, |_| 1)})))),
+    ("owners of fields at many versions", |items| {
+        post(&dry(CONFIGMAPS), &configmap(json!({"managedFields": owners(items, |index| index)})))
+    }),
 ];
+
+/// Entries of managedFields of writers that do not apply.
+fn owners(items: usize, version: impl Fn(usize) -> usize) -> Vec<Value> {
+    list(items, |index| {
+        json!({"manager": format!("m{index}"), "operation": "Update", "apiVersion": format!("v{}", version(index)),
+            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {format!("f:k{index}"): {}}}})
+    })
+}
 
 /// A single-threaded server that knows its callers: one that may do everything, and the owner of a namespace. Neither is exempt
 /// from flow control.

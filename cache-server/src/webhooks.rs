@@ -10,7 +10,7 @@ mod client;
 pub(crate) mod converting;
 mod trust;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use api_rules::object::Object;
 use futures::TryStreamExt as _;
@@ -138,10 +138,10 @@ impl<T> Default for DecodedObjects<T> {
 impl<T: Clone> DecodedObjects<T> {
     /// Decodes objects that changed.
     fn renew(&mut self, stored: &Objects<Entry>, decode: impl Fn(&Object) -> T) {
+        let known: HashMap<_, _> = self.0.iter().map(|(entry, decoded)| (Arc::as_ptr(entry), decoded)).collect();
         let renew = |entry: &Arc<Entry>| {
-            let same = self.0.iter().find(|(known, _)| Arc::ptr_eq(known, entry));
             let decode = || decode(&serde_json::from_slice(entry.object_text()).unwrap_or_default());
-            (Arc::clone(entry), same.map_or_else(decode, |(_, same)| same.clone()))
+            (Arc::clone(entry), known.get(&Arc::as_ptr(entry)).map_or_else(decode, |same| (*same).clone()))
         };
         self.0 = stored.iter().map(renew).collect();
     }
@@ -202,11 +202,15 @@ impl ReadConfigurations {
         self.policies.renew(policies, |policy| Arc::new(AdmissionPolicy::read(policy)));
         self.bindings.renew(bindings, |binding| Arc::new(PolicyBinding::read(binding)));
         let of_kind = |kind: WebhookKind| self.webhooks[kind as usize].iter().flatten().cloned().collect();
-        let bound = |policy: &Arc<AdmissionPolicy>| {
-            let bindings: Vec<_> = self.bindings.iter().filter(|one| one.policy == policy.name).cloned().collect();
-            (!bindings.is_empty()).then(|| BoundPolicy { policy: Arc::clone(policy), bindings })
+        let mut by_policy: HashMap<&str, Vec<Arc<PolicyBinding>>> = HashMap::new();
+        for binding in self.bindings.iter() {
+            by_policy.entry(&binding.policy).or_default().push(Arc::clone(binding));
+        }
+        let mut bound = |policy: &Arc<AdmissionPolicy>| {
+            let bindings = by_policy.remove(&*policy.name)?;
+            Some(BoundPolicy { policy: Arc::clone(policy), bindings })
         };
-        let policies = self.policies.iter().filter_map(bound).collect();
+        let policies = self.policies.iter().filter_map(&mut bound).collect();
         self.all = Arc::new(ConfiguredWebhooks { of_kinds: WebhookKind::ALL.map(of_kind), policies });
         self.stored = stored;
         Arc::clone(&self.all)

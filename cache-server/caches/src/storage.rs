@@ -437,8 +437,9 @@ pub enum SourceError {
     /// The source refuses to serve this type to us.
     #[error("storage refuses access: {0}")]
     Forbidden(String),
-    /// A webhook did not convert objects, for the reason: in Kubernetes' words, for clients.
-    #[error("{0}")]
+    /// A webhook did not convert objects, for the reason: in Kubernetes' words, for clients. It may repeat the webhook's
+    /// answer, and with it objects, so that no log shows it.
+    #[error("a conversion webhook failed")]
     Conversion(String),
     /// The type cannot be cached: it is not served, cannot be watched, or has no numeric resourceVersions.
     #[error("the type cannot be cached: {0}")]

@@ -7,11 +7,18 @@
 //!
 //! Source: apiextensions-apiserver `pkg/apiserver/conversion`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
 
 use api_rules::object::draft;
 use bytes::Bytes;
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, Fuse},
+};
 use object_rules::{
     limits::{CONVERSION_PAUSE, CONVERSION_TIME, CONVERTED_AT_ONCE, CONVERTED_BYTES, WEBHOOK_ANSWER_BYTES_MAX},
     webhooks::conversion::{ConversionQuestion, ConversionWebhook},
@@ -59,11 +66,11 @@ pub(crate) async fn convert(
 /// A store that knows the versions of custom resources.
 struct ConvertingStore {
     inner: Arc<dyn Store>,
-    /// How far each version is, by [`ResourceType::cache_id`].
-    versions: Mutex<HashMap<String, Arc<VersionState>>>,
+    /// Progress of each version, by [`ResourceType::cache_id`], as long as its stream or a reader has it.
+    versions: Mutex<HashMap<String, Weak<VersionState>>>,
 }
 
-/// How far the objects of a version are converted, shared by its stream and its readers.
+/// Progress of the conversion to a version, shared by its stream and its readers.
 #[derive(Default)]
 struct VersionState {
     progress: watch::Sender<ConversionProgress>,
@@ -135,7 +142,14 @@ impl ConvertingStore {
     }
 
     fn state(&self, ty: &ResourceType) -> Arc<VersionState> {
-        self.versions.lock().entry(ty.cache_id().to_owned()).or_default().clone()
+        let versions = &mut *self.versions.lock();
+        if let Some(state) = versions.get(ty.cache_id()).and_then(Weak::upgrade) {
+            return state;
+        }
+        versions.retain(|_, state| state.strong_count() > 0);
+        let state = Arc::default();
+        versions.insert(ty.cache_id().to_owned(), Arc::downgrade(&state));
+        state
     }
 
     /// Writes an object of a version that is not the stored one.
@@ -178,7 +192,7 @@ impl Source for ConvertingStore {
         let Some(converter) = ty.converter.clone() else { return self.inner.follow(ty, from, cache) };
         let (ty, state) = (Arc::clone(ty), self.state(ty));
         async move {
-            let stored = self.inner.follow(&converter.stored, from, cache).await?;
+            let stored = self.inner.follow(&converter.stored, from, cache).await?.fuse();
             let webhook = ConnectedConverter::of(&ty, &converter);
             let version = ConvertedVersion { ty, converter, webhook };
             Ok(VersionStream { stored, version, state, failed: None }.updates())
@@ -210,7 +224,7 @@ impl Source for ConvertingStore {
                 if let Some(decided) = progress.borrow_and_update().decided(position, begun) {
                     return decided;
                 }
-                // This store keeps the sender.
+                // `state` has the sender.
                 let _ = progress.changed().await;
             }
         }
@@ -263,9 +277,10 @@ struct ConvertedVersion {
     webhook: Arc<ConnectedConverter>,
 }
 
-/// The history of a version, made from that of the stored objects.
+/// A stream of the history of a version, from the stored one.
 struct VersionStream {
-    stored: Updates,
+    /// Fused: it is polled once more after it ended behind other updates.
+    stored: Fuse<Updates>,
     version: ConvertedVersion,
     state: Arc<VersionState>,
     /// Updates that the webhook did not convert.
@@ -300,7 +315,9 @@ impl VersionStream {
                 Some(converted)
             }
             Err(error) => {
-                progress.send_modify(|progress| progress.failure = Some((progress.begun, error.to_string())));
+                let reason =
+                    if let SourceError::Conversion(reason) = &error { reason.clone() } else { error.to_string() };
+                progress.send_modify(|progress| progress.failure = Some((progress.begun, reason)));
                 self.failed = Some(updates);
                 Some(vec![Err(error)])
             }

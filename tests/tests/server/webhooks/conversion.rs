@@ -7,7 +7,7 @@ use std::sync::{
 
 use cache_server::testing::ApiServer;
 use serde_json::{Value, json};
-use tests::http::{Client, MERGE_PATCH, briefs};
+use tests::http::{Answer, Client, MERGE_PATCH, briefs};
 
 use super::{
     client, configure,
@@ -70,12 +70,22 @@ fn definition(hook: &Hook) -> Value {
     }})
 }
 
+/// Stores the definition of hosts.
+pub(super) async fn define(client: &Client, hook: &Hook) {
+    client.post(DEFINITIONS, &definition(hook)).await.with_code(201);
+}
+
+/// Creates a host at a version that its webhook converts.
+pub(super) async fn create_converted(client: &Client) -> Answer {
+    client.post(&hosts("v2"), &host("v2", "a", &json!({"host": "a", "port": 1}))).await
+}
+
 /// A server with the type of hosts, and its webhook.
 async fn served() -> (ApiServer, Client, Hook, Arc<AtomicBool>) {
     let (api, client) = start().await;
     let works = Arc::new(AtomicBool::new(true));
     let hook = converter(Arc::clone(&works)).await;
-    client.post(DEFINITIONS, &definition(&hook)).await.with_code(201);
+    define(&client, &hook).await;
     (api, client, hook, works)
 }
 

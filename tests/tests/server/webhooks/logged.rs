@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tracing::{Dispatch, Level};
 
 use super::{
-    CONFIGMAPS, configure,
+    CONFIGMAPS, configure, conversion,
     hook::{Hook, Reply},
     named, webhook,
 };
@@ -31,6 +31,27 @@ impl io::Write for Lines {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Goal: no log shows what a conversion webhook answered. Method: one that fails with a word in its answer, which the client gets.
+#[tokio::test]
+async fn failed_conversions_are_logged_without_answers() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let log = tracing_subscriber::fmt().with_max_level(Level::WARN).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(log);
+    let _second = Dispatch::new(tracing_subscriber::registry());
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = Server::bind(Config { listen, acts_as_cluster: true, ..Config::default() }).await.expect("starts");
+    let client = Client::new(server.local_addr());
+    let _serving = JoinSet::from_iter([server.serve(pending())]);
+    let hook =
+        Hook::start(|_, _| Reply::Response(json!({"result": {"status": "Failure", "message": "hunter2"}}))).await;
+    conversion::define(&client, &hook).await;
+    let refused = conversion::create_converted(&client).await.with_code(500);
+    assert!(refused.text().contains("hunter2"), "{}", refused.text());
+    let text = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("UTF-8");
+    assert!(text.contains("a conversion webhook failed") && !text.contains("hunter2"), "{text}");
 }
 
 /// Goal: the log names the class of an ignored failure, and nothing that a webhook answered: it may repeat objects. Method:

@@ -6,7 +6,11 @@
 //! Source: apimachinery `pkg/util/managedfields/internal` (structuredmerge, managedfieldsupdater, capmanagers, skipnonapplied);
 //! structured-merge-diff `typed/compare.go`.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+    sync::LazyLock,
+};
 
 use serde_json::{Value, json};
 
@@ -126,35 +130,46 @@ fn add_entry(entries: &mut Vec<Value>, place: &WriteTarget<'_>, changed: &FieldS
     entries.push(entry);
 }
 
-/// Merges the oldest entries of writers that do not apply, by version, until there are few.
+/// The oldest entry of a version, and the ones that were merged into it.
+struct MergedEntry {
+    /// Its place among those that stay.
+    place: usize,
+    /// All fields; `None` while it is the only one.
+    fields: Option<FieldSet>,
+    time: Value,
+}
+
+/// Merges the oldest entries of writers that do not apply, by version, until there are few. Cost: reads each entry once.
 fn cap(entries: &mut Vec<Value>) {
     let is_update = |entry: &Value| text(entry, "operation") == "Update";
-    let mut updates: Vec<Value> = Vec::new();
-    entries.retain(|entry| {
-        let is_update = is_update(entry);
-        updates.extend(is_update.then(|| entry.clone()));
-        !is_update
-    });
+    let (mut updates, others): (Vec<_>, Vec<_>) = mem::take(entries).into_iter().partition(is_update);
     updates.sort_by(|one, other| text(one, "time").cmp(text(other, "time")).then_with(|| order(one, other)));
+    *entries = others;
     let mut count = updates.len();
-    let mut merged: Vec<Value> = Vec::new();
+    let mut oldest: HashMap<String, MergedEntry> = HashMap::new();
     for entry in updates {
         let version = text(&entry, "apiVersion").to_owned();
-        let bucket =
-            merged.iter_mut().find(|merged| text(merged, "apiVersion") == version).filter(|_| count > UPDATERS_MAX);
-        let Some(bucket) = bucket else {
-            merged.push(entry);
-            continue;
-        };
-        let mut fields = fields_of(bucket);
-        fields.add(&fields_of(&entry));
-        *bucket = json!({
-            "manager": ANCIENT, "operation": "Update", "apiVersion": version, "time": entry["time"],
+        let time = entry.get("time").cloned().unwrap_or_default();
+        match oldest.get_mut(&version) {
+            Some(merged) if count > UPDATERS_MAX => {
+                let fields = merged.fields.get_or_insert_with(|| fields_of(&entries[merged.place]));
+                fields.add(&fields_of(&entry));
+                merged.time = time;
+                count -= 1;
+                continue;
+            }
+            Some(_) => {}
+            None => drop(oldest.insert(version, MergedEntry { place: entries.len(), fields: None, time })),
+        }
+        entries.push(entry);
+    }
+    for (version, MergedEntry { place, fields, time }) in oldest {
+        let Some(fields) = fields else { continue };
+        entries[place] = json!({
+            "manager": ANCIENT, "operation": "Update", "apiVersion": version, "time": time,
             "fieldsType": "FieldsV1", "fieldsV1": fields.write(),
         });
-        count -= 1;
     }
-    entries.extend(merged);
 }
 
 /// Returns a new object of a built-in type as Go writes it. Its members are there before a create sets their values.
