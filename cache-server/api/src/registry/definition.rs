@@ -153,7 +153,7 @@ struct SelectableField {
 struct Conversion {
     #[serde(deserialize_with = "given")]
     strategy: String,
-    /// Where the webhook is, and which reviews it understands.
+    /// Address of the webhook, and the reviews that it understands.
     webhook: Value,
 }
 
@@ -219,9 +219,9 @@ impl Definition {
         self.calls_webhooks && self.spec.conversion.strategy == "Webhook"
     }
 
-    /// True if both convert objects in the same way.
+    /// True if both convert objects in the same way. A server that calls no webhooks converts none.
     pub fn converts_as(&self, other: &Self) -> bool {
-        self.spec.conversion == other.spec.conversion
+        !(self.is_converted() || other.is_converted()) || self.spec.conversion == other.spec.conversion
     }
 
     /// The version at which objects are stored: the storage version, or with a webhook the first one that was, as long as

@@ -57,8 +57,8 @@ impl<T: Send + Sync + 'static> DerivedSlot<T> {
         Some(data)
     }
 
-    /// Returns the cached data, or that of `make`, which comes with its length in bytes and is cached while there is
-    /// room. Clients that come at once wait for the first.
+    /// Returns the cached data, or makes them. `make` returns data with their length in bytes; they are cached while there
+    /// is room. Clients that come at once wait for the first.
     pub(crate) fn get(&self, is_live: bool, make: impl FnOnce() -> Option<(T, usize)>) -> Option<Arc<DerivedForm<T>>> {
         if let Some(data) = self.cached() {
             return Some(data);

@@ -26,13 +26,13 @@ pub struct PolicyBinding {
 pub struct ParameterReference {
     /// Empty for the namespace of the write.
     namespace: String,
-    /// How they are found.
+    /// The way to find them.
     pub choice: ParameterChoice,
     /// True if a write without a parameter is denied.
     denies_none: bool,
 }
 
-/// How parameters are found.
+/// The way to find parameters.
 pub enum ParameterChoice {
     /// The one with a name.
     Name(String),

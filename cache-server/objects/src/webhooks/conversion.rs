@@ -28,7 +28,7 @@ const GROUP: &str = "apiextensions.k8s.io";
 /// A webhook that converts objects.
 #[derive(Debug)]
 pub struct ConversionWebhook {
-    /// Where it is.
+    /// Its address.
     pub address: WebhookAddress,
     /// Certificates of the authorities that its own is checked by, in PEM; empty for those of the system.
     pub authorities: Vec<u8>,

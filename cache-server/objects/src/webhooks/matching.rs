@@ -71,8 +71,8 @@ impl MatchedWrites {
         }
     }
 
-    /// True if a rule names the type, or one of its subresources, at any version. Types that share their objects are
-    /// not told apart.
+    /// True if a rule names the type, or one of its subresources, at any version. Types that share their objects
+    /// count as one.
     #[must_use]
     pub fn concern(&self, ty: &ResourceType) -> bool {
         let names = |rule: &WriteRule| {
@@ -82,7 +82,7 @@ impl MatchedWrites {
         self.rules.as_ref().is_none_or(|rules| rules.iter().any(names))
     }
 
-    /// Returns the type as which expressions and webhooks get the objects of a write, if a rule matches: that of the
+    /// Returns the type at which expressions and webhooks get the objects of a write, if a rule matches: the one in the
     /// request if possible, else another one of `served`, the types that share its objects.
     #[must_use]
     pub fn target<'a>(

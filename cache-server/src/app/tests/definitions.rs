@@ -179,6 +179,31 @@ async fn what_is_stored_when_a_definition_is_established_belongs_to_it() {
     assert!(objects.iter().map(|entry| entry.name()).eq(["x"]));
 }
 
+/// Goal: a change of a webhook that this server does not call ends no watch. Method: a bundle that another program injects, and
+/// the position of the schema before and after; then the same where webhooks are called.
+#[tokio::test]
+async fn a_webhook_that_is_not_called_may_change() {
+    for acts_as_cluster in [false, true] {
+        let app = App::new(Config { acts_as_cluster, ..Config::default() });
+        app.start().await;
+        let mut converted = definition("as");
+        converted["spec"]["conversion"] =
+            json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://a"}}});
+        let at = write(&app, DEFINITIONS, &converted, Expect::Absent).await;
+        app.definitions.settle().await;
+        let defined_at = || app.registry.now().by_id("as.example.com").expect("a type").defined_at;
+        let before = defined_at();
+        let store = &**app.local().expect("writes are local").store;
+        let ty = app.registry.now().by_id(DEFINITIONS).expect("a type");
+        let (now, mut object) = stored(store, &ty).await.remove(0);
+        assert!(at <= now);
+        object["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!("Zm9v");
+        write(&app, DEFINITIONS, &object, Expect::At(now)).await;
+        app.definitions.settle().await;
+        assert_eq!(defined_at() != before, acts_as_cluster);
+    }
+}
+
 /// Goal: a failing storage delays definitions but loses none. Method: repeat a fixed sequence of definitions, and let a
 /// different call to the storage fail each time.
 #[tokio::test(start_paused = true)]
