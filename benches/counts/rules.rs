@@ -425,9 +425,13 @@ const ENFORCED: &[Rule] = &[
     ("objects with defaults", |items| {
         post(&dry(THINGS), &thing(json!({"defaulted": list(items, |_| json!({"given": "v"}))})))
     }),
-    ("owners of fields", |items| post(&dry(CONFIGMAPS), &configmap(json!({"managedFields": owners(items, |_| 1)})))),
+    // With a field that gets an owner: else entries stay as they are.
+    ("owners of fields", |items| {
+        post(&dry(CONFIGMAPS), &configmap(json!({"labels": {"a": "b"}, "managedFields": owners(items, |_| 1)})))
+    }),
     ("owners of fields at many versions", |items| {
-        post(&dry(CONFIGMAPS), &configmap(json!({"managedFields": owners(items, |index| index)})))
+        let owners = owners(items, |index| index);
+        post(&dry(CONFIGMAPS), &configmap(json!({"labels": {"a": "b"}, "managedFields": owners})))
     }),
 ];
 
