@@ -16,6 +16,10 @@ use std::{
     sync::Arc,
 };
 
+use api_rules::{
+    openapi::document::fingerprint,
+    version::{MAJOR, MINOR, git_version},
+};
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -264,7 +268,7 @@ fn everything(registry: &Registry, core: bool, form: AggregatedVersion) -> Docum
         items,
     };
     let document = json(&list);
-    let etag = Some(format!("\"{:016X}\"", fingerprint(&document.body)));
+    let etag = Some(format!("\"{}\"", fingerprint(&document.body)));
     Document { content_type: form.content_type, etag, ..document }
 }
 
@@ -299,20 +303,6 @@ fn resource_discovery(ty: &ResourceType) -> ResourceDiscovery<'_> {
         categories: &ty.categories,
         subresources: subresources(ty).into_iter().map(subresource).collect(),
     }
-}
-
-/// FNV-1a: sufficient to detect that a document changed.
-pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// The Kubernetes version whose behaviour this server follows.
-const MAJOR: &str = "1";
-const MINOR: &str = "36";
-
-/// Version reported to clients.
-pub(crate) fn git_version() -> String {
-    format!("v{MAJOR}.{MINOR}.0")
 }
 
 /// Body of `/version`: indented by two spaces, without a newline at the end.

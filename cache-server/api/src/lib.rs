@@ -4,13 +4,15 @@
 //! and the request's parts, and gets a new object or the Status to answer with.
 //!
 //! In reading order: [`registry`] (the types), [`schemas`] (the shapes of their values), [`object`] (what writes do),
-//! [`table`] (the columns that people see), [`etcd`] (keys and values of a kube-apiserver's storage), and
+//! [`table`] (the columns that people see), [`openapi`] (the documents of types), [`etcd`] (keys and values of a kube-apiserver's storage), and
 //! [`service_range`] (addresses of a cluster).
 
 pub mod etcd;
 pub mod limits;
 pub mod object;
+pub mod openapi;
 pub mod registry;
 pub mod schemas;
 pub mod service_range;
 pub mod table;
+pub mod version;

@@ -12,12 +12,13 @@ use std::{
     sync::Arc,
 };
 
+use api_rules::version::git_version;
 use http::StatusCode;
 use informer_serving::status::{Status, StatusExt as _};
 use serde::Serialize;
 use watch_cache::{HoldKind, Reader, WindowHolder};
 
-use super::{PATHS, git_version};
+use super::PATHS;
 use crate::{
     app::App,
     clock,

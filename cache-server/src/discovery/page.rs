@@ -6,12 +6,12 @@
 
 use std::sync::LazyLock;
 
+use api_rules::openapi::document::fingerprint;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use ring::digest::{SHA256, digest};
 
-use super::fingerprint;
 use crate::read::body::{self, Response};
 
 const PAGE: &str = include_str!("page.html");
@@ -28,7 +28,7 @@ static HEADERS: LazyLock<[(HeaderName, HeaderValue); 3]> = LazyLock::new(|| {
     [
         (header::CONTENT_SECURITY_POLICY, value(&policy)),
         (header::REFERRER_POLICY, value("no-referrer")),
-        (header::ETAG, value(&format!("\"{:016X}\"", fingerprint(PAGE.as_bytes())))),
+        (header::ETAG, value(&format!("\"{}\"", fingerprint(PAGE.as_bytes())))),
     ]
 });
 

@@ -11,7 +11,7 @@ type JsonMembers = Map<String, Value>;
 /// Encodes a document.
 ///
 /// Cost: a copy of each part for each level that it is in.
-pub(super) fn document(document: &Value) -> Bytes {
+pub fn document(document: &Value) -> Bytes {
     let mut out = ProtobufMessage::default();
     out.text(1, &document["swagger"]);
     let mut info = within(1, &document["info"]["title"]);

@@ -5,12 +5,13 @@ use serde_json::{Map, Value, json};
 
 use super::{operations, schemas::Schemas};
 use crate::{
-    discovery,
     registry::{GroupVersion, ResourceType},
+    schemas::PREFIX,
+    version::git_version,
 };
 
 /// Builds the document of a group version.
-pub(super) fn text(group: &GroupVersion) -> Bytes {
+pub fn text(group: &GroupVersion) -> Bytes {
     let schemas = Schemas::of(group);
     let mut paths = Map::new();
     for ty in group.types.iter().chain(&group.reviews) {
@@ -18,7 +19,7 @@ pub(super) fn text(group: &GroupVersion) -> Bytes {
     }
     let document = json!({
         "openapi": "3.0.0",
-        "info": { "title": "Kubernetes", "version": discovery::git_version() },
+        "info": { "title": "Kubernetes", "version": git_version() },
         "paths": paths,
         "components": { "schemas": schemas.into_value() },
     });
@@ -28,8 +29,8 @@ pub(super) fn text(group: &GroupVersion) -> Bytes {
 /// Returns a hash that changes with the document of a group version.
 ///
 /// Cost: serialises the schemas of custom types; built-in ones change only with the program.
-pub(super) fn hash(group: &GroupVersion) -> String {
-    let mut seed = format!("{} {}\n", env!("CARGO_PKG_VERSION"), discovery::git_version());
+pub fn hash(group: &GroupVersion) -> String {
+    let mut seed = format!("{} {}\n", env!("CARGO_PKG_VERSION"), git_version());
     for ty in group.types.iter().chain(&group.reviews) {
         let ResourceType { group, version, plural, kind, namespaced, verbs, custom, scale, subresources, .. } = &**ty;
         seed.push_str(&format!("{group} {version} {plural} {kind} {namespaced} {verbs:?} {}\n", ty.list_kind()));
@@ -41,14 +42,15 @@ pub(super) fn hash(group: &GroupVersion) -> String {
     fingerprint(seed.as_bytes())
 }
 
-/// Formats a hash for URLs.
-pub(super) fn fingerprint(bytes: &[u8]) -> String {
-    format!("{:016X}", discovery::fingerprint(bytes))
+/// Formats a hash for URLs, by FNV-1a: sufficient to detect that a document changed.
+pub fn fingerprint(bytes: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016X}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
 /// Returns a reference to the schema `name`.
 pub(super) fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("{}{name}", api_rules::schemas::PREFIX) })
+    json!({ "$ref": format!("{}{name}", PREFIX) })
 }
 
 #[cfg(test)]
@@ -62,7 +64,8 @@ mod tests {
     fn schemas_are_those_of_kubernetes_1_36() {
         let components = |group| {
             let document: Value = serde_json::from_slice(&text(group)).expect("is JSON");
-            discovery::fingerprint(document["components"].to_string().as_bytes())
+            let hash = fingerprint(document["components"].to_string().as_bytes());
+            u64::from_str_radix(&hash, 16).expect("hexadecimal")
         };
         let hash = Registry::builtin().groups().map(components).fold(0, u64::wrapping_add);
         assert_eq!(format!("{hash:016x}"), "e45014b10e9188a1");

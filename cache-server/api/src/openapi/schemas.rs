@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_rules::schemas::{self, OBJECT_META};
 use serde_json::{Map, Value, json};
 
 use super::document::reference;
-use crate::registry::{Custom, GroupVersion, ResourceType};
+use crate::{
+    registry::{Custom, GroupVersion, ResourceType},
+    schemas::{self, OBJECT_META},
+};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 

@@ -5,11 +5,10 @@
 //!
 //! Source: apiextensions-apiserver `pkg/controller/openapi`, kube-openapi `pkg/builder`.
 
-use api_rules::schemas::PREFIX;
 use serde_json::{Map, Value, json, map::Entry};
 
 use super::{operations, schemas::Schemas};
-use crate::{discovery, registry::Registry};
+use crate::{registry::Registry, schemas::PREFIX, version::git_version};
 
 const KINDS: &str = "x-kubernetes-group-version-kind";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
@@ -17,7 +16,7 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 /// Builds the document of all types.
 ///
 /// Cost: builds all documents of version 3.
-pub(super) fn document(registry: &Registry) -> Value {
+pub fn document(registry: &Registry) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for group in registry.groups() {
         for ty in group.types.iter().chain(&group.reviews) {
@@ -31,7 +30,7 @@ pub(super) fn document(registry: &Registry) -> Value {
     paths.values_mut().for_each(path);
     json!({
         "swagger": "2.0",
-        "info": { "title": "Kubernetes", "version": discovery::git_version() },
+        "info": { "title": "Kubernetes", "version": git_version() },
         "paths": paths,
         "definitions": definitions,
     })
