@@ -70,7 +70,6 @@ const INTERNAL: &[&str] = &[
     "SOCKET_SEND_BYTES",
     "STATES_PER_STEP",
     "STEPS_PER_VALUE",
-    "SUMMED_RESOURCES_MAX",
     "TLS_UNSENT_BYTES_MAX",
     "UNDO_INLINE_MAX",
     "UNREAD_BYTES_MAX",
@@ -92,6 +91,8 @@ const INTERNAL: &[&str] = &[
     "STEP_BYTES",
     "VALIDATION_STEPS_MAX",
     "VALUE_LEVELS_MAX",
+    // Other admission, in tests.
+    "RANGE_DEFAULTS_MAX",
     // Admission webhooks, in tests.
     "WEBHOOKS_AT_ONCE",
     "WEBHOOK_ANSWER_BYTES_MAX",

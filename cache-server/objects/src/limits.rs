@@ -82,9 +82,9 @@ pub const RULE_MESSAGE_BYTES_MAX: usize = 5 << 10;
 /// Digits behind the point that a format may ask for.
 pub const DIGITS_MAX: usize = 100;
 
-/// Resources that the sum of a pod's containers counts, by name. Further ones, which would be sizes of huge pages, get
-/// no default.
-pub const SUMMED_RESOURCES_MAX: usize = 16;
+/// Amounts that the LimitRanges of a namespace set in one pod; a pod that would get more is refused. Memory: some hundred
+/// bytes each.
+pub const RANGE_DEFAULTS_MAX: usize = 16 << 10;
 
 /// Bytes of the answer of a mutating webhook: a patch in base64 may be as long as the body of a request. Longer ones
 /// fail the call. Memory: for each of [`WEBHOOK_LONG_ANSWERS_MAX`](api_rules::limits::WEBHOOK_LONG_ANSWERS_MAX).

@@ -63,6 +63,11 @@ impl Quantity {
         Self { billionths: 0, form: QuantityForm::Decimal }
     }
 
+    /// Returns the quantity of so many objects.
+    pub(crate) fn of(count: usize) -> Self {
+        Self { billionths: i128::try_from(count).map_or(BEYOND, |count| count * ONE), form: QuantityForm::Decimal }
+    }
+
     /// Rounds up to a thousandth, away from zero. Returns `None` if that changes nothing, and beyond the range.
     pub(crate) fn rounded_up(self) -> Option<Self> {
         let rest = self.billionths % MILLI;
@@ -74,6 +79,28 @@ impl Quantity {
     pub(crate) fn plus(self, other: Self) -> Self {
         let form = if self.billionths == 0 { other.form } else { self.form };
         Self { billionths: self.billionths.saturating_add(other.billionths).clamp(-BEYOND, BEYOND), form }
+    }
+
+    /// Subtracts another quantity, down to zero.
+    pub(crate) fn less(self, other: Self) -> Self {
+        Self { billionths: self.billionths.saturating_sub(other.billionths).clamp(0, BEYOND), ..self }
+    }
+
+    /// Returns the other quantity if it is greater.
+    pub(crate) const fn or_greater(self, other: Self) -> Self {
+        if self.billionths < other.billionths { other } else { self }
+    }
+
+    /// Rounds up to a whole number.
+    pub(crate) const fn whole(self) -> Self {
+        let rest = self.billionths.rem_euclid(ONE);
+        Self { billionths: if rest == 0 { self.billionths } else { self.billionths - rest + ONE }, ..self }
+    }
+}
+
+impl Default for Quantity {
+    fn default() -> Self {
+        Self::zero()
     }
 }
 

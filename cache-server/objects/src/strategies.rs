@@ -8,7 +8,7 @@
 use api_rules::{object::Object, registry::ResourceType};
 use serde_json::{Value, json};
 
-use crate::quantity::Quantity;
+use crate::amounts;
 
 /// Completes an object to create, after its defaults. `now` is the present time in RFC 3339.
 ///
@@ -40,7 +40,7 @@ fn generate_selector(job: &mut Object) -> Option<()> {
 }
 
 /// Returns the object at a member, which is created if it is missing.
-fn inner<'a>(object: &'a mut Object, member: &str) -> Option<&'a mut Object> {
+pub(crate) fn inner<'a>(object: &'a mut Object, member: &str) -> Option<&'a mut Object> {
     let value = object.entry(member).or_insert(Value::Null);
     if value.is_null() {
         *value = json!({});
@@ -64,7 +64,7 @@ fn complete_status(pod: &mut Object, now: &dyn Fn() -> String) -> Option<()> {
 
 /// Class of a pod's quality of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QosClass {
+pub(crate) enum QosClass {
     BestEffort,
     Burstable,
     Guaranteed,
@@ -79,7 +79,7 @@ impl QosClass {
         }
     }
 
-    fn of(spec: &Value) -> Self {
+    pub(crate) fn of(spec: &Value) -> Self {
         if is_set(&spec["resources"]) {
             return Self::of_resources(&spec["resources"]);
         }
@@ -106,18 +106,15 @@ impl QosClass {
 }
 
 /// True if resources of the whole pod count.
-fn is_set(resources: &Value) -> bool {
+pub(crate) fn is_set(resources: &Value) -> bool {
     ["requests", "limits"].iter().any(|member| {
-        resources[member].as_object().is_some_and(|amounts| {
-            amounts.keys().any(|name| name == "cpu" || name == "memory" || name.starts_with("hugepages-"))
-        })
+        resources[member].as_object().is_some_and(|found| found.keys().any(|name| amounts::is_pod_level(name)))
     })
 }
 
 /// The billionths of a quantity; 0 if there is none.
 fn amount(quantity: &Value) -> i128 {
-    let text = quantity.as_str().map(str::to_owned).or_else(|| quantity.as_i64().map(|number| number.to_string()));
-    text.and_then(|text| Quantity::parse(&text).ok()).map_or(0, |quantity| quantity.billionths)
+    amounts::quantity(quantity).map_or(0, |quantity| quantity.billionths)
 }
 
 #[cfg(test)]

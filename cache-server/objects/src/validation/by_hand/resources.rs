@@ -9,7 +9,10 @@ use informer_serving::status::{CauseExt as _, StatusCause};
 use serde_json::Value;
 
 use super::{FoundCauses, Place, RowArguments, ShownValue, ValueCheck, texts};
-use crate::quantity::{ONE, Quantity};
+use crate::{
+    amounts::is_native,
+    quantity::{ONE, Quantity},
+};
 
 pub(super) fn find(name: &str) -> Option<ValueCheck> {
     Some(match name {
@@ -57,10 +60,6 @@ fn is_standard(name: &str) -> bool {
 
 fn is_page(name: &str) -> bool {
     name.starts_with("hugepages-")
-}
-
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
 }
 
 fn is_extended(name: &str) -> bool {
