@@ -98,6 +98,8 @@ pub struct App {
     pub(crate) network: ServiceNetwork,
     /// The webhooks that decide about writes.
     pub(crate) webhooks: Webhooks,
+    /// Turn of the one write that charges quotas.
+    pub(crate) quota_turn: tokio::sync::Mutex<()>,
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -230,6 +232,7 @@ impl App {
             forks,
             network,
             webhooks: Webhooks::default(),
+            quota_turn: tokio::sync::Mutex::default(),
         }
     }
 

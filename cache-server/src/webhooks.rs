@@ -18,6 +18,8 @@ use informer_core::Objects;
 use informer_serving::status::Status;
 use object_rules::{
     policies::{self, AdmissionPolicy, PolicyBinding},
+    quotas::QUOTAS,
+    ranges::RANGES,
     webhooks::{self, AdmissionWebhook, WebhookKind},
 };
 use parking_lot::Mutex;
@@ -110,9 +112,9 @@ pub(crate) struct Webhooks {
 const TYPES: [&str; 4] =
     [WebhookKind::Mutating.type_id(), WebhookKind::Validating.type_id(), policies::POLICIES, policies::BINDINGS];
 
-/// True if objects of the type are configurations.
+/// True if objects of the type decide about writes.
 pub(crate) fn are_configurations(ty: &ResourceType) -> bool {
-    TYPES.contains(&ty.id())
+    TYPES.contains(&ty.id()) || ty.id() == QUOTAS || ty.id() == RANGES
 }
 
 /// The configurations as they were read last.
@@ -177,10 +179,10 @@ impl Webhooks {
     }
 }
 
-/// Starts the caches of types of configurations that may have some already. Later ones are started by the first write
-/// of one.
+/// Starts the caches of types of configurations, quotas and ranges that may have some already. Later ones are started by
+/// the first write of one.
 async fn begin(configurations: StoredConfigurations<'_>) -> Result<(), SourceError> {
-    for id in TYPES {
+    for id in TYPES.into_iter().chain([QUOTAS, RANGES]) {
         let Some(ty) = configurations.registry.by_id(id) else { continue };
         if configurations.is_shared || configurations.store.list(&ty).await?.entries.try_next().await?.is_some() {
             configurations.caches.start(&ty);

@@ -7,9 +7,10 @@
 //! A write passes each file once: `intake` reads its body, the file of its verb decodes it and decides, `commit` (for
 //! objects that exist) or `create` stores the object, and `answer` builds the response. `grants` refuses roles whose rights
 //! the caller lacks, `nodes` writes of nodes that concern others, `schemas` values that a definition does not allow,
-//! `signing` signing requests that the caller may not decide, `webhooks` what others refuse; `review` answers objects
-//! that are questions, `binding` and `eviction` orders about pods, `token` requests for tokens. These files read and
-//! store; `api_rules::object` decides what a write does, and lists the differences from kube-apiserver.
+//! `signing` signing requests that the caller may not decide, `plugins` what its namespace does not allow, `webhooks` what
+//! others refuse; `review` answers objects that are questions, `binding` and `eviction` orders about pods, `token`
+//! requests for tokens. These files read and store; `api_rules::object` decides what a write does, and lists the
+//! differences from kube-apiserver.
 
 mod answer;
 mod apply;
@@ -24,6 +25,11 @@ mod intake;
 mod nodes;
 mod owners;
 mod patch;
+#[cfg(feature = "assets")]
+mod plugins;
+#[cfg(not(feature = "assets"))]
+#[path = "write/plugins/absent.rs"]
+mod plugins;
 mod review;
 mod scale;
 #[cfg(feature = "assets")]

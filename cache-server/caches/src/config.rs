@@ -68,6 +68,8 @@ pub struct Config {
     /// serves converted types, and enforces the schemas of custom resources in a build with the feature `assets`. Default
     /// false.
     pub acts_as_cluster: bool,
+    /// Admission plugins where the server acts as a cluster. Default: those that need no controllers.
+    pub admission: AdmissionPlugins,
     /// Addresses of Services where the server acts as a cluster. Default 10.0.0.0/24.
     pub service_range: ServiceRange,
     /// True if requests may start forks: servers in this process that begin with the objects of this one. Needs a loopback
@@ -103,6 +105,32 @@ pub struct TraceConfig {
     pub endpoint: Option<String>,
     /// Traces that begin here, among a million requests whose clients have none. Others are as sampled as their parent.
     pub sampled_per_million: u32,
+}
+
+/// Admission plugins of kube-apiserver that may be off. They are true if they decide about writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionPlugins {
+    /// Pods and claims fit the LimitRanges of their namespace, and containers get defaults from them.
+    pub limit_ranger: bool,
+    /// Objects fit the ResourceQuotas of their namespace, which a controller has measured.
+    pub resource_quota: bool,
+    /// A pod has a service account that exists, and its token. Needs a controller that makes accounts.
+    pub service_account: bool,
+}
+
+impl AdmissionPlugins {
+    /// All of them, as in kube-apiserver.
+    pub const ALL: Self = Self { limit_ranger: true, resource_quota: true, service_account: true };
+
+    /// All but those with these names. Names of others have no effect.
+    #[must_use]
+    pub fn without(names: &[&str]) -> Self {
+        Self {
+            limit_ranger: !names.contains(&"LimitRanger"),
+            resource_quota: !names.contains(&"ResourceQuota"),
+            service_account: !names.contains(&"ServiceAccount"),
+        }
+    }
 }
 
 /// Paths of a certificate and its key.
@@ -150,6 +178,7 @@ impl Default for Config {
             watches_max: limits::WATCHES_MAX,
             load: Vec::new(),
             acts_as_cluster: false,
+            admission: AdmissionPlugins { service_account: false, ..AdmissionPlugins::ALL },
             service_range: ServiceRange::DEFAULT,
             forks: false,
             populate: None,

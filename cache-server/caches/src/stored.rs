@@ -1,6 +1,7 @@
 //! Reads, replaces and removes one stored object, for requests and controllers. Knows no HTTP.
 
 pub mod current;
+pub mod namespaced;
 pub mod removal;
 
 use std::sync::Arc;

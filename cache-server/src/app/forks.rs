@@ -186,6 +186,7 @@ impl App {
             forks,
             network: ServiceNetwork::new(&origin.config),
             webhooks: Webhooks::default(),
+            quota_turn: tokio::sync::Mutex::default(),
         });
         app.access.authorizer.follow_when_needed(&app.caches, &app.registry, &app.tasks);
         app.keep_checking_rights();

@@ -15,7 +15,7 @@ use watch_cache::Entry;
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    grants, nodes, owners, schemas, signing, webhooks,
+    grants, nodes, owners, plugins, schemas, signing, webhooks,
 };
 use crate::{
     access::audit::AuditRecord,
@@ -124,7 +124,11 @@ pub(super) async fn attempt(
         UpdatePlan::Keep => &current.object,
     };
     signing::check(app, place, &current.object, next).await?;
+    plugins::check(app, place.ty, place.part, next, Some(&current.object)).await?;
     let _turn = admit(app, place, current, &mut plan, options, turn).await?;
+    if let UpdatePlan::Put(next) = &plan {
+        plugins::charge(app, place.ty, place.part, next, Some(&current.object), options).await?;
+    }
     let put = match &plan {
         UpdatePlan::Keep => return Ok(Some(unchanged())),
         UpdatePlan::Put(next) if matches!(current.extent, DecodedExtent::Touched(_)) => {

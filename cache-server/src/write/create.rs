@@ -21,7 +21,7 @@ use informer_serving::status::{CauseExt as _, CauseReason, Status, StatusCause, 
 
 use super::{
     answer::{AnswerDocument, WriteAnswer},
-    commit, grants, nodes, owners, schemas, signing, webhooks,
+    commit, grants, nodes, owners, plugins, schemas, signing, webhooks,
 };
 use crate::{
     app::{AllocationTurn, LocalApp},
@@ -43,6 +43,7 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
     refuse_ending(app, ty, &sent)?;
     nodes::check_create(app, ty, &sent).await?;
     owners::record_new(app, ty, &mut sent, options, &mut warnings)?;
+    plugins::complete_new(app, ty, &mut sent).await?;
     webhooks::mutate_new(app, ty, &mut sent, options, &mut warnings).await?;
     let base = metadata::text(&sent, "generateName").to_owned();
     let generates = metadata::text(&sent, "name").is_empty() && !base.is_empty();
@@ -66,7 +67,9 @@ pub(super) async fn create(app: &LocalApp<'_>, request: &WriteRequest<'_>) -> Re
         let validation = (!is_complete).then_some(options.validation);
         schemas::enforce(app, ty, &mut object, validation, &mut warnings)?;
         grants::check(app, ty, "", None, &object).await?;
+        plugins::check(app, ty, metadata::Part::Main, &object, None).await?;
         turn = admit(app, ty, &mut object, options, turn).await?;
+        plugins::charge(app, ty, metadata::Part::Main, &object, None, options).await?;
         names_left -= 1;
         match store(app, ty, &object, Expect::Absent, options).await? {
             Some(answer) => return Ok(WriteAnswer { warnings, ..answer }),
@@ -165,6 +168,7 @@ pub(super) async fn create_named(
     nodes::check_create(app, ty, &object).await?;
     let (namespace, name) =
         (metadata::text(&object, "namespace").to_owned(), metadata::text(&object, "name").to_owned());
+    plugins::complete_new(app, ty, &mut object).await?;
     webhooks::mutate_new(app, ty, &mut object, options, &mut Vec::new()).await?;
     WriteTarget { ty, namespace: &namespace, name: &name, part: metadata::Part::Main }.match_name(&object)?;
     let uid = ids::uuid().to_string();
@@ -176,7 +180,9 @@ pub(super) async fn create_named(
     schemas::enforce(app, ty, &mut object, Some(options.validation), &mut Vec::new())?;
     grants::check(app, ty, metadata::text(&object, "name"), None, &object).await?;
     check_right(app, ty, &object).await?;
+    plugins::check(app, ty, metadata::Part::Main, &object, None).await?;
     let _turn = admit(app, ty, &mut object, options, turn).await?;
+    plugins::charge(app, ty, metadata::Part::Main, &object, None, options).await?;
     store(app, ty, &object, Expect::Absent, options).await
 }
 

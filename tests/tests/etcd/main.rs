@@ -16,6 +16,7 @@ mod foreign;
 mod layout;
 mod neighbour;
 mod pages;
+mod plugins;
 mod quota;
 mod replicas;
 mod restarts;

@@ -3,6 +3,7 @@
 mod conversion;
 mod deletion;
 mod owners;
+mod plugins;
 mod services;
 mod strategies;
 

@@ -16,7 +16,8 @@ use super::{
     flags::ProgramFlags,
 };
 use crate::config::{
-    AuthenticationConfig, AuthorizationConfig, AuthorizationMode, Config, KeySource, ServiceAccountsConfig,
+    AdmissionPlugins, AuthenticationConfig, AuthorizationConfig, AuthorizationMode, Config, KeySource,
+    ServiceAccountsConfig,
 };
 
 /// Flags with an effect.
@@ -27,6 +28,7 @@ pub(super) const USED: &[&str] = &[
     "cert-dir",
     "client-ca-file",
     "data-dir",
+    "disable-admission-plugins",
     "forks",
     "secure-port",
     "service-account-issuer",
@@ -39,8 +41,7 @@ pub(super) const USED: &[&str] = &[
 ];
 
 /// Flags that envtest passes, without an effect here.
-pub(super) const IGNORED: &[&str] =
-    &["advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers"];
+pub(super) const IGNORED: &[&str] = &["advertise-address", "allow-privileged", "etcd-servers"];
 
 /// Time for open requests after SIGTERM: the clients belong to tests that have ended.
 const GRACE: Duration = Duration::from_secs(1);
@@ -82,6 +83,7 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         },
         authorization: AuthorizationConfig { modes },
         acts_as_cluster: true,
+        admission: AdmissionPlugins::without(&flags.all("disable-admission-plugins").collect::<Vec<_>>()),
         data_dir: flags.last("data-dir").map(Into::into),
         service_range: service_range(flags)?,
         forks: flags.boolean("forks", false)?,
@@ -157,6 +159,9 @@ mod tests {
             let made = parse(&[&[dir.as_str()], flags].concat()).unwrap();
             assert_eq!(made.authentication.insecure_anonymous, is_anonymous, "{flags:?}");
         }
+        assert_eq!(parse(&[&dir]).unwrap().admission, AdmissionPlugins::ALL);
+        let off = parse(&[&dir, "--disable-admission-plugins=ServiceAccount,LimitRanger,Other"]).unwrap().admission;
+        assert_eq!(off, AdmissionPlugins { limit_ranger: false, service_account: false, ..AdmissionPlugins::ALL });
         assert_eq!(parse(&[&dir]).unwrap().service_range, ServiceRange::DEFAULT);
         let range = parse(&[&dir, "--service-cluster-ip-range=10.9.0.0/16,fd00::/112"]).unwrap().service_range;
         assert_eq!(range.to_string(), "10.9.0.0/16");
