@@ -52,7 +52,7 @@ use crate::{
     limits,
     metrics::Metrics,
     registry::{Live, Registry, ResourceType},
-    storage::Store,
+    storage::{Store, StoreFile},
     supervised::SupervisedTasks,
     traces::Traces,
     upstream::{
@@ -123,8 +123,8 @@ pub(crate) struct LocalWrites {
 enum ControllerDuty {
     /// All of them: no other process uses the store.
     Alone {
-        /// Types with objects whose deletion an earlier process began.
-        terminating: Vec<String>,
+        /// The file of the store; `None` if the objects are only in memory.
+        file: Option<Arc<dyn StoreFile>>,
     },
     /// All of them, as other servers of the store do at the same time.
     Shared,
@@ -310,6 +310,14 @@ impl App {
         !matches!(&self.writes, Writes::Local(LocalWrites { duty: ControllerDuty::Alone { .. }, .. }))
     }
 
+    /// Returns the file of the objects, if they are in one.
+    pub(crate) fn file(&self) -> Option<&Arc<dyn StoreFile>> {
+        match &self.writes {
+            Writes::Local(LocalWrites { duty: ControllerDuty::Alone { file }, .. }) => file.as_ref(),
+            Writes::Local(_) | Writes::Forward(_) => None,
+        }
+    }
+
     /// Starts the tasks of flow control.
     pub(crate) fn keep_flow_control(&self) {
         let flow = Arc::downgrade(&self.access.flow);
@@ -346,8 +354,9 @@ impl App {
         if let Writes::Local(LocalWrites { store, namespaces, duty }) = &self.writes {
             self.progress.wait_for(StartPart::Deletions);
             match duty {
-                ControllerDuty::Alone { terminating } => {
-                    leftovers::finish(&**store, namespaces, &self.registry.now(), terminating).await;
+                ControllerDuty::Alone { file } => {
+                    let terminating = file.as_ref().map(|file| file.terminating()).unwrap_or_default();
+                    leftovers::finish(&**store, namespaces, &self.registry.now(), &terminating).await;
                 }
                 ControllerDuty::Shared => {
                     namespaces.settle().await;

@@ -8,7 +8,9 @@ mod upgrade;
 
 use std::{
     convert::Infallible,
-    fmt, future, io,
+    fmt,
+    fs::File,
+    future, io,
     net::{self, SocketAddr},
     path::PathBuf,
     sync::{Arc, Weak},
@@ -27,7 +29,7 @@ pub use cache_server_wire::tls::TlsError;
 
 use access_rules::authentication::certificate::ServerNames;
 use cache_server_wire::{
-    accept::{self, OpenConnections},
+    accept::{self, ConnectionGate, OpenConnections},
     handler::{ConnectionSettings, ConnectionShared},
     http2::GOODBYES_SPREAD,
     listeners::{GivenUnixSocket, Listeners, UnixSocketFile, adopt_tcp, bind_tcp},
@@ -36,7 +38,7 @@ use cache_server_wire::{
 
 use self::{
     handler::AppHandler,
-    upgrade::{Departure, Predecessor, SocketShares, UpgradeError},
+    upgrade::{Predecessor, SocketShares, UpgradeError},
 };
 #[cfg(feature = "durable")]
 use crate::storage::durable::DataFolderError;
@@ -45,11 +47,7 @@ use crate::storage::etcd::EtcdOpenError;
 #[cfg(feature = "workload")]
 use crate::workload::populate::{self, PopulateError};
 use crate::{
-    access::{
-        audit::AuditLog,
-        authenticate::{Authenticator, assemble::AuthenticationError, certificates::ClientAuthorities},
-        metrics::AuthenticationMetrics,
-    },
+    access::authenticate::{Authenticator, assemble::AuthenticationError, certificates::ClientAuthorities},
     allocator,
     app::{App, StartPart},
     cacher::HandedStates,
@@ -235,16 +233,8 @@ impl UnixPlaces {
     }
 }
 
-/// Reads the files of the settings, whose mistakes must not end the process before.
+/// Reads the files that are needed after the process before has left its folder: their mistakes must not end it.
 async fn rehearse(config: &Config) -> StartOutcome {
-    let files = FileWatcher::default();
-    let authenticator =
-        Authenticator::load(&config.authentication, None, AuthenticationMetrics::default(), true, &files).await?;
-    load_tls(config, authenticator.authorities(), &files).await?;
-    if let Some(settings) = &config.audit {
-        let failed = |source| StartError::Audit { path: settings.file.clone().unwrap_or_default(), source };
-        AuditLog::check(settings).map_err(failed)?;
-    }
     flow_objects::check(&config.flow.source)?;
     let load = config.load.clone();
     spawn_blocking(move || manifests::verify(&load)).await.expect("reading returns its errors")?;
@@ -262,9 +252,14 @@ async fn load_tls(
     Ok(Some(Arc::new(Acceptor::load(tls, verifiers, files).await?)))
 }
 
-/// Builds the app over the storage that the settings name, with the states of the process before if this one takes over.
-/// Waits for `folder_wait` until that one has left the folder.
-async fn assemble(config: Config, handed: Option<HandedStates>, folder_wait: Duration) -> Result<App, StartError> {
+/// Builds the app over the storage that the settings name, with the states of the process before if this one takes over, or
+/// the `copy` of its file. Waits for `folder_wait` until a process without a copy has left the folder.
+async fn assemble(
+    config: Config,
+    handed: Option<HandedStates>,
+    copy: Option<File>,
+    folder_wait: Duration,
+) -> Result<App, StartError> {
     #[cfg(feature = "upstream")]
     if let Some(upstream) = config.upstream.clone() {
         let files = FileWatcher::default();
@@ -277,10 +272,10 @@ async fn assemble(config: Config, handed: Option<HandedStates>, folder_wait: Dur
     }
     #[cfg(feature = "durable")]
     if let Some(folder) = config.data_dir.clone() {
-        return Ok(App::durable(config, folder, folder_wait).await?);
+        return Ok(App::durable(config, folder, copy, folder_wait).await?);
     }
     // Objects in memory are not handed over.
-    drop((handed, folder_wait));
+    drop((handed, copy, folder_wait));
     #[cfg(feature = "embedded")]
     return Ok(App::new(config));
     #[cfg(not(feature = "embedded"))]
@@ -462,12 +457,12 @@ impl Server {
         let handed = predecessor.as_mut().map(Predecessor::take_states);
         // Before the process before leaves.
         let traces = Traces::open(&config).map_err(StartError::Traces)?;
-        let mut folder_wait = Duration::ZERO;
-        if let Some(predecessor) = predecessor.as_ref().filter(|predecessor| predecessor.holds_folder()) {
+        let (mut copy, mut folder_wait) = (None, Duration::ZERO);
+        if let Some(predecessor) = predecessor.as_mut().filter(|predecessor| predecessor.holds_folder()) {
             rehearse(&config).await?;
-            folder_wait = limits::UPGRADE_WARM_WAIT + predecessor.go().await?;
+            (copy, folder_wait) = (predecessor.take_copy(), limits::UPGRADE_WAIT);
         }
-        let mut app = assemble(config, handed, folder_wait).await?;
+        let mut app = assemble(config, handed, copy, folder_wait).await?;
         let (authentication, metrics) = (&app.config.authentication, app.metrics.authentication.clone());
         let own_requests = app.upstream().map(Upstream::own_requests);
         let is_open = !app.access.authorizer.checks_again();
@@ -485,6 +480,9 @@ impl Server {
         app.traces = Arc::new(traces);
         let app = Arc::new(app);
         app.keep_checking_rights();
+        if let Some(predecessor) = &predecessor {
+            predecessor.take_folder(&app).await?;
+        }
         let starting = begin_in_time(&app, predecessor.as_ref()).await?;
         // Loading leaves garbage behind that would otherwise stay resident.
         allocator::trim();
@@ -542,12 +540,12 @@ impl Server {
         // An error means that no descriptor is free: no process can take over.
         let shares = upgrades.as_ref().and_then(|upgrades| SocketShares::of(&listeners, upgrades).ok());
         listeners.unix.iter().chain(&upgrades).for_each(UnixSocketFile::own);
-        let mut departure = Departure::Stopped;
+        let (mut is_replaced, gate) = (false, Arc::<ConnectionGate>::default());
         let stop = async {
             tokio::select! {
                 biased;
                 () = &mut shutdown => {}
-                replaced = upgrade::replaced(upgrades, shares, &app) => departure = replaced,
+                () = upgrade::replaced(upgrades, shares, &app, &gate) => is_replaced = true,
                 never = follow_start(&app, &mut starting) => match never {},
             }
         };
@@ -555,14 +553,16 @@ impl Server {
         if let Some(predecessor) = predecessor {
             predecessor.serves();
         }
-        let mut connections = accept::serve(listeners, shared, stop).await;
-        tracing::info!(connections = connections.count(), ?departure, "drain started");
-        if let Some(departed) = departed.filter(|_| departure != Departure::Stopped) {
-            let _ = departed.send(());
-        }
-        tokio::select! {
-            () = leave(&mut connections, departure, &app) => {}
-            () = shutdown, if departure != Departure::Stopped => {}
+        let mut connections = accept::serve(listeners, shared, Arc::clone(&gate), stop).await;
+        tracing::info!(connections = connections.count(), is_replaced, "drain started");
+        if is_replaced {
+            if let Some(departed) = departed {
+                let _ = departed.send(());
+            }
+            tokio::select! {
+                () = leave(&mut connections, &app) => {}
+                () = shutdown => {}
+            }
         }
         // Before the connections close: each of them ends after its open requests, and so after its watch.
         app.metrics.open_watches().shut_down();
@@ -587,23 +587,12 @@ impl Server {
     }
 }
 
-/// Time that a server whose folder the next process waits for answers requests of open connections.
-const LEAVE_WAIT: Duration = Duration::from_millis(250);
-
-/// Lets clients leave for the next process, if there is one.
-async fn leave(connections: &mut OpenConnections, departure: Departure, app: &App) {
-    if departure == Departure::Stopped {
-        return;
-    }
-    connections.used(limits::UPGRADE_UNUSED_WAIT).await;
+/// Lets clients leave for the next process.
+async fn leave(connections: &mut OpenConnections, app: &App) {
     connections.leave();
     // Before it knows that its connection ends, a client whose watch ends would watch here again.
     sleep(GOODBYES_SPREAD).await;
-    if departure == Departure::Awaited {
-        connections.ended(Instant::now() + LEAVE_WAIT).await;
-    } else {
-        join(upgrade::end_watches(app), connections.ended(Instant::now() + limits::ENDS_SPREAD)).await;
-    }
+    join(upgrade::end_watches(app), connections.ended(Instant::now() + limits::ENDS_SPREAD)).await;
 }
 
 /// Drops protobuf messages, converted and compressed objects, and documents that no client uses, while the server lives.

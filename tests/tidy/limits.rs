@@ -132,8 +132,8 @@ const INTERNAL: &[&str] = &[
     "SEAT_CHECK_EVERY_HELD",
     "TRIM_BYTES",
     "TRIM_EVERY",
+    "UPGRADE_ANSWERS_WAIT",
     "UPGRADE_CHECK_EVERY",
-    "UPGRADE_UNUSED_WAIT",
     "UPGRADE_WAIT",
     "UPGRADE_WARM_WAIT",
     // Connections to the upstream, and what is kept of its answers.

@@ -89,15 +89,6 @@ impl AuditLog {
         Ok(Arc::new(Self { policy: config.policy.clone(), queue, counters }))
     }
 
-    /// Opens the file, and creates it if it is missing, without another effect.
-    ///
-    /// # Errors
-    /// Error of the operating system.
-    pub fn check(config: &AuditConfig) -> io::Result<()> {
-        let Some(path) = &config.file else { return Ok(()) };
-        RotatedFile::open(path, config.file_bytes_max, config.backups_max).map(drop)
-    }
-
     /// Begins the records of a request that just arrived. Waits for the writer if it is behind.
     pub async fn begin(self: &Arc<Self>, parts: &Parts, context: &RequestContext) -> Box<AuditRecord> {
         let record = Box::new(AuditRecord::new(self, parts, context));

@@ -21,7 +21,7 @@ use tokio::{
 use watch_cache::{CacheStats, Limits, ParkedWatchers, Reader, Total};
 
 use self::health::StreamHealth;
-pub use self::saved::{HandedStates, SavedStates, StateOrigin, drop_states};
+pub use self::saved::{HandedStates, SavedStates, StateOrigin, drop_states, memory_file};
 use crate::{
     limits::FRESH_WAIT,
     registry::{Registry, ResourceType},

@@ -199,8 +199,8 @@ pub const UPGRADE_WAIT: Duration = Duration::from_secs(30);
 /// Time in which a new process must be able to serve from the caches that it got, or gets the folder.
 pub const UPGRADE_WARM_WAIT: Duration = Duration::from_secs(300);
 
-/// Time that a server which is replaced waits for the first requests of accepted connections, before it closes them.
-pub const UPGRADE_UNUSED_WAIT: Duration = Duration::from_secs(3);
+/// Time that a server which leaves its folder waits for its last answers. Later ones ask their clients to repeat the request.
+pub const UPGRADE_ANSWERS_WAIT: Duration = Duration::from_millis(25);
 
 /// Pause between two checks of such a wait.
 pub const UPGRADE_CHECK_EVERY: Duration = Duration::from_millis(5);

@@ -5,7 +5,7 @@
 
 pub mod folder;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, fs::File, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
@@ -143,6 +143,30 @@ pub trait Store: Source {
     fn fork(&self) -> Option<StoreFork> {
         None
     }
+}
+
+/// The file of a store, of which one process at a time is the writer. The next one gets a copy of it first, and then only
+/// what was written since.
+pub trait StoreFile: Send + Sync + 'static {
+    /// Copies the file into one that only memory has. Blocks. Cost: reads the file; writes go on meanwhile.
+    ///
+    /// # Errors
+    /// The disk or the system fails.
+    fn copy(&self) -> io::Result<File>;
+
+    /// Refuses all writes from now on, and all reads of the newest state. Closes the file once the writes in the queue
+    /// are in it. Blocks.
+    fn release(&self);
+
+    /// Opens the file again, or for the first time over a copy: what another process wrote meanwhile is applied, in order.
+    /// Waits for at most `wait` until that process has left it.
+    ///
+    /// # Errors
+    /// The reason, in one line. It may be called again.
+    fn take(&self, wait: Duration) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Returns the ids of the types that had objects whose deletion was begun when the file was opened.
+    fn terminating(&self) -> Vec<String>;
 }
 
 /// A store that began with the state of another one. Writes to either are not seen in the other.

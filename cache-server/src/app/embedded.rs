@@ -7,7 +7,7 @@ use crate::{
     cacher::Caches,
     config::Config,
     controllers::namespaces::Namespaces,
-    storage::{Store, embedded::EmbeddedStorage},
+    storage::{Store, StoreFile, embedded::EmbeddedStorage},
     watched::FileWatcher,
     webhooks::converting,
 };
@@ -31,13 +31,13 @@ impl App {
     /// objects are compared, and no-op updates would be written.
     #[must_use]
     pub fn with_storage(config: Config, store: Arc<dyn Store>) -> Self {
-        Self::local_on(config, store, Vec::new())
+        Self::local_on(config, store, None)
     }
 
-    pub(super) fn local_on(config: Config, store: Arc<dyn Store>, terminating: Vec<String>) -> Self {
+    pub(super) fn local_on(config: Config, store: Arc<dyn Store>, file: Option<Arc<dyn StoreFile>>) -> Self {
         let store = converting::over(&config, store);
         let caches = Caches::new(store.clone() as _, config.limits.clone());
-        Self::local_with(config, store, caches, ControllerDuty::Alone { terminating })
+        Self::local_with(config, store, caches, ControllerDuty::Alone { file })
     }
 
     pub(super) fn local_with(config: Config, store: Arc<dyn Store>, caches: Caches, duty: ControllerDuty) -> Self {

@@ -162,7 +162,7 @@ impl App {
             Arc::clone(&tasks),
         );
         let are_settled = definitions.take_over(&taken(DEFINITIONS), in_effect);
-        let duty = ControllerDuty::Alone { terminating: Vec::new() };
+        let duty = ControllerDuty::Alone { file: None };
         let had_ended = namespaces.has_begun();
         let namespaces = Namespaces::new(Arc::clone(&store), &caches, Arc::clone(&registry), Arc::clone(&tasks));
         if had_ended {

@@ -263,7 +263,7 @@ async fn overdue(departed: oneshot::Receiver<()>, grace: Duration) {
         // It ends for another reason.
         return future::pending().await;
     }
-    let leaving = limits::UPGRADE_UNUSED_WAIT + GOODBYES_SPREAD + limits::ENDS_SPREAD;
+    let leaving = GOODBYES_SPREAD + limits::ENDS_SPREAD;
     sleep(leaving + grace + EXIT_MARGIN).await;
 }
 

@@ -1,26 +1,25 @@
 //! The hand-over from a running server to the process that replaces it, by a Unix socket that both name.
 //!
 //! The new process gets the listening sockets, and the states of all caches where others may fill them at the same time.
-//! It proves these, serves, and only then the old one lets its watches end.
+//! It proves these, serves, and only then the old one lets its watches end. With `--data-dir` it gets a copy of the file in
+//! place of the states, and fills its caches from that. Then the old one moves its clients to new connections, lets these
+//! wait in the listen queues, and closes the file. The new one opens it, reads what was written since, and serves.
 //!
 //! INVARIANT: the old process serves until the new one does, whatever fails, and one that ends without a word leaves the
-//! new one to go on alone. With `--data-dir` it ends before the new one opens the folder, as at a restart: their clients
-//! wait in the listen queues meanwhile. INVARIANT: only a process of the same user, with the same objects, takes over.
+//! new one to go on alone. A file is open in one process at a time: the old one opens it again if the new one ends before
+//! it serves. INVARIANT: only a process of the same user, with the same objects, takes over.
+
+mod link;
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io, mem,
     net::TcpListener,
-    os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
-        unix::{fs::MetadataExt as _, net::UnixStream},
-    },
-    path::Path,
+    os::fd::{AsFd as _, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use tokio::{
     net,
     task::spawn_blocking,
@@ -28,223 +27,23 @@ use tokio::{
 };
 
 use cache_server_wire::{
-    descriptors,
+    accept::ConnectionGate,
+    http2::GOODBYES_SPREAD,
     listeners::{GivenUnixSocket, Listeners, UnixSocketFile, UnixSocketShare},
 };
 
+pub(super) use self::link::UpgradeError;
+use self::link::{FORMAT, HELLO_WAIT, StorageKind, StoragePlace, UpgradeLink, UpgradeMessage};
 use crate::{
     app::App,
     cacher::HandedStates,
     config::Config,
-    limits::{ENDS_SPREAD, START_RETRY_PAUSE, UPGRADE_CHECK_EVERY, UPGRADE_WAIT, UPGRADE_WARM_WAIT},
-    registry::ResourceType,
-};
-
-/// Reason why a process did not take over, in one line.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UpgradeError {
-    /// The other process cannot be reached, has ended, or does not answer.
-    #[error("{0}")]
-    Link(#[from] io::Error),
-    /// The other process refuses.
-    #[error("it answers: {0}")]
-    Refused(String),
-    /// This process refuses.
-    #[error("{0}")]
-    Unfit(&'static str),
-    /// The other process is not ours.
-    #[error("it belongs to the user {0}")]
-    User(u32),
-    /// The other process sent something else than it should: it is of another version.
-    #[error("it is of another version")]
-    Version,
-    /// The listening socket has another address than the settings.
-    #[error("it listens on {found}, and --listen is {expected}")]
-    Address {
-        /// Address of the running server.
-        found: String,
-        /// Address of the settings.
-        expected: String,
+    limits::{
+        ENDS_SPREAD, START_RETRY_PAUSE, UPGRADE_ANSWERS_WAIT, UPGRADE_CHECK_EVERY, UPGRADE_WAIT, UPGRADE_WARM_WAIT,
     },
-    /// The caches that were handed over could not be used in time.
-    #[error("this process could not use the cache of {0} in time")]
-    NotReady(String),
-}
-
-impl UpgradeError {
-    /// True if the other process has ended. A process that refuses sends a reason first.
-    fn is_end(&self) -> bool {
-        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-        matches!(self, Self::Link(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
-    }
-}
-
-/// Time that a server waits for the first message of a new process. Others wait meanwhile.
-const HELLO_WAIT: Duration = Duration::from_secs(3);
-
-/// Version of the messages.
-const FORMAT: u32 = 2;
-
-/// The part of the first message that every version has.
-#[derive(Deserialize)]
-struct MessageFormat {
-    format: u32,
-}
-
-/// The messages, each from the new process or from the old one.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "message", rename_all = "camelCase")]
-enum UpgradeMessage {
-    /// New: is about to take over.
-    Hello { format: u32, storage: StoragePlace },
-    /// Old: goes on alone.
-    Refused { reason: String },
-    /// Old: the listening socket of the address.
-    Listener,
-    /// Old: the Unix socket for requests, by the number of its file.
-    Requests { inode: u64 },
-    /// Old: the Unix socket for upgrades.
-    Upgrades { inode: u64 },
-    /// Old: the state of a type's cache, as a file. True if that one is up to date.
-    State { id: String, is_current: bool },
-    /// Old: nothing else follows.
-    Complete,
-    /// New: can serve, or needs the folder for that.
-    Ready,
-    /// Old: stops once the new one serves, or at once if that one needs the folder. Then requests may last for `grace`.
-    Go { grace: Duration },
-    /// New: serves.
-    Serves,
-}
-
-/// Kind of a server's storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum StorageKind {
-    Memory,
-    Folder,
-    Etcd,
-    Upstream,
-}
-
-impl StorageKind {
-    const fn of(config: &Config) -> Self {
-        if config.upstream.is_some() {
-            Self::Upstream
-        } else if config.etcd.is_some() {
-            Self::Etcd
-        } else if config.data_dir.is_some() {
-            Self::Folder
-        } else {
-            Self::Memory
-        }
-    }
-
-    /// True if two processes may serve its objects at the same time.
-    const fn is_shared(self) -> bool {
-        matches!(self, Self::Etcd | Self::Upstream)
-    }
-}
-
-/// Place of a server's objects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct StoragePlace {
-    kind: StorageKind,
-    /// Equal for the same objects, as far as that is known without asking their server.
-    name: String,
-}
-
-impl StoragePlace {
-    fn of(config: &Config) -> Self {
-        let name = if let Some(upstream) = &config.upstream {
-            format!("{:?}", (&upstream.url, &upstream.kubeconfig, &upstream.context))
-        } else if let Some(etcd) = &config.etcd {
-            let mut endpoints: Vec<_> = etcd.endpoints.iter().collect();
-            endpoints.sort();
-            format!("{:?}", (&etcd.prefix, endpoints))
-        } else {
-            config.data_dir.as_deref().map(folder_name).unwrap_or_default()
-        };
-        Self { kind: StorageKind::of(config), name }
-    }
-}
-
-/// Names a folder, whatever path leads to it.
-fn folder_name(path: &Path) -> String {
-    fs::metadata(path).map_or_else(|_| format!("{path:?}"), |folder| format!("{}:{}", folder.dev(), folder.ino()))
-}
-
-/// Kind of a server's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Departure {
-    /// Nothing replaces it now: watches end at once.
-    Stopped,
-    /// Another process waits for its folder: watches end at once.
-    Awaited,
-    /// Another process serves its clients: watches end one after the other.
-    Replaced,
-}
-
-/// The connection to the process before.
-#[derive(Debug)]
-struct UpgradeLink(UnixStream);
-
-impl UpgradeLink {
-    /// Blocks for at most `wait` in each later call.
-    fn new(stream: UnixStream, wait: Duration) -> io::Result<Self> {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(wait))?;
-        stream.set_write_timeout(Some(UPGRADE_WAIT))?;
-        Ok(Self(stream))
-    }
-
-    fn send(&self, message: &UpgradeMessage, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        descriptors::send(&self.0, &serde_json::to_vec(message)?, file)
-    }
-
-    fn receive_text(&self) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-        let is_late = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        let late = |error| if is_late(&error) { io::ErrorKind::TimedOut.into() } else { error };
-        descriptors::receive(&self.0).map_err(late)
-    }
-
-    fn receive(&self) -> Result<(UpgradeMessage, Option<OwnedFd>), UpgradeError> {
-        let (message, file) = self.receive_text()?;
-        match serde_json::from_slice(&message) {
-            Ok(UpgradeMessage::Refused { reason }) => Err(UpgradeError::Refused(reason)),
-            Ok(message) => Ok((message, file)),
-            Err(_) => Err(UpgradeError::Version),
-        }
-    }
-
-    /// Receives the first message of a new process: the place of its objects.
-    fn receive_hello(&self) -> Result<StoragePlace, UpgradeError> {
-        self.0.set_read_timeout(Some(HELLO_WAIT))?;
-        let message = self.receive_text()?.0;
-        self.0.set_read_timeout(Some(UPGRADE_WARM_WAIT + UPGRADE_WAIT))?;
-        let of_version = serde_json::from_slice::<MessageFormat>(&message).is_ok_and(|found| found.format == FORMAT);
-        match serde_json::from_slice(&message) {
-            Ok(UpgradeMessage::Hello { storage, .. }) if of_version => Ok(storage),
-            _ => Err(UpgradeError::Unfit("the running server is of another version: restart it")),
-        }
-    }
-
-    fn expect(&self, expected: &UpgradeMessage) -> Result<(), UpgradeError> {
-        let found = self.receive()?.0;
-        if found == *expected { Ok(()) } else { Err(UpgradeError::Version) }
-    }
-
-    /// Sends the new process the reason why this process refuses.
-    fn refuse(&self, reason: String) {
-        // It may have ended.
-        let _ = self.send(&UpgradeMessage::Refused { reason }, None);
-    }
-
-    /// True if the other process has ended.
-    fn is_closed(&self) -> bool {
-        descriptors::is_closed(&self.0)
-    }
-}
+    registry::ResourceType,
+    storage::StoreFile,
+};
 
 /// The parts that a new process got from the one before: all of them, unless that one has ended meanwhile.
 #[derive(Debug, Default)]
@@ -253,6 +52,8 @@ struct ReceivedParts {
     listener: Option<TcpListener>,
     requests: Option<GivenUnixSocket>,
     upgrades: Option<GivenUnixSocket>,
+    /// Copy of the file of the folder.
+    copy: Option<File>,
     /// By type id.
     states: Vec<(String, File)>,
     /// Ids of the types with a state, each with true if the process before has it up to date.
@@ -271,9 +72,10 @@ impl ReceivedParts {
                 (UpgradeMessage::Upgrades { inode }, Some(listener)) => {
                     self.upgrades = Some(GivenUnixSocket { listener, inode });
                 }
-                (UpgradeMessage::State { id, is_current }, Some(file)) => {
+                (UpgradeMessage::Copy, Some(file)) => self.copy = Some(file.into()),
+                (UpgradeMessage::State { id, is_current }, file) => {
                     self.types.push((id.clone(), is_current));
-                    self.states.push((id, file.into()));
+                    self.states.extend(file.map(|file| (id, file.into())));
                 }
                 (UpgradeMessage::Complete, None) if self.listener.is_some() => return Ok(()),
                 _ => return Err(UpgradeError::Version),
@@ -355,7 +157,30 @@ impl Predecessor {
         mem::take(&mut self.parts.states).into_iter().collect()
     }
 
-    /// True if that process must end before this one can open its folder.
+    /// Takes the copy of the file of the folder.
+    pub(super) const fn take_copy(&mut self) -> Option<File> {
+        self.parts.copy.take()
+    }
+
+    /// Fills the caches from the copy, and takes the folder of that process.
+    pub(super) async fn take_folder(&self, app: &App) -> Result<(), UpgradeError> {
+        let Some(file) = app.file() else { return Ok(()) };
+        let warming = async {
+            app.definitions.settle().await;
+            warm(app, &self.parts.types).await
+        };
+        tokio::select! {
+            biased;
+            warmed = warming => warmed?,
+            () = self.ended() => {}
+        }
+        self.go().await?;
+        file.take(UPGRADE_WAIT).await.map_err(UpgradeError::Folder)?;
+        tracing::info!("data folder taken");
+        Ok(())
+    }
+
+    /// True if that process must leave its folder before this one can open it.
     pub(super) const fn holds_folder(&self) -> bool {
         !self.storage.is_shared()
     }
@@ -380,23 +205,21 @@ impl Predecessor {
             }
             () = self.ended() => {}
         }
-        self.go().await.map(drop)
+        self.go().await
     }
 
-    /// Agrees with the process before on the change. Returns the grace period of its requests; zero if that process has
-    /// ended.
-    pub(super) async fn go(&self) -> Result<Duration, UpgradeError> {
+    /// Agrees with the process before on the change, unless it has ended.
+    pub(super) async fn go(&self) -> Result<(), UpgradeError> {
         let link = Arc::clone(&self.link);
         let going = spawn_blocking(move || {
             // A failure shows in the answer, which may be there already.
             let _ = link.send(&UpgradeMessage::Ready, None);
-            let UpgradeMessage::Go { grace } = link.receive()?.0 else { return Err(UpgradeError::Version) };
-            Ok(grace)
+            link.expect(&UpgradeMessage::Go)
         });
         match going.await.expect("it does not panic") {
             Err(error) if error.is_end() => {
                 tracing::warn!(%error, "upgrade completed alone");
-                Ok(Duration::ZERO)
+                Ok(())
             }
             agreed => agreed,
         }
@@ -404,9 +227,7 @@ impl Predecessor {
 
     /// Lets the process before stop: this one serves.
     pub(super) fn serves(self) {
-        if self.storage.is_shared()
-            && let Err(error) = self.link.send(&UpgradeMessage::Serves, None)
-        {
+        if let Err(error) = self.link.send(&UpgradeMessage::Serves, None) {
             // It has ended, or will notice the end of the link and go on beside this one.
             tracing::warn!(%error, "upgrade not reported");
         }
@@ -477,12 +298,13 @@ impl SocketShares {
     }
 }
 
-/// Hands the server over to the first process that asks for it and can serve.
+/// Hands the server over to the first process that asks for it and can serve. Polled by the task that accepts connections.
 pub(super) async fn replaced(
     socket: Option<UnixSocketFile>,
     shares: Option<SocketShares>,
     app: &Arc<App>,
-) -> Departure {
+    gate: &ConnectionGate,
+) {
     let Some((socket, shares)) = socket.zip(shares.map(Arc::new)) else { return std::future::pending().await };
     loop {
         let stream = match socket.accept().await {
@@ -499,8 +321,8 @@ pub(super) async fn replaced(
         };
         match stream.into_std().and_then(|stream| UpgradeLink::new(stream, HELLO_WAIT)) {
             Ok(link) => {
-                if let Some(departure) = session(link, &shares, app).await {
-                    return departure;
+                if session(link, &shares, app, gate).await {
+                    return;
                 }
             }
             Err(error) => tracing::warn!(%error, "upgrade failed"),
@@ -508,50 +330,95 @@ pub(super) async fn replaced(
     }
 }
 
-/// Hands over to the process at the other end. Returns `None` after a refusal, which it sends: the new process takes the end
+/// Hands over to the process at the other end. Returns false after a refusal, which it sends: the new process takes the end
 /// of the link without one for the end of this process.
-async fn session(link: UpgradeLink, shares: &Arc<SocketShares>, app: &Arc<App>) -> Option<Departure> {
+async fn session(link: UpgradeLink, shares: &Arc<SocketShares>, app: &Arc<App>, gate: &ConnectionGate) -> bool {
     let link = Arc::new(link);
     let (used, sent, state) = (Arc::clone(&link), Arc::clone(shares), Arc::clone(app));
-    let reason = match spawn_blocking(move || hand_over(&used, &sent, &state)).await {
-        Ok(Ok(departure)) => return Some(departure),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "upgrade failed");
-            error.to_string()
-        }
-        // Reported when it happened.
-        Err(_) => "it has failed".to_owned(),
-    };
+    let mut outcome = blocking(move || hand_over(&used, &sent, &state)).await;
+    if outcome.is_ok() {
+        outcome = match app.file() {
+            Some(file) => hand_file_over(&link, file, gate).await,
+            None => go(&link).await,
+        };
+    }
+    let Err(reason) = outcome else { return true };
+    tracing::warn!(error = reason, "upgrade failed");
     shares.note_shared(false);
     link.refuse(reason);
-    None
+    false
 }
 
-/// Hands over to the process at the other end. Blocks until that one serves, or needs the folder.
-fn hand_over(link: &UpgradeLink, shares: &SocketShares, app: &App) -> Result<Departure, UpgradeError> {
+/// Runs a step that blocks. Returns the reason of its failure.
+async fn blocking(step: impl FnOnce() -> Result<(), UpgradeError> + Send + 'static) -> Result<(), String> {
+    let ended = spawn_blocking(step).await;
+    // A panic was reported when it happened.
+    ended.map_or_else(|_| Err("it has failed".to_owned()), |done| done.map_err(|error| error.to_string()))
+}
+
+/// Hands everything but the folder over to the process at the other end. Blocks until that one is ready.
+fn hand_over(link: &UpgradeLink, shares: &SocketShares, app: &App) -> Result<(), UpgradeError> {
     let (place, other) = (StoragePlace::of(&app.config), link.receive_hello()?);
     if let Some(reason) = refusal(&place, &other) {
         return Err(UpgradeError::Unfit(reason));
     }
-    let storage = place.kind;
     tracing::info!("upgrade began");
     shares.send(link)?;
-    if storage.is_shared() {
+    let state = |ty: &ResourceType| UpgradeMessage::State { id: ty.id().to_owned(), is_current: is_current(app, ty) };
+    if let Some(file) = app.file() {
+        link.send(&UpgradeMessage::Copy, Some(file.copy()?.as_fd()))?;
+        app.caches.filled(&app.registry.now()).iter().try_for_each(|(ty, _)| link.send(&state(ty), None))?;
+    } else {
         // etcd's changes of one revision come together.
-        for state in app.caches.hand_over(&app.registry.now(), storage == StorageKind::Etcd) {
-            let (ty, state) = state?;
-            let (id, is_current) = (ty.id().to_owned(), is_current(app, &ty));
-            link.send(&UpgradeMessage::State { id, is_current }, Some(state.as_fd()))?;
+        for handed in app.caches.hand_over(&app.registry.now(), place.kind == StorageKind::Etcd) {
+            let (ty, file) = handed?;
+            link.send(&state(&ty), Some(file.as_fd()))?;
         }
     }
     link.send(&UpgradeMessage::Complete, None)?;
-    link.expect(&UpgradeMessage::Ready)?;
-    link.send(&UpgradeMessage::Go { grace: app.config.grace }, None)?;
-    if !storage.is_shared() {
-        return Ok(Departure::Awaited);
+    link.expect(&UpgradeMessage::Ready)
+}
+
+/// Lets the process at the other end go on, and waits until it serves.
+async fn go(link: &Arc<UpgradeLink>) -> Result<(), String> {
+    let link = Arc::clone(link);
+    blocking(move || {
+        link.send(&UpgradeMessage::Go, None)?;
+        link.expect(&UpgradeMessage::Serves)
+    })
+    .await
+}
+
+/// Moves clients to new connections, which wait from the moment on at which this process leaves its file to the one at the
+/// other end. Opens it again if that one ends before it serves.
+async fn hand_file_over(
+    link: &Arc<UpgradeLink>,
+    file: &Arc<dyn StoreFile>,
+    gate: &ConnectionGate,
+) -> Result<(), String> {
+    gate.leave();
+    sleep(2 * GOODBYES_SPREAD).await;
+    gate.close();
+    gate.answered(UPGRADE_ANSWERS_WAIT).await;
+    if link.is_closed() {
+        gate.reopen();
+        return Err("it has ended".to_owned());
     }
-    link.expect(&UpgradeMessage::Serves)?;
-    Ok(Departure::Replaced)
+    let released = Arc::clone(file);
+    // A panic was reported when it happened. The lock of the folder decides then.
+    let _ = spawn_blocking(move || released.release()).await;
+    tracing::info!("data folder left");
+    let Err(reason) = go(link).await else { return Ok(()) };
+    // The other process may have the file for as long as it lives, and serve then.
+    while let Err(error) = file.take(START_RETRY_PAUSE).await {
+        tracing::error!(error, "data folder not opened again");
+        let link = Arc::clone(link);
+        if blocking(move || link.expect(&UpgradeMessage::Serves)).await.is_ok() {
+            return Ok(());
+        }
+    }
+    gate.reopen();
+    Err(reason)
 }
 
 /// Returns the reason why this process goes on, if there is one.
@@ -588,7 +455,13 @@ const WAKE_PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixListener, thread};
+    use std::{
+        os::unix::net::{UnixListener, UnixStream},
+        path::Path,
+        thread,
+    };
+
+    use cache_server_wire::descriptors;
 
     use super::*;
 

@@ -2,7 +2,8 @@
 //!
 //! INVARIANT: reads come from memory; only the writing thread uses the disk after the start. INVARIANT: an acknowledged
 //! write survives a crash of the process and of the machine. INVARIANT: no position is used twice: each process begins
-//! above every revision of earlier ones, and the positions between the two belong to no process.
+//! above every revision of earlier ones, and the positions between the two belong to no process. INVARIANT: a store that
+//! has released its file confirms no state as the newest one.
 //!
 //! `docs/storage.md` describes its use, `journal.rs` the file, and
 //! `docs/adr/0033-keep-objects-and-history-in-one-ordered-table.md` the reasons.
@@ -18,39 +19,43 @@ mod writer;
 
 use std::{
     collections::HashMap,
+    fs::File,
+    io::{self, BufReader, BufWriter, Seek as _, Write as _},
     panic,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    thread::JoinHandle,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use futures::{FutureExt as _, future::BoxFuture};
 use informer_core::Objects;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::{
     sync::{self, mpsc::Sender, oneshot},
     task::spawn_blocking,
 };
-use watch_cache::Reader;
+use watch_cache::{Change, Reader};
 
 pub use self::disk::DataFolderError;
 use self::{
     disk::{DataDisk, DiskError},
     file::DataFile,
-    journal::{Journal, JournalClock, JournalContent, PositionGap, RawChange},
-    ledger::HistoryBounds,
+    journal::{Journal, JournalClock, JournalContent, KnownHistory, PositionGap, RawChange},
+    ledger::{HistoryBounds, HistoryLedger},
+    record::JournalRecord,
     recovery::{RecordsByType, RecoveredType},
-    writer::{CommitThread, QueuedWrite, SharedRefusal},
+    writer::{CommitThread, QueuedWrite, SharedRefusal, StorageOrder},
 };
 use super::{
-    FollowFrom, ListSnapshot, Source, SourceError, Store, Txn, Updates, WriteError, WriteResult,
-    embedded::{self, EmbeddedStorage, RecoveredHistory},
-    folder::FolderLock,
+    FollowFrom, ListSnapshot, Source, SourceError, Store, StoreFile, Txn, Updates, WriteError, WriteResult,
+    embedded::{self, CheckedWrite, EmbeddedStorage, RecoveredHistory},
+    folder::{FolderError, FolderLock},
 };
-use crate::registry::ResourceType;
+use crate::{cacher::memory_file, limits::UPGRADE_CHECK_EVERY, registry::ResourceType};
 
 /// The durable store.
 #[derive(Debug)]
@@ -62,14 +67,36 @@ pub struct DurableStorage {
     history: u64,
     /// The oldest position of the history at the start.
     base: u64,
-    gaps: Vec<PositionGap>,
-    terminating: Vec<String>,
+    gaps: RwLock<Vec<PositionGap>>,
+    terminating: Mutex<Vec<String>>,
     /// See [`Self::unreadable`].
     unreadable: Arc<AtomicUsize>,
-    /// `None` for a store that is only read, and while it is dropped.
-    writes: Option<Sender<QueuedWrite>>,
-    thread: Option<JoinHandle<()>>,
+    file: RwLock<FileAccess>,
     refusal: SharedRefusal,
+    /// Folder of the file, and the lowest first revision; `None` for a store that is only read.
+    place: Option<(PathBuf, Option<u64>)>,
+}
+
+/// Relation of a store to its file.
+#[derive(Debug)]
+enum FileAccess {
+    /// The store is only read.
+    ReadOnly {
+        /// Holds the lock of the folder.
+        _disk: Arc<dyn DataDisk>,
+    },
+    /// The store has a copy of the file, which another process has; with its history.
+    Copied(Option<HistoryLedger>),
+    Open(WrittenFile),
+    /// Another process may write.
+    Released,
+}
+
+/// A file that the store writes to.
+#[derive(Debug)]
+struct WrittenFile {
+    writes: Sender<StorageOrder>,
+    thread: JoinHandle<()>,
     /// Holds the lock of the folder.
     disk: Arc<dyn DataDisk>,
 }
@@ -79,8 +106,8 @@ pub struct DurableStorage {
 enum TypeRecords {
     /// `None` while they are becoming entries, which the lock covers.
     Raw(Arc<sync::Mutex<Option<Vec<RawChange>>>>),
-    /// They are in the store.
-    Loaded,
+    /// They are in the store, as entries of the type as it was then.
+    Loaded(Arc<ResourceType>),
 }
 
 impl DurableStorage {
@@ -93,8 +120,25 @@ impl DurableStorage {
     /// [`DataFolderError`].
     pub fn open(folder: &Path, first_revision: Option<u64>) -> Result<Self, DataFolderError> {
         let file = Arc::new(DataFile::new(folder, FolderLock::take(folder)?));
-        Self::on(Arc::<DataFile>::clone(&file), first_revision, HistoryBounds::default())
-            .map_err(|error| error.at(file.path()))
+        let opened = Self::on(Arc::<DataFile>::clone(&file), first_revision, HistoryBounds::default());
+        let mut store = opened.map_err(|error| error.at(file.path()))?;
+        store.place = Some((folder.to_owned(), first_revision));
+        Ok(store)
+    }
+
+    /// Opens a store over a copy of the file in `folder`, see [`StoreFile::copy`]. It refuses writes until it takes the file.
+    ///
+    /// Blocks. Cost: reads the copy.
+    ///
+    /// # Errors
+    /// [`DataFolderError`]; the copy is not whole.
+    pub fn open_copy(folder: &Path, first_revision: Option<u64>, mut copy: File) -> Result<Self, DataFolderError> {
+        let read = copy.rewind().map_err(DiskError::from);
+        let read = read.and_then(|()| JournalContent::read_copy(&mut BufReader::new(copy)));
+        let (content, ledger) = read.map_err(|error| error.at(folder))?;
+        let mut store = Self::of(content, FileAccess::Copied(Some(ledger)));
+        store.place = Some((folder.to_owned(), first_revision));
+        Ok(store)
     }
 
     /// Opens the store of a folder that exists, for reading only: writes are refused, and the file stays as it is.
@@ -106,7 +150,7 @@ impl DurableStorage {
     pub fn read(folder: &Path) -> Result<Self, DataFolderError> {
         let (file, disk) = upkeep::existing(folder)?;
         let content = opened(|| Journal::read(&disk)).map_err(|error| error.at(file.path()))?;
-        Ok(Self::of(content, disk))
+        Ok(Self::of(content, FileAccess::ReadOnly { _disk: disk }))
     }
 
     fn on(disk: Arc<dyn DataDisk>, first_revision: Option<u64>, bounds: HistoryBounds) -> Result<Self, DiskError> {
@@ -120,15 +164,21 @@ impl DurableStorage {
         clock: JournalClock,
     ) -> Result<Self, DiskError> {
         let first = first_revision.unwrap_or_else(embedded::revision_now).max(1);
-        let (journal, content) = opened(|| Journal::open(Arc::clone(&disk), first, bounds, clock))?;
-        let mut store = Self::of(content, disk);
-        let (writes, thread) = CommitThread::start(journal, Arc::clone(&store.store), Arc::clone(&store.refusal))?;
-        (store.writes, store.thread) = (Some(writes), Some(thread));
+        let (journal, content) = opened(|| Journal::open(Arc::clone(&disk), first, bounds, clock, None))?;
+        let store = Self::of(content, FileAccess::Released);
+        store.begin_writing(journal, disk)?;
         Ok(store)
     }
 
+    /// Starts the thread that writes.
+    fn begin_writing(&self, journal: Journal, disk: Arc<dyn DataDisk>) -> io::Result<()> {
+        let (writes, thread) = CommitThread::start(journal, Arc::clone(&self.store), Arc::clone(&self.refusal))?;
+        *self.file.write() = FileAccess::Open(WrittenFile { writes, thread, disk });
+        Ok(())
+    }
+
     /// A store with this content, without the thread that writes.
-    fn of(mut content: JournalContent, disk: Arc<dyn DataDisk>) -> Self {
+    fn of(mut content: JournalContent, file: FileAccess) -> Self {
         let RecordsByType { types, terminating } = RecordsByType::of(&mut content);
         let raw = |records| TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(records))));
         let types = types.into_iter().map(|(id, records)| (id, raw(records))).collect();
@@ -137,13 +187,12 @@ impl DurableStorage {
             types: Arc::new(Mutex::new(types)),
             history: content.history,
             base: content.base,
-            gaps: content.gaps,
-            terminating,
+            gaps: RwLock::new(content.gaps),
+            terminating: Mutex::new(terminating),
             unreadable: Arc::default(),
-            writes: None,
-            thread: None,
+            file: RwLock::new(file),
             refusal: Arc::default(),
-            disk,
+            place: None,
         }
     }
 
@@ -152,9 +201,13 @@ impl DurableStorage {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Returns the ids of the types that had objects at the start whose deletion was begun.
-    pub fn terminating(&self) -> &[String] {
-        &self.terminating
+    /// Returns the queue of the thread that writes; `None` without one.
+    fn writes(&self) -> Option<Sender<StorageOrder>> {
+        if let FileAccess::Open(file) = &*self.file.read() { Some(file.writes.clone()) } else { None }
+    }
+
+    fn is_released(&self) -> bool {
+        matches!(*self.file.read(), FileAccess::Released)
     }
 
     /// Waits until the objects of the type are in the store. Cost: a look-up, after the first time.
@@ -162,9 +215,9 @@ impl DurableStorage {
         let records = match self.types.lock().entry(ty.id().to_owned()).or_insert_with(|| {
             // Nothing of the type is in the file: its history is empty, but known.
             self.store.fill(ty, Objects::new(), nothing(ty, self.base));
-            TypeRecords::Loaded
+            TypeRecords::Loaded(Arc::clone(ty))
         }) {
-            TypeRecords::Loaded => return Ok(()),
+            TypeRecords::Loaded(_) => return Ok(()),
             TypeRecords::Raw(records) => Arc::clone(records),
         };
         let mut records = records.lock_owned().await;
@@ -177,9 +230,131 @@ impl DurableStorage {
             let RecoveredType { objects, history, unreadable: skipped } = recovery::recover(&ty, base, raw);
             unreadable.fetch_add(skipped, Ordering::Relaxed);
             store.fill(&ty, objects, history);
-            types.lock().insert(ty.id().to_owned(), TypeRecords::Loaded);
+            types.lock().insert(ty.id().to_owned(), TypeRecords::Loaded(ty));
         });
         loading.await.map_err(|_| SourceError::Unavailable("stored objects could not be read".to_owned()))
+    }
+
+    /// Applies a change of another process.
+    async fn adopt(&self, change: RawChange) {
+        let Some(record) = JournalRecord::decode(&change.bytes) else { return };
+        let raw = {
+            let empty = || TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(Vec::new()))));
+            match self.types.lock().entry(record.ty.to_owned()).or_insert_with(empty) {
+                TypeRecords::Raw(records) => Some(Arc::clone(records)),
+                TypeRecords::Loaded(_) => None,
+            }
+        };
+        if let Some(records) = raw
+            && let Some(raw) = &mut *records.lock_owned().await
+        {
+            return raw.push(change);
+        }
+        // They may have become entries meanwhile. If that failed, nothing of the type is served.
+        let ty = match self.types.lock().get(record.ty) {
+            Some(TypeRecords::Loaded(ty)) => Arc::clone(ty),
+            Some(TypeRecords::Raw(_)) | None => return,
+        };
+        let room = self.store.reserve(ty.id()).await;
+        let read = recovery::read(&ty, |key| self.store.get(ty.id(), key).is_some(), change.revision, &change.bytes);
+        let (entry, deletes) = match read {
+            Some(Change::Put(entry)) => (Some(entry), false),
+            Some(Change::Deleted { key, .. }) => (self.store.get(ty.id(), &key), true),
+            Some(Change::Progress(_)) => (None, false),
+            None => {
+                self.unreadable.fetch_add(1, Ordering::Relaxed);
+                (None, false)
+            }
+        };
+        if let Some(entry) = entry {
+            self.store.apply(CheckedWrite { resource_version: change.revision, entry, deletes }, &ty, room);
+        }
+    }
+}
+
+/// Opens the file of a folder, of which `known` was copied. Waits for at most `wait` until another process has left it.
+fn open_released(
+    folder: &Path,
+    first: Option<u64>,
+    known: Option<KnownHistory>,
+    wait: Duration,
+) -> Result<TakenFile, DataFolderError> {
+    let deadline = Instant::now() + wait;
+    let lock = loop {
+        match FolderLock::take(folder) {
+            Err(FolderError::InUse(_)) if Instant::now() < deadline => thread::sleep(UPGRADE_CHECK_EVERY),
+            lock => break lock?,
+        }
+    };
+    let file = Arc::new(DataFile::new(folder, lock));
+    let (disk, first) = (Arc::<DataFile>::clone(&file), first.unwrap_or_else(embedded::revision_now).max(1));
+    let (bounds, clock) = (HistoryBounds::default(), Box::new(journal::unix_ms));
+    let opened = opened(move || Journal::open(disk, first, bounds, clock, known));
+    let (journal, content) = opened.map_err(|error| error.at(file.path()))?;
+    Ok(TakenFile { journal, content, disk: file })
+}
+
+/// A file that this process has taken, with the changes that its store may lack.
+struct TakenFile {
+    journal: Journal,
+    content: JournalContent,
+    disk: Arc<dyn DataDisk>,
+}
+
+impl StoreFile for DurableStorage {
+    fn copy(&self) -> io::Result<File> {
+        let (reply, view) = oneshot::channel();
+        let writes = self.writes().ok_or(io::ErrorKind::BrokenPipe)?;
+        writes.blocking_send(StorageOrder::Read(reply)).map_err(io::Error::other)?;
+        // The thread ends with the last sender.
+        drop(writes);
+        let view = view.blocking_recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let mut copy = BufWriter::new(memory_file()?);
+        journal::copy(&view, &mut copy).map_err(io::Error::other)?;
+        copy.flush()?;
+        copy.into_inner().map_err(io::IntoInnerError::into_error)
+    }
+
+    fn release(&self) {
+        // Before the file is closed: this store confirms nothing that another process may have changed.
+        let before = std::mem::replace(&mut *self.file.write(), FileAccess::Released);
+        if let FileAccess::Open(WrittenFile { writes, thread, disk }) = before {
+            drop(writes);
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+            drop(disk);
+        }
+    }
+
+    fn take(&self, wait: Duration) -> BoxFuture<'_, Result<(), String>> {
+        async move {
+            let (folder, first) = self.place.clone().ok_or("it is only read")?;
+            let (revision, history) = (self.store.revision(), self.history);
+            let ledger = match &mut *self.file.write() {
+                FileAccess::Copied(ledger) => ledger.take(),
+                FileAccess::Open(_) => return Ok(()),
+                FileAccess::ReadOnly { .. } | FileAccess::Released => None,
+            };
+            let known = ledger.map(|ledger| KnownHistory { history, revision, ledger });
+            let opened = spawn_blocking(move || open_released(&folder, first, known, wait)).await;
+            let opened = opened.expect("opening catches panics").map_err(|error| error.to_string())?;
+            let TakenFile { journal, content, disk } = opened;
+            let begins_deletion = recovery::deletion_finder();
+            for change in content.changes.into_iter().filter(|change| revision < change.revision) {
+                if let Some(record) = JournalRecord::decode(&change.bytes).filter(|_| begins_deletion(&change)) {
+                    self.terminating.lock().push(record.ty.to_owned());
+                }
+                self.adopt(change).await;
+            }
+            self.store.advance(content.revision);
+            *self.gaps.write() = content.gaps;
+            self.begin_writing(journal, disk).map_err(|error| error.to_string())
+        }
+        .boxed()
+    }
+
+    fn terminating(&self) -> Vec<String> {
+        self.terminating.lock().clone()
     }
 }
 
@@ -189,6 +364,11 @@ fn opened<T>(open: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError
     opened.unwrap_or_else(|_| Err(DiskError::Damaged("it cannot be read".to_owned())))
 }
 
+/// The answer while another process may have the file.
+fn replaced() -> SourceError {
+    SourceError::Unavailable("another process takes over".to_owned())
+}
+
 fn nothing(ty: &ResourceType, from: u64) -> RecoveredHistory {
     RecoveredHistory { objects: Objects::new(), from, changes: Vec::new(), schema: Arc::clone(&ty.schema) }
 }
@@ -196,11 +376,7 @@ fn nothing(ty: &ResourceType, from: u64) -> RecoveredHistory {
 impl Drop for DurableStorage {
     /// Waits until the queued writes are in the file, so that it can be opened again.
     fn drop(&mut self) {
-        self.writes = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
+        self.release();
     }
 }
 
@@ -220,15 +396,19 @@ impl Source for DurableStorage {
     }
 
     fn current(&self, ty: &Arc<ResourceType>) -> BoxFuture<'_, Result<u64, SourceError>> {
+        if self.is_released() {
+            return std::future::ready(Err(replaced())).boxed();
+        }
         self.store.current(ty)
     }
 
     fn is_known(&self, position: u64) -> bool {
-        !self.gaps.iter().any(|gap| gap.contains(position))
+        !self.gaps.read().iter().any(|gap| gap.contains(position))
     }
 
     fn newest(&self) -> Option<u64> {
-        Some(self.store.revision())
+        // The next process may be ahead.
+        (!self.is_released()).then(|| self.store.revision())
     }
 
     fn history(&self) -> Option<u64> {
@@ -241,7 +421,7 @@ impl Store for DurableStorage {
         let ty = Arc::clone(ty);
         async move {
             self.load(&ty).await?;
-            self.store.list(&ty).await
+            if self.is_released() { Err(replaced()) } else { self.store.list(&ty).await }
         }
         .boxed()
     }
@@ -255,8 +435,10 @@ impl Store for DurableStorage {
             }
             let room = self.store.reserve(txn.ty.id()).await;
             let (reply, written) = oneshot::channel();
-            let writes = self.writes.as_ref().ok_or_else(stopped)?;
-            writes.send(QueuedWrite { txn, room, reply: Some(reply) }).await.map_err(|_| stopped())?;
+            let writes = self.writes().ok_or_else(replaced)?;
+            let order = StorageOrder::Write(QueuedWrite { txn, room, reply: Some(reply) });
+            writes.send(order).await.map_err(|_| stopped())?;
+            drop(writes);
             // The thread has panicked, before or after its commit.
             let lost = |_| SourceError::Undecided("the writing thread has ended".to_owned());
             written.await.map_err(lost)?
@@ -265,8 +447,8 @@ impl Store for DurableStorage {
     }
 
     fn refuses(&self) -> Option<SourceError> {
-        self.writes.as_ref()?;
-        self.disk.check_place().err().map(|error| error.refusal()).or_else(|| self.refusal.lock().clone())
+        let FileAccess::Open(WrittenFile { disk, .. }) = &*self.file.read() else { return None };
+        disk.check_place().err().map(|error| error.refusal()).or_else(|| self.refusal.lock().clone())
     }
 }
 

@@ -131,6 +131,11 @@ impl EmbeddedStorage {
         self.store.lock().revision
     }
 
+    /// Advances the revision: no write was at a position in between.
+    pub(super) fn advance(&self, revision: u64) {
+        self.store.lock().revision = revision;
+    }
+
     /// Makes a write that was checked against [`get`](Self::get), which no other write has changed since. Never waits: a
     /// queue that was opened after `room` was reserved and is full already is closed, and its reader begins anew.
     pub(super) fn apply(&self, write: CheckedWrite, ty: &ResourceType, room: QueuePermits) -> WriteResult {

@@ -18,8 +18,10 @@ pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod hooked;
 
+#[cfg(any(test, feature = "durable"))]
+use cache_server_caches::cacher;
 #[cfg(test)]
-use cache_server_caches::{cacher, coalesced};
+use cache_server_caches::coalesced;
 #[cfg(feature = "etcd")]
 use cache_server_caches::{config, supervised};
 use cache_server_caches::{

@@ -1,9 +1,9 @@
 //! The loop of connections: accepts them while the server runs, and ends them when it shuts down.
 
-use std::{pin::pin, sync::Arc};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::{JoinError, JoinSet},
     time::{Duration, Instant, sleep, timeout_at},
 };
@@ -12,26 +12,75 @@ use crate::{
     addresses::AddressShares,
     budget::Crowd,
     connection::AcceptedConnection,
-    handler::{ConnectionShared, Handler, UnusedCount},
-    listeners::Listeners,
+    handler::{ConnectionShared, Handler, OWED_CHECK_EVERY, OwedCount},
+    listeners::{AcceptedStream, Listeners, RemoteEnd},
+    phase::ServerPhase,
 };
+
+/// Lets a server take leave of its connections.
+#[derive(Debug, Default)]
+pub struct ConnectionGate {
+    phase: watch::Sender<ServerPhase>,
+    owed: OwedCount,
+}
+
+impl ConnectionGate {
+    /// Lets each client end its connection: over HTTP/2, within [`GOODBYES_SPREAD`](crate::http2::GOODBYES_SPREAD), after
+    /// the open requests, over HTTP/1.1 with the next answer, which says so. A client that sends a request meanwhile gets
+    /// its answer, and further connections are accepted.
+    pub fn leave(&self) {
+        self.advance(ServerPhase::Leaving);
+    }
+
+    /// Ends each connection after its open requests. Further ones wait in the listen queue, if this is called by the task
+    /// that accepts them.
+    pub fn close(&self) {
+        self.advance(ServerPhase::Left);
+    }
+
+    fn advance(&self, to: ServerPhase) {
+        self.phase.send_if_modified(|phase| {
+            let is_earlier = *phase < to;
+            *phase = to.max(*phase);
+            is_earlier
+        });
+    }
+
+    /// Accepts connections again. Those that were about to end do.
+    pub fn reopen(&self) {
+        self.phase.send_replace(ServerPhase::Serving);
+    }
+
+    fn has_left(&self) -> bool {
+        *self.phase.borrow() == ServerPhase::Left
+    }
+
+    /// Waits until each client has its answer, and each connection has brought a request; at most for `wait`.
+    pub async fn answered(&self, wait: Duration) {
+        let deadline = Instant::now() + wait;
+        // Requests that were on their way arrive first.
+        sleep(OWED_CHECK_EVERY).await;
+        while 0 < self.owed.get() && Instant::now() < deadline {
+            sleep(OWED_CHECK_EVERY).await;
+        }
+    }
+}
 
 /// The connections that are open after the listeners were closed. Dropping it closes them.
 pub struct OpenConnections {
     tasks: JoinSet<()>,
-    closing: Option<watch::Sender<()>>,
-    unused: UnusedCount,
+    gate: Arc<ConnectionGate>,
 }
 
 /// Serves the connections of `listeners` until `shutdown` resolves. Then nothing listens any more.
 pub async fn serve<H: Handler>(
     listeners: Listeners,
     shared: ConnectionShared<H>,
+    gate: Arc<ConnectionGate>,
     shutdown: impl Future<Output = ()>,
 ) -> OpenConnections {
     let shared = Arc::new(shared);
-    let (closing, closed) = watch::channel(());
-    let (mut tasks, unused) = (JoinSet::new(), UnusedCount::default());
+    let mut tasks = JoinSet::new();
     let connections_max = shared.settings.connections_max;
     let (slots, addresses) = (Arc::new(Semaphore::new(connections_max)), Arc::<AddressShares>::default());
     // Idle connections have to make room while few slots are free.
@@ -46,19 +95,19 @@ pub async fn serve<H: Handler>(
                 report(ended);
                 note_crowd();
             }
-            (stream, end, slot) = listeners.accept(&slots) => {
+            (stream, end, slot) = accept_unless_left(&listeners, &slots, &gate) => {
                 note_crowd();
                 // With the slot of this connection.
                 let free = slots.available_permits() + 1;
                 // Without a place, the connection is closed at once.
                 let Some(place) = addresses.enter(end.address(), free) else { continue };
-                let (shared, closed) = (Arc::clone(&shared), closed.clone());
-                let (slot, unused) = ((slot, place), unused.enter());
+                let (shared, closed) = (Arc::clone(&shared), gate.phase.subscribe());
+                let (slot, unused) = ((slot, place), gate.owed.enter());
                 tasks.spawn(AcceptedConnection { shared, end, closed, slot, unused }.run(stream));
             }
         }
     }
-    OpenConnections { tasks, closing: Some(closing), unused }
+    OpenConnections { tasks, gate }
 }
 
 impl OpenConnections {
@@ -67,20 +116,9 @@ impl OpenConnections {
         self.tasks.len()
     }
 
-    /// Waits until each connection has brought a request, at most for `wait`: its client might take the end of one that has
-    /// not for a refusal.
-    pub async fn used(&self, wait: Duration) {
-        let deadline = Instant::now() + wait;
-        while 0 < self.unused.get() && Instant::now() < deadline {
-            sleep(UNUSED_CHECK_EVERY).await;
-        }
-    }
-
-    /// Lets each client end its connection: over HTTP/2, within [`GOODBYES_SPREAD`](crate::http2::GOODBYES_SPREAD), after the open requests, over HTTP/1.1 with the next answer, which
-    /// says so. A client that sends a request meanwhile gets its answer.
+    /// See [`ConnectionGate::leave`].
     pub fn leave(&self) {
-        // An error means that no connection is open.
-        let _ = self.closing.as_ref().map(|closing| closing.send(()));
+        self.gate.leave();
     }
 
     /// Waits until all connections have ended. Returns false if some are still open at `deadline`.
@@ -91,14 +129,20 @@ impl OpenConnections {
 
     /// Ends each connection after its open requests. Returns false if some are still open at `deadline`.
     pub async fn drained(&mut self, deadline: Instant) -> bool {
-        // Connections take the end of the channel for the end of the server.
-        self.closing = None;
+        self.gate.close();
         self.ended(deadline).await
     }
 }
 
-/// Pause between two checks of unused connections.
-const UNUSED_CHECK_EVERY: Duration = Duration::from_millis(2);
+/// Accepts the next connection. Stops, even while it is polled, once the server has left.
+async fn accept_unless_left(
+    listeners: &Listeners,
+    slots: &Arc<Semaphore>,
+    gate: &ConnectionGate,
+) -> (AcceptedStream, RemoteEnd, OwnedSemaphorePermit) {
+    let mut accept = pin!(listeners.accept(slots));
+    poll_fn(|cx| if gate.has_left() { Poll::Pending } else { accept.as_mut().poll(cx) }).await
+}
 
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {

@@ -15,10 +15,10 @@ use tokio::{
 use crate::{
     addresses::AddressPlace,
     flood,
-    handler::{ConnectionContext, ConnectionShared, Handler, UnusedPlace},
+    handler::{ConnectionContext, ConnectionShared, Handler, OwedPlace},
     http1, http2, limits,
     listeners::{AcceptedStream, RemoteEnd},
-    phase::ConnectionPhase,
+    phase::{ConnectionPhase, ServerPhase, has_left},
     socket::{Socket, StallGuard},
     tls::{Acceptor, Protocol, TlsConnection},
 };
@@ -27,12 +27,11 @@ use crate::{
 pub struct AcceptedConnection<H: Handler> {
     pub shared: Arc<ConnectionShared<H>>,
     pub end: RemoteEnd,
-    /// Changes when the server shuts down.
-    pub closed: watch::Receiver<()>,
+    pub closed: watch::Receiver<ServerPhase>,
     /// Connection slot and the address' place, held while the connection lives.
     pub slot: (OwnedSemaphorePermit, AddressPlace),
     /// Counted until the first request.
-    pub unused: UnusedPlace,
+    pub unused: OwedPlace,
 }
 
 impl<H: Handler> AcceptedConnection<H> {
@@ -41,7 +40,7 @@ impl<H: Handler> AcceptedConnection<H> {
         let Self { shared, end, closed, slot, unused } = self;
         let crowd = Arc::clone(slot.1.crowd());
         let held = (shared.handler.count_connection(), slot);
-        let mut context = ConnectionContext { unused, ..ConnectionContext::new(shared, crowd, end) };
+        let mut context = ConnectionContext { unused: Arc::new(unused), ..ConnectionContext::new(shared, crowd, end) };
         let mut phase = match stream {
             AcceptedStream::Tcp(stream) => {
                 // Disable Nagle's algorithm: events are small and must be sent at once.
@@ -79,7 +78,7 @@ impl<H: Handler> AcceptedConnection<H> {
 async fn in_the_clear<H: Handler>(
     stream: TcpStream,
     context: ConnectionContext<H>,
-    mut closed: watch::Receiver<()>,
+    mut closed: watch::Receiver<ServerPhase>,
 ) -> hyper::Result<Option<ConnectionPhase>> {
     let protocol = tokio::select! {
         protocol = detect(&stream, &mut closed) => protocol,
@@ -94,12 +93,12 @@ async fn over_tls<H: Handler>(
     tls: Arc<Acceptor>,
     mut context: ConnectionContext<H>,
     end: RemoteEnd,
-    mut closed: watch::Receiver<()>,
+    mut closed: watch::Receiver<ServerPhase>,
 ) -> hyper::Result<Option<ConnectionPhase>> {
     let patience = context.shared.settings.socket_stuck;
     let accepted = tokio::select! {
         accepted = tls.accept(stream, |stream| StallGuard::tcp(stream, patience)) => accepted,
-        _ = closed.changed() => return Ok(None),
+        () = has_left(&mut closed) => return Ok(None),
         () = context.crowd.outlasts() => return Ok(None),
     };
     match accepted {
@@ -121,7 +120,7 @@ fn speak<S: Socket, H: Handler>(
     stream: S,
     protocol: Protocol,
     context: ConnectionContext<H>,
-    closed: watch::Receiver<()>,
+    closed: watch::Receiver<ServerPhase>,
 ) -> ConnectionPhase {
     match protocol {
         Protocol::Http1 => http1::requests(stream, Bytes::new(), context, closed),
@@ -134,7 +133,7 @@ const PREFACE: [u8; 4] = *b"PRI ";
 
 /// Peeks at the first bytes. Returns `None` if the client disconnects or sends nothing in time, or if the server shuts
 /// down.
-async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<Protocol> {
+async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<ServerPhase>) -> Option<Protocol> {
     let looking = async {
         let mut pause = PEEK_PAUSE;
         let mut start = [0; PREFACE.len()];
@@ -155,7 +154,7 @@ async fn detect(stream: &TcpStream, closed: &mut watch::Receiver<()>) -> Option<
     };
     tokio::select! {
         protocol = tokio::time::timeout(limits::HEAD_TIMEOUT, looking) => protocol.ok().flatten(),
-        _ = closed.changed() => None,
+        () = has_left(closed) => None,
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use access_rules::authentication::certificate::ServerNames;
+use futures::FutureExt as _;
 use http::{Request, Response, Version, header};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -117,18 +118,21 @@ pub struct ConnectionContext<H: Handler> {
     pub certified: Arc<ServerNames>,
     pub peer: Arc<H::Peer>,
     /// Counted until the first request.
-    pub unused: UnusedPlace,
+    pub unused: Arc<OwedPlace>,
 }
 
-/// The number of connections that have brought no request so far.
-#[derive(Clone, Debug, Default)]
-pub struct UnusedCount(Arc<AtomicUsize>);
+/// Pause between two checks of an [`OwedCount`] or [`OwedPlace`].
+pub const OWED_CHECK_EVERY: Duration = Duration::from_millis(2);
 
-impl UnusedCount {
+/// The number of clients that wait for an answer: of requests without one, and of connections that have brought no request.
+#[derive(Clone, Debug, Default)]
+pub struct OwedCount(Arc<AtomicUsize>);
+
+impl OwedCount {
     /// Counts one more.
-    pub fn enter(&self) -> UnusedPlace {
+    pub fn enter(&self) -> OwedPlace {
         self.0.fetch_add(1, Ordering::Relaxed);
-        UnusedPlace { count: self.clone(), is_counted: AtomicBool::new(true) }
+        OwedPlace { count: self.clone(), is_counted: AtomicBool::new(true) }
     }
 
     /// Returns the number.
@@ -137,23 +141,27 @@ impl UnusedCount {
     }
 }
 
-/// The place of a connection in an [`UnusedCount`].
+/// The place of a connection or request in an [`OwedCount`].
 #[derive(Debug, Default)]
-pub struct UnusedPlace {
-    count: UnusedCount,
+pub struct OwedPlace {
+    count: OwedCount,
     is_counted: AtomicBool,
 }
 
-impl UnusedPlace {
+impl OwedPlace {
+    pub fn is_counted(&self) -> bool {
+        self.is_counted.load(Ordering::Relaxed)
+    }
+
     /// Leaves the count. Cost: one load, after the first time.
     fn leave(&self) {
-        if self.is_counted.load(Ordering::Relaxed) && self.is_counted.swap(false, Ordering::Relaxed) {
+        if self.is_counted() && self.is_counted.swap(false, Ordering::Relaxed) {
             self.count.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for UnusedPlace {
+impl Drop for OwedPlace {
     fn drop(&mut self) {
         self.leave();
     }
@@ -163,15 +171,16 @@ impl<H: Handler> ConnectionContext<H> {
     /// The context of a connection whose client has shown no certificate.
     pub fn new(shared: Arc<ConnectionShared<H>>, crowd: Arc<Crowd>, end: RemoteEnd) -> Self {
         let peer = Arc::new(shared.handler.peer(end, None));
-        Self { shared, crowd, bound: None, certified: Arc::default(), peer, unused: UnusedPlace::default() }
+        Self { shared, crowd, bound: None, certified: Arc::default(), peer, unused: Arc::default() }
     }
 
     /// Returns the response to one request.
     pub fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<H::Body>> + Send + use<H> {
+        let owed = self.unused.count.enter();
         self.unused.leave();
         // The handler answers refused requests, too: it counts and records them.
         let refusal = self.refusal(&request);
-        self.shared.handler.answer(request, &self.peer, refusal)
+        self.shared.handler.answer(request, &self.peer, refusal).inspect(move |_| drop(owed))
     }
 
     /// Returns the reason to refuse a request for its Host or Origin.

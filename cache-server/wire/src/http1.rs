@@ -38,7 +38,7 @@ use crate::{
     handler::{ConnectionContext, Handler},
     limits,
     own_wakes::OwnWakes,
-    phase::ConnectionPhase,
+    phase::{ConnectionPhase, ServerPhase, has_left},
     socket::Socket,
     takeover::Takeover,
     tap::{Tap, TappedStream},
@@ -49,12 +49,12 @@ use crate::{
 };
 
 /// Lets hyper serve `stream`, after the bytes `buffered` that were read before, until it ends or the first watch is
-/// accepted. Once `closed` changes, the next answer is its last; once that ends, it accepts no more requests.
+/// accepted. While the server is leaving, the next answer is its last; once it has left, it accepts no more requests.
 pub fn requests<S: Socket, H: Handler>(
     stream: S,
     buffered: Bytes,
     context: ConnectionContext<H>,
-    closed: watch::Receiver<()>,
+    closed: watch::Receiver<ServerPhase>,
 ) -> ConnectionPhase {
     let (slot, crowd) = (Arc::new(HandoverState::new()), Arc::clone(&context.crowd));
     // hyper reads as much as it finds, up to the longest head.
@@ -72,7 +72,7 @@ pub fn requests<S: Socket, H: Handler>(
         let ended = tokio::select! {
             biased;
             ended = poll_fn(|cx| own_wakes.poll(cx, |cx| poll_serve(&mut connection, &slot, cx))) => Some(ended),
-            () = has_closed(closed.clone()) => None,
+            () = left(closed.clone()) => None,
             () = crowd.outlasts_idle(|| slot.idle_since()) => return Ok(None),
             () = slot.overdue() => return Ok(None),
         };
@@ -119,7 +119,7 @@ pub fn requests<S: Socket, H: Handler>(
 fn watching<S: Socket, H: Handler>(
     mut takeover: Takeover<S, H::Body>,
     context: ConnectionContext<H>,
-    closed: watch::Receiver<()>,
+    closed: watch::Receiver<ServerPhase>,
 ) -> ConnectionPhase {
     ConnectionPhase::new(async move {
         match takeover.ended().await {
@@ -141,14 +141,13 @@ fn watching<S: Socket, H: Handler>(
     })
 }
 
-/// Resolves once the server shuts down and no client is to be answered any more.
-async fn has_closed(mut closed: watch::Receiver<()>) {
-    while closed.changed().await.is_ok() {}
+async fn left(mut phase: watch::Receiver<ServerPhase>) {
+    has_left(&mut phase).await;
 }
 
-/// Returns true if the server is shutting down. `closed` must not have noted a change.
-fn is_closing(closed: &watch::Receiver<()>) -> bool {
-    closed.has_changed().unwrap_or(true)
+/// Returns true if the server shuts down, or another one replaces it.
+fn is_closing(phase: &watch::Receiver<ServerPhase>) -> bool {
+    *phase.borrow() != ServerPhase::Serving || phase.has_changed().is_err()
 }
 
 /// Concatenates bytes in the order in which they were received.
@@ -278,7 +277,7 @@ struct AcceptedWatch<B> {
 struct WatchHandover<H: Handler> {
     context: ConnectionContext<H>,
     slot: Arc<HandoverState<H::Body>>,
-    closed: watch::Receiver<()>,
+    closed: watch::Receiver<ServerPhase>,
 }
 
 impl<H: Handler> Service<Request<Incoming>> for WatchHandover<H> {

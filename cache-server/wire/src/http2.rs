@@ -40,21 +40,22 @@ use self::{
 };
 use crate::{
     budget::Room,
-    handler::{ConnectionContext, Handler},
+    handler::{ConnectionContext, Handler, OWED_CHECK_EVERY, OwedPlace},
     limits::{
         HTTP2_HEAD_BYTES_MAX, HTTP2_PING_EVERY, HTTP2_PONG_WAIT, HTTP2_RECEIVE_BYTES_MAX, HTTP2_STREAMS_MAX,
         UPSTREAM_HTTP2_WINDOW_BYTES,
     },
+    phase::{ServerPhase, has_left},
     shares::{StreamOwner, UnreadStreams},
     socket::Socket,
     tap::TappedStream,
 };
 
-/// Serves a connection to its end. Once `closed` changes it accepts no more requests, and ends with the last open one.
+/// Serves a connection to its end. Once the server is leaving it accepts no more requests, and ends with the last open one.
 pub async fn serve<S: Socket, H: Handler>(
     stream: S,
     context: ConnectionContext<H>,
-    mut closed: watch::Receiver<()>,
+    mut closed: watch::Receiver<ServerPhase>,
 ) -> hyper::Result<()> {
     let window =
         if context.shared.settings.forwards_bodies { UPSTREAM_HTTP2_WINDOW_BYTES } else { HTTP2_RECEIVE_BYTES_MAX };
@@ -72,7 +73,7 @@ pub async fn serve<S: Socket, H: Handler>(
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PONG_WAIT);
-    let (begun, crowd) = (PrefaceFlag::default(), Arc::clone(&context.crowd));
+    let (begun, crowd, unused) = (PrefaceFlag::default(), Arc::clone(&context.crowd), Arc::clone(&context.unused));
     let outbox = Outbox::default();
     let gathered = GatheredStream::new(stream, outbox.clone());
     let stream = TappedStream { stream: gathered.clone(), tap: PrefaceTap::new(begun.clone()) };
@@ -92,7 +93,7 @@ pub async fn serve<S: Socket, H: Handler>(
             let ended = poll_fn(|cx| streams.poll_turn(&gathered, connection.as_mut(), cx));
             return timeout(GOODBYE_WAIT, ended).await.unwrap_or(Ok(()));
         }
-        () = leaving(&mut closed) => false,
+        () = leaving(&mut closed, &unused) => false,
     };
     // hyper's graceful shutdown waits for the preface, so drop a connection without one.
     if !begun.is_so() {
@@ -114,14 +115,22 @@ pub async fn serve<S: Socket, H: Handler>(
 pub const GOODBYES_SPREAD: Duration = Duration::from_millis(250);
 
 /// Resolves once the connection takes no more requests: at the end of the server, or soon after it has begun to leave.
-async fn leaving(closed: &mut watch::Receiver<()>) {
-    if closed.changed().await.is_ok() {
-        // Boxed: connections without an end have no room for it.
-        let pause = Box::pin(sleep(GOODBYES_SPREAD.mul_f64(fastrand::f64())));
-        tokio::select! {
-            () = pause => {}
-            _ = closed.changed() => {}
+async fn leaving(phase: &mut watch::Receiver<ServerPhase>, unused: &OwedPlace) {
+    // An error means that the server was dropped.
+    if phase.wait_for(|phase| *phase != ServerPhase::Serving).await.is_err() {
+        return;
+    }
+    // Boxed: connections without an end have no room for it.
+    let pause = Box::pin(async {
+        sleep(GOODBYES_SPREAD.mul_f64(fastrand::f64())).await;
+        // A client might take the end of a connection that has brought no request for a refusal.
+        while unused.is_counted() {
+            sleep(OWED_CHECK_EVERY).await;
         }
+    });
+    tokio::select! {
+        () = pause => {}
+        () = has_left(phase) => {}
     }
 }
 

@@ -1,5 +1,7 @@
 //! A process takes over from another one: its sockets, and in front of an API server its caches.
 
+mod folder;
+
 use std::{
     fs,
     io::{self, Read as _, Write as _},
@@ -161,7 +163,7 @@ async fn a_server_outlives_a_process_that_ends_before_it_serves() {
     spawn_blocking(move || {
         let stream = UnixStream::connect(path).unwrap();
         let place = json!({"kind": "upstream", "name": place});
-        send(&stream, &json!({"message": "hello", "format": 2, "storage": place})).unwrap();
+        send(&stream, &json!({"message": "hello", "format": 3, "storage": place})).unwrap();
         until(&stream, "complete").unwrap();
         send(&stream, &json!({"message": "ready"})).unwrap();
         until(&stream, "go").unwrap();

@@ -33,7 +33,7 @@ use tokio::{
 };
 use watch_cache::{Reader, Writer};
 
-pub use self::handed::HandedStates;
+pub use self::handed::{HandedStates, memory_file};
 pub(super) use self::saver::Saver;
 use self::{
     log::{LoadedState, StateLog, WholeState},
@@ -326,7 +326,7 @@ impl SavedStates {
             return Ok(None);
         };
         let state = if whole_revisions { state.with_whole_revisions() } else { state };
-        let file = handed::memory_file()?;
+        let file = memory_file()?;
         state.write_to(&file, &StateOwner::new(&self.origin, ty), SystemTime::now())?;
         Ok(Some(file))
     }

@@ -30,8 +30,9 @@ async fn marked_objects_are_removed_at_the_start_unless_finalizers_hold_them() {
         store.write(txn).await.expect("absent");
     }
     drop(store);
-    let app =
-        App::durable(Config::default(), folder.path().to_owned(), std::time::Duration::ZERO).await.expect("opens");
+    let app = App::durable(Config::default(), folder.path().to_owned(), None, std::time::Duration::ZERO)
+        .await
+        .expect("opens");
     app.start().await;
     let snapshot = app.caches.fresh(&ty).await.expect("a cache").snapshot();
     let left: Vec<_> = snapshot.objects.iter().map(|entry| entry.name().to_owned()).collect();

@@ -151,6 +151,15 @@ pub(super) trait DataDisk: Debug + Send + Sync + 'static {
 ///
 /// Blocks. Cost: reads the file; after a failed sync, also writes it.
 pub(super) fn open(disk: &Arc<dyn DataDisk>) -> Result<Database, DiskError> {
+    open_by(&builder(), disk)
+}
+
+/// Like [`open`], of a file whose content was read before: redb reads it again only if it was not closed.
+pub(super) fn open_again(disk: &Arc<dyn DataDisk>) -> Result<Database, DiskError> {
+    open_by(builder().set_check_integrity_on_open(false), disk)
+}
+
+fn open_by(builder: &Builder, disk: &Arc<dyn DataDisk>) -> Result<Database, DiskError> {
     let file = SyncedFile { file: disk.file()?, disk: Arc::clone(disk) };
     let is_unsynced = disk.is_unsynced();
     if is_unsynced {
@@ -163,7 +172,7 @@ pub(super) fn open(disk: &Arc<dyn DataDisk>) -> Result<Database, DiskError> {
         disk.set_unsynced(false);
         tracing::warn!("data file written again after a failed sync");
     }
-    Ok(builder().create_with_backend(file).map_err(redb::Error::from)?)
+    Ok(builder.create_with_backend(file).map_err(redb::Error::from)?)
 }
 
 /// Writes each byte of the file over itself, so that the next sync covers all of them. A power cut meanwhile leaves a mix

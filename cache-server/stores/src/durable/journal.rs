@@ -9,12 +9,16 @@
 //! ([`PositionGap`]).
 
 use std::{
+    io::{self, Read, Write},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+use redb::{
+    Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition,
+    WriteTransaction,
+};
 
 use super::{
     disk::{self, DataDisk, DiskError},
@@ -78,6 +82,57 @@ impl JournalContent {
         let JournalMeta { history, base, revision, gaps } = meta;
         Self { history, base, revision, gaps, changes }
     }
+
+    /// Reads what [`copy`] wrote. Returns the changes after the base, too.
+    pub(super) fn read_copy(from: &mut impl Read) -> Result<(Self, HistoryLedger), DiskError> {
+        let [history, base, revision, count] = read_numbers(from)?;
+        let (mut changes, mut ledger) = (Vec::new(), HistoryLedger::new(base));
+        for _ in 0..count {
+            let [revision, len] = read_numbers(from)?;
+            let mut bytes = Vec::new();
+            from.by_ref().take(len).read_to_end(&mut bytes)?;
+            changes.push(noted(&mut ledger, base, revision, bytes.into())?);
+        }
+        Ok((Self { history, base, revision, gaps: Vec::new(), changes }, ledger))
+    }
+}
+
+fn read_numbers<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        let mut bytes = [0; 8];
+        from.read_exact(&mut bytes)?;
+        *number = u64::from_le_bytes(bytes);
+    }
+    Ok(numbers)
+}
+
+fn write_numbers(to: &mut impl Write, numbers: &[u64]) -> io::Result<()> {
+    numbers.iter().try_for_each(|number| to.write_all(&number.to_le_bytes()))
+}
+
+/// Copies everything that a file has: the numbers of its description, then the records, each after its revision and its
+/// length.
+pub(super) fn copy(transaction: &ReadTransaction, to: &mut impl Write) -> Result<(), DiskError> {
+    let JournalMeta { history, base, revision, .. } = meta_of(transaction)?;
+    let table = transaction.open_table(CHANGES).map_err(redb::Error::from)?;
+    write_numbers(to, &[history, base, revision, table.len().map_err(redb::Error::from)?])?;
+    for item in table.iter().map_err(redb::Error::from)? {
+        let (revision, bytes) = item.map_err(redb::Error::from)?;
+        let bytes = bytes.value();
+        write_numbers(to, &[revision.value(), bytes.len() as u64])?;
+        to.write_all(bytes)?;
+    }
+    Ok(())
+}
+
+/// The part of a file that its next writer knows from a copy.
+pub(super) struct KnownHistory {
+    /// Id of the history.
+    pub(super) history: u64,
+    /// The newest revision of the copy.
+    pub(super) revision: u64,
+    pub(super) ledger: HistoryLedger,
 }
 
 /// Returns the time in Unix milliseconds.
@@ -119,16 +174,18 @@ pub(super) struct NewChange<'a> {
 }
 
 impl Journal {
-    /// Opens the file and reads it whole. Its revisions go on above all that it has given out, at `first` at least.
+    /// Opens the file and reads it whole, or only the changes after those that are known. Its revisions go on above all that
+    /// it has given out, at `first` at least.
     ///
-    /// Blocks. Cost: reads the file twice, once for its checksums.
+    /// Blocks. Cost: reads the file twice, once for its checksums; a file that is known and was closed, hardly at all.
     pub(super) fn open(
         disk: Arc<dyn DataDisk>,
         first: u64,
         bounds: HistoryBounds,
         clock: JournalClock,
+        mut known: Option<KnownHistory>,
     ) -> Result<(Self, JournalContent), DiskError> {
-        let (opened, is_short) = with_reserve(&*disk, || open(&disk, first));
+        let (opened, is_short) = with_reserve(&*disk, || open(&disk, first, known.take()));
         let (database, meta, changes, ledger) = opened?;
         if !is_short && !disk.take_reserve(false) {
             tracing::warn!("no room reserved: removals may fail once the disk is full");
@@ -147,6 +204,12 @@ impl Journal {
         let meta = read_meta(&database)?;
         let (changes, _) = read_changes(&database, meta.base)?;
         Ok(JournalContent::new(meta, changes))
+    }
+
+    /// Begins to read the file as it is now.
+    pub(super) fn begin_read(&self) -> Result<ReadTransaction, DiskError> {
+        let database = self.database.as_ref().ok_or_else(closed)?;
+        Ok(database.begin_read().map_err(redb::Error::from)?)
     }
 
     /// Appends a batch durably, and removes the oldest changes. After an error, [`is_appended`](Self::is_appended) finds
@@ -195,7 +258,7 @@ impl Journal {
         if batch.is_empty() && plan.trim.is_empty() {
             return Ok(());
         }
-        let database = self.database.as_ref().ok_or_else(|| std::io::Error::other("it is closed"))?;
+        let database = self.database.as_ref().ok_or_else(closed)?;
         let written = write(database, |transaction| put(transaction, &records, &plan))
             .and_then(|transaction| Ok(transaction.commit().map_err(redb::Error::from)?))
             // The folder may have been deleted meanwhile.
@@ -294,7 +357,7 @@ impl Journal {
     }
 
     fn try_compact(&mut self) -> Result<(), DiskError> {
-        let mut database = self.database.take().ok_or_else(|| std::io::Error::other("it is closed"))?;
+        let mut database = self.database.take().ok_or_else(closed)?;
         while database.compact().map_err(redb::Error::from)? {}
         self.database = Some(database);
         self.freed = 0;
@@ -312,14 +375,24 @@ impl Journal {
 /// A database with its description and its changes.
 type OpenedDatabase = (Database, JournalMeta, Vec<RawChange>, HistoryLedger);
 
+fn closed() -> io::Error {
+    io::Error::other("it is closed")
+}
+
 /// Opens the database, and begins a process of it. See [`Journal::open`].
-fn open(disk: &Arc<dyn DataDisk>, first: u64) -> Result<OpenedDatabase, DiskError> {
-    let database = disk::open(disk)?;
+fn open(disk: &Arc<dyn DataDisk>, first: u64, known: Option<KnownHistory>) -> Result<OpenedDatabase, DiskError> {
+    let database = if known.is_some() { disk::open_again(disk) } else { disk::open(disk) }?;
     if is_empty(&database)? {
         begin(&database)?;
     }
     let mut meta = read_meta(&database)?;
-    let (changes, ledger) = read_changes(&database, meta.base)?;
+    let (changes, ledger) = match known {
+        None => read_changes(&database, meta.base)?,
+        Some(known) if known.history == meta.history && known.revision <= meta.revision => {
+            read_changes_after(&database, known.revision, meta.base, known.ledger)?
+        }
+        Some(_) => return Err(DiskError::Damaged("it is another one than was copied".to_owned())),
+    };
     let stored = meta.revision;
     meta.revision = if stored == 0 { first } else { first.max(stored + 1 + fastrand::u64(..1 << STEP_BITS)) };
     if stored == 0 {
@@ -413,7 +486,10 @@ impl JournalMeta {
 }
 
 pub(super) fn read_meta(database: &Database) -> Result<JournalMeta, DiskError> {
-    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    meta_of(&database.begin_read().map_err(redb::Error::from)?)
+}
+
+fn meta_of(transaction: &ReadTransaction) -> Result<JournalMeta, DiskError> {
     let meta = transaction.open_table(META).map_err(redb::Error::from)?;
     let get = |key: &'static str| -> Result<Vec<u8>, DiskError> {
         let found = meta.get(key).map_err(redb::Error::from)?;
@@ -442,20 +518,35 @@ pub(super) fn read_meta(database: &Database) -> Result<JournalMeta, DiskError> {
 
 /// Returns every record, and the history after `base`.
 pub(super) fn read_changes(database: &Database, base: u64) -> Result<(Vec<RawChange>, HistoryLedger), DiskError> {
+    read_changes_after(database, 0, base, HistoryLedger::new(base))
+}
+
+/// Returns the records after a revision, and adds them to the `ledger` of those before, whose base becomes `base`.
+fn read_changes_after(
+    database: &Database,
+    after: u64,
+    base: u64,
+    mut ledger: HistoryLedger,
+) -> Result<(Vec<RawChange>, HistoryLedger), DiskError> {
     let transaction = database.begin_read().map_err(redb::Error::from)?;
     let table = transaction.open_table(CHANGES).map_err(redb::Error::from)?;
-    let (mut changes, mut ledger) = (Vec::new(), HistoryLedger::new(base));
-    for item in table.iter().map_err(redb::Error::from)? {
+    let mut changes = Vec::new();
+    for item in table.range(after + 1..).map_err(redb::Error::from)? {
         let (revision, bytes) = item.map_err(redb::Error::from)?;
-        let (revision, bytes) = (revision.value(), Bytes::copy_from_slice(bytes.value()));
-        let record = JournalRecord::decode(&bytes);
-        let record = record.ok_or_else(|| DiskError::Damaged(format!("change {revision} cannot be read")))?;
-        if base < revision {
-            ledger.push(retained_change(revision, bytes.len(), &record));
-        }
-        changes.push(RawChange { revision, bytes });
+        changes.push(noted(&mut ledger, base, revision.value(), Bytes::copy_from_slice(bytes.value()))?);
     }
+    ledger.reach(base);
     Ok((changes, ledger))
+}
+
+/// Adds a record to the ledger if it belongs to the history after `base`.
+fn noted(ledger: &mut HistoryLedger, base: u64, revision: u64, bytes: Bytes) -> Result<RawChange, DiskError> {
+    let record = JournalRecord::decode(&bytes);
+    let record = record.ok_or_else(|| DiskError::Damaged(format!("change {revision} cannot be read")))?;
+    if base < revision {
+        ledger.push(retained_change(revision, bytes.len(), &record));
+    }
+    Ok(RawChange { revision, bytes })
 }
 
 fn retained_change(revision: u64, bytes: usize, record: &JournalRecord<'_>) -> RetainedChange {

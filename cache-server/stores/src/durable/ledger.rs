@@ -103,6 +103,15 @@ impl HistoryLedger {
         trim
     }
 
+    /// Notes that all changes up to `base` have left.
+    pub(super) fn reach(&mut self, base: u64) {
+        self.base = base;
+        let left = self.retained.iter().take_while(|change| change.revision <= base).count();
+        for change in self.retained.drain(..left) {
+            self.bytes -= u64::from(change.bytes);
+        }
+    }
+
     /// Notes that the planned changes have left.
     pub(super) fn trimmed(&mut self, trim: &HistoryTrim) {
         self.base = trim.base;

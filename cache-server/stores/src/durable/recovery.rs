@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use informer_core::Objects;
-use watch_cache::{Change, Draft, Entry, Schema};
+use watch_cache::{Change, Draft, Entry};
 
 use super::{
     journal::{JournalContent, RawChange},
@@ -23,10 +23,10 @@ impl RecordsByType {
     /// Sorts the records of a file. Cost: a search in each object; the bytes are shared.
     pub(super) fn of(content: &mut JournalContent) -> Self {
         let mut sorted = Self::default();
-        let mark = memchr::memmem::Finder::new("\"deletionTimestamp\"");
+        let begins_deletion = deletion_finder();
         for change in std::mem::take(&mut content.changes) {
             let Some(record) = JournalRecord::decode(&change.bytes) else { continue };
-            if mark.find(&change.bytes).is_some() && !sorted.terminating.iter().any(|ty| ty == record.ty) {
+            if begins_deletion(&change) && !sorted.terminating.iter().any(|ty| ty == record.ty) {
                 sorted.terminating.push(record.ty.to_owned());
             }
             match sorted.types.get_mut(record.ty) {
@@ -36,6 +36,12 @@ impl RecordsByType {
         }
         sorted
     }
+}
+
+/// Returns true for records that may be of an object whose deletion was begun.
+pub(super) fn deletion_finder() -> impl Fn(&RawChange) -> bool {
+    let mark = memchr::memmem::Finder::new("\"deletionTimestamp\"");
+    move |change| mark.find(&change.bytes).is_some()
 }
 
 /// A type as the records of a file have it.
@@ -56,10 +62,8 @@ pub(super) fn recover(ty: &ResourceType, base: u64, records: Vec<RawChange>) -> 
         RecoveredHistory { objects: Objects::new(), from: base, changes: Vec::new(), schema: Arc::clone(&ty.schema) };
     let mut is_base = true;
     for RawChange { revision, bytes } in records {
-        let Some(change) = read(&ty.schema, &objects, revision, &bytes) else {
-            // Its bytes stay in the file.
+        let Some(change) = read(ty, |key| objects.get(key).is_some(), revision, &bytes) else {
             unreadable += 1;
-            tracing::error!(resource = ty.id(), resource_version = revision, "stored object skipped");
             continue;
         };
         if is_base && base < revision {
@@ -81,14 +85,26 @@ pub(super) fn recover(ty: &ResourceType, base: u64, records: Vec<RawChange>) -> 
     RecoveredType { objects, history, unreadable }
 }
 
-fn read(schema: &Schema, objects: &Objects<Entry>, revision: u64, bytes: &[u8]) -> Option<Change> {
-    match JournalRecord::decode(bytes)?.content {
-        RecordContent::Deleted { key } => Some(Change::Deleted { key: key.to_owned(), resource_version: revision }),
-        RecordContent::Put { json, is_normal } => {
-            let draft = Draft::new(schema, json).ok()?;
-            let draft = if is_normal { draft.normal() } else { draft };
-            let exists = objects.get(draft.key()).is_some();
-            Some(Change::Put(if exists { draft.commit_update(revision) } else { draft.commit(revision) }))
+/// Reads a record. `None` and a line in the log if it is no object of the type: its bytes stay in the file.
+pub(super) fn read(
+    ty: &ResourceType,
+    exists: impl FnOnce(&str) -> bool,
+    revision: u64,
+    bytes: &[u8],
+) -> Option<Change> {
+    let change = match JournalRecord::decode(bytes).map(|record| record.content) {
+        Some(RecordContent::Deleted { key }) => {
+            Some(Change::Deleted { key: key.to_owned(), resource_version: revision })
         }
+        Some(RecordContent::Put { json, is_normal }) => Draft::new(&ty.schema, json).ok().map(|draft| {
+            let draft = if is_normal { draft.normal() } else { draft };
+            let exists = exists(draft.key());
+            Change::Put(if exists { draft.commit_update(revision) } else { draft.commit(revision) })
+        }),
+        None => None,
+    };
+    if change.is_none() {
+        tracing::error!(resource = ty.id(), resource_version = revision, "stored object skipped");
     }
+    change
 }

@@ -467,3 +467,48 @@ async fn a_restored_copy_knows_no_position_of_the_history_that_went_on() {
     assert!(store.is_known(saved) && !store.is_known(lost));
     assert_eq!(store.current(&maps).await.expect("answers"), 1 << 40);
 }
+
+/// Goal: a store over a copy goes on where the last writer of the file stopped, and so does that writer if it takes the file
+/// back. Method: after the copy, writes to types that were read from it, that were not, and that it lacks; then the way back.
+#[tokio::test]
+async fn a_copy_gets_what_was_written_since() {
+    let (folder, [maps, pods, nodes]) =
+        (tempfile::tempdir().expect("a folder"), ["configmaps", "pods", "nodes"].map(ty));
+    let old = Arc::new(DurableStorage::open(folder.path(), Some(10)).expect("an empty folder"));
+    let [x, _] = [create(&old, &maps, "x").await.expect("absent"), create(&old, &pods, "p").await.expect("absent")];
+    let copied = Arc::clone(&old);
+    let copy = spawn_blocking(move || copied.copy()).await.expect("no panic").expect("the disk works");
+    let next = DurableStorage::open_copy(folder.path(), Some(10), copy).expect("a whole copy");
+    assert_eq!(steps(&next, &maps).await, ["|10", "+a/x@11", "=12"]);
+    let (_, _, reader) = watch_cache::cache(Arc::clone(&maps.schema), watch_cache::Limits::default());
+    let mut updates = next.follow(&maps, FollowFrom::Start, reader).await.expect("is followed");
+    old.write(delete(&maps, "x", x)).await.expect("as expected");
+    let last = async |store: &DurableStorage, name| {
+        create(store, &nodes, name).await.expect("absent");
+        create(store, &pods, name).await.expect("absent");
+        create(store, &maps, name).await.expect("absent")
+    };
+    let written = last(&old, "y").await;
+    assert!(matches!(create(&next, &maps, "z").await, Err(WriteError::Source(SourceError::Unavailable(_)))));
+    let released = Arc::clone(&old);
+    spawn_blocking(move || released.release()).await.expect("no panic");
+    assert!(create(&old, &maps, "z").await.is_err() && old.current(&maps).await.is_err() && old.newest().is_none());
+    next.take(Duration::ZERO).await.expect("the file is free");
+    let mut seen = Vec::new();
+    while let Some(Some(Ok(update))) = updates.next().now_or_never() {
+        if let Update::Put(SourceRecord::Entry(entry)) = &update {
+            seen.push(entry.resource_version());
+        } else if let Update::Deleted { revision, .. } = update {
+            seen.push(revision);
+        }
+    }
+    assert_eq!(seen, [written - 3, written], "the readers of the copy go on without a gap");
+    let back = last(&next, "z").await;
+    assert!(written < back && next.is_known(written) && !next.is_known(written + 1) && next.is_known(back));
+    drop((updates, next));
+    old.take(Duration::ZERO).await.expect("the file is free");
+    let keys = |state: BTreeMap<String, u64>| state.into_keys().collect::<Vec<_>>();
+    assert_eq!(keys(state(&old, &maps).await), ["a/y", "a/z"]);
+    assert_eq!(keys(state(&old, &pods).await), ["a/p", "a/y", "a/z"]);
+    assert!(back < create(&old, &maps, "x").await.expect("absent"));
+}

@@ -15,6 +15,7 @@ use std::{
 
 use informer_core::{KeyedObject as _, wire::json};
 use parking_lot::Mutex;
+use redb::ReadTransaction;
 use tokio::sync::{
     mpsc::{self, Receiver, Sender, error::TryRecvError},
     oneshot,
@@ -45,6 +46,14 @@ pub(super) struct QueuedWrite {
     pub(super) room: QueuePermits,
     /// `None` once the writer is answered.
     pub(super) reply: Option<WriteReply>,
+}
+
+/// An order to the thread.
+#[expect(clippy::large_enum_variant, reason = "nearly all are writes")]
+pub(super) enum StorageOrder {
+    Write(QueuedWrite),
+    /// Sends a view of the file as it is then.
+    Read(oneshot::Sender<Result<ReadTransaction, DiskError>>),
 }
 
 impl QueuedWrite {
@@ -89,7 +98,7 @@ struct StagedBatch {
 pub(super) struct CommitThread {
     journal: Journal,
     store: Arc<EmbeddedStorage>,
-    queue: Receiver<QueuedWrite>,
+    queue: Receiver<StorageOrder>,
     /// The newest revision that was given out.
     revision: u64,
     /// Writes that the file may have.
@@ -107,7 +116,7 @@ impl CommitThread {
         journal: Journal,
         store: Arc<EmbeddedStorage>,
         refusal: SharedRefusal,
-    ) -> io::Result<(Sender<QueuedWrite>, JoinHandle<()>)> {
+    ) -> io::Result<(Sender<StorageOrder>, JoinHandle<()>)> {
         let (sender, queue) = mpsc::channel(DURABLE_QUEUE_MAX);
         let revision = store.revision();
         if journal.is_short() {
@@ -125,10 +134,12 @@ impl CommitThread {
             let mut bytes = size(&batch[0]);
             while batch.len() < DURABLE_BATCH_MAX
                 && bytes < DURABLE_BATCH_BYTES_MAX
-                && let Ok(next) = self.queue.try_recv()
+                && let Ok(order) = self.queue.try_recv()
             {
-                bytes += size(&next);
-                batch.push(next);
+                if let Some(next) = self.take(order) {
+                    bytes += size(&next);
+                    batch.push(next);
+                }
             }
             self.commit(batch);
         }
@@ -139,13 +150,34 @@ impl CommitThread {
     fn next(&mut self) -> Option<QueuedWrite> {
         while self.refusal.lock().as_ref().is_some_and(|error| !matches!(error, SourceError::Full(_))) {
             match self.queue.try_recv() {
-                Ok(queued) => return Some(queued),
+                Ok(order) => {
+                    if let Some(queued) = self.take(order) {
+                        return Some(queued);
+                    }
+                }
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => thread::sleep(DISK_QUEUE_CHECK_EVERY),
             }
             self.refuses();
         }
-        self.queue.blocking_recv()
+        loop {
+            let order = self.queue.blocking_recv()?;
+            if let Some(queued) = self.take(order) {
+                return Some(queued);
+            }
+        }
+    }
+
+    /// Returns the write of an order, and answers another one.
+    fn take(&self, order: StorageOrder) -> Option<QueuedWrite> {
+        match order {
+            StorageOrder::Write(queued) => Some(queued),
+            StorageOrder::Read(reply) => {
+                // The reader may have left.
+                let _ = reply.send(self.journal.begin_read());
+                None
+            }
+        }
     }
 
     /// Writes a batch, or the part of it that the disk allows, and answers its writers.

@@ -31,7 +31,7 @@ impl TestServer {
         let tcp = tcp.listen(100).expect("it listens");
         let address = tcp.local_addr().expect("it is bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(serve(Listeners { tcp, unix: None }, shared, async {
+        let serving = tokio::spawn(serve(Listeners { tcp, unix: None }, shared, Arc::default(), async {
             // A test that drops its end lets the server run.
             if stopped.await.is_err() {
                 std::future::pending().await

@@ -193,7 +193,7 @@ async fn the_last_answer_of_a_connection_arrives_whole() {
     let shared = Arc::new(scripted().0);
     for (more, ends) in [("Content-Length: 10\r\n", false), ("Connection: close\r\n", true)] {
         let (ours, mut client) = duplex(1 << 10);
-        let (closing, closed) = watch::channel(());
+        let (closing, closed) = watch::channel(ServerPhase::default());
         tokio::spawn(requests(ours, Bytes::new(), context(&shared), closed).0);
         client.write_all(request(LIST, more).as_bytes()).await.unwrap();
         let mut answer = vec![client.read_u8().await.unwrap()];

@@ -40,13 +40,13 @@ fn healthy() -> Arc<ConnectionShared<TestHandler>> {
 }
 
 /// Returns the client's end of a connection, and the handle whose drop shuts the server down.
-fn connect() -> (DuplexStream, watch::Sender<()>) {
+fn connect() -> (DuplexStream, watch::Sender<ServerPhase>) {
     connect_by(context(&healthy()))
 }
 
-fn connect_by(context: ConnectionContext<TestHandler>) -> (DuplexStream, watch::Sender<()>) {
+fn connect_by(context: ConnectionContext<TestHandler>) -> (DuplexStream, watch::Sender<ServerPhase>) {
     let (ours, client) = duplex(64 << 10);
-    let (closing, closed) = watch::channel(());
+    let (closing, closed) = watch::channel(ServerPhase::default());
     tokio::spawn(serve(ours, context, closed));
     (client, closing)
 }
@@ -278,7 +278,7 @@ struct PatchConnection {
 
 impl PatchConnection {
     /// Opens a connection and sends the head of the PATCH, after a request with a valid token if the caller `is_proved`.
-    async fn open(is_proved: bool) -> (Self, watch::Sender<()>) {
+    async fn open(is_proved: bool) -> (Self, watch::Sender<ServerPhase>) {
         let (mut client, closing) = connect_by(context(&with_tokens()));
         let request = |method: &[u8], path: &str, token: &str| {
             let authorization = format!("Bearer {token}");

@@ -25,12 +25,16 @@ impl FromIterator<(String, File)> for HandedStates {
 }
 
 /// Creates an empty file in memory, which goes with its last descriptor: no state is on a disk, not even of Secrets.
+///
+/// # Errors
+/// The system has no such files, or no descriptor is free.
 #[cfg(target_os = "linux")]
-pub(super) fn memory_file() -> io::Result<File> {
+pub fn memory_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("cache-server-state", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
+/// Fails: the system has no such files.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn memory_file() -> io::Result<File> {
+pub fn memory_file() -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
