@@ -7,7 +7,7 @@
 //! structured-merge-diff `typed/compare.go`.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     mem,
     sync::LazyLock,
 };
@@ -62,6 +62,7 @@ pub struct RecordedWrite<'a> {
 /// Records in `next`, complete with its defaults, which fields the writer changes of `stored`; `None` for a create. An object
 /// without entries gets none by an update, nor does one that does not fit its schema.
 pub fn record(place: &WriteTarget<'_>, stored: Option<&Object>, next: &mut Object, write: RecordedWrite<'_>) {
+    clean(next);
     let mut entries = entries(place, stored, next);
     if entries.is_empty() && stored.is_some() {
         return;
@@ -92,6 +93,42 @@ pub fn record(place: &WriteTarget<'_>, stored: Option<&Object>, next: &mut Objec
     cap(&mut entries);
     entries.sort_by(order);
     apply::put_entries(next, entries);
+}
+
+/// Leaves the last of the entries that a client sent for one writer, and none if Kubernetes cannot read all: those that are
+/// stored stay then.
+fn clean(next: &mut Object) {
+    let sent = next.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+    let Some(sent) = sent.filter(|sent| !is_reset(sent)).and_then(Value::as_array_mut) else { return };
+    if !sent.iter().all(is_entry) {
+        sent.clear();
+    }
+    let mut known = HashSet::new();
+    sent.reverse();
+    sent.retain(|entry| {
+        // An apply replaces those of all versions.
+        let version = if text(entry, "operation") == "Apply" { "" } else { "apiVersion" };
+        known.insert(["manager", "operation", "subresource", version].map(|member| text(entry, member).to_owned()))
+    });
+    sent.reverse();
+}
+
+/// True for an entry that Kubernetes can read.
+fn is_entry(entry: &Value) -> bool {
+    let fields = entry.get("fieldsV1").filter(|fields| !fields.is_null());
+    ["Apply", "Update"].contains(&text(entry, "operation"))
+        && !text(entry, "apiVersion").is_empty()
+        && text(entry, "fieldsType") == "FieldsV1"
+        && fields.is_none_or(is_set)
+}
+
+fn is_set(fields: &Value) -> bool {
+    let is_step = |(step, below): (&String, &Value)| {
+        let value = step.strip_prefix("v:").or_else(|| step.strip_prefix("k:"));
+        let is_read = value.is_none_or(|value| serde_json::from_str::<Value>(value).is_ok());
+        (step == "." || step.as_bytes().get(1) == Some(&b':')) && is_read && is_set(below)
+    };
+    fields.as_object().is_some_and(|steps| steps.iter().all(is_step))
 }
 
 /// The entries before the write: those that the client sent, or the stored ones. A subresource does not change them.
