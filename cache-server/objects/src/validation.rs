@@ -45,11 +45,9 @@ use self::{found::FoundCauses, place::Place, table::ValidationTable};
 /// # Errors
 /// 422 for values that kube-apiserver refuses.
 pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Object>) -> Result<(), Status> {
-    if part != Part::Main {
-        return Ok(());
-    }
-    let causes = match (ty.conversion, &ty.stored) {
-        (Some(conversion), Some(stored_ty)) => {
+    let causes = match (part, ty.conversion, &ty.stored) {
+        (Part::Finalize, ..) => named("finalize of Namespace", &Place::root(object, stored)),
+        (Part::Main, Some(conversion), Some(stored_ty)) => {
             let converted = |object: &Object| {
                 let mut object = object.clone();
                 (conversion.to_stored)(&mut object);
@@ -57,12 +55,26 @@ pub fn check(ty: &ResourceType, part: Part, object: &Object, stored: Option<&Obj
             };
             causes(stored_ty, &converted(object), stored.map(converted).as_ref())
         }
-        _ => causes(ty, object, stored),
+        (Part::Main, ..) => causes(ty, object, stored),
+        (Part::Status | Part::Approval | Part::EphemeralContainers, ..) => return Ok(()),
     };
     if causes.is_empty() {
         return Ok(());
     }
     Err(Status::invalid(&ty.group, &ty.kind, metadata::text(object, "name"), causes))
+}
+
+/// Returns what is wrong with the metadata of an object, but for what `stored` has too.
+pub(crate) fn metadata_complaints(object: &Object, stored: &Object) -> Option<String> {
+    let causes = named("all", &Place::root(object, Some(stored)));
+    let message = (!causes.is_empty()).then(|| Status::invalid("", "", "", causes).message)?;
+    message.split_once(" is invalid: ").map(|(_, causes)| causes.to_owned())
+}
+
+fn named(rules: &str, place: &Place<'_>) -> Causes {
+    let mut found = FoundCauses::default();
+    ValidationTable::get().run_named(rules, place, &mut found);
+    found.causes
 }
 
 fn causes(ty: &ResourceType, object: &Object, stored: Option<&Object>) -> Causes {

@@ -113,7 +113,7 @@ fn check_values(
         structural::check(ty, part, object, stored)?;
         return rules::check(ty, part, object, stored);
     }
-    if !app.config.acts_as_cluster || part != Part::Main {
+    if !app.config.acts_as_cluster || !matches!(part, Part::Main | Part::Finalize) {
         return Ok(());
     }
     // It may lack defaults: an older version stored it, or a server that does not act as a cluster. They are no

@@ -73,3 +73,22 @@ async fn a_namespace_ends_though_its_objects_wait_for_a_collector() {
     client.delete("/api/v1/namespaces/a").await.with_code(200);
     client.get("/api/v1/namespaces/a").await.with_code(404);
 }
+
+/// Goal: finalizers of a namespace have names as in Kubernetes. Method: its subresource, with names that are none.
+#[tokio::test]
+async fn finalizers_of_a_namespace_are_names() {
+    let server = testing::start().await;
+    let client = client_of(&server);
+    client.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.with_code(201);
+    let unknown = "name is neither a standard finalizer name nor is it fully qualified";
+    for (names, why) in [
+        (json!(["kubernetes", "short"]), format!("spec.finalizers[1]: Invalid value: \"short\": {unknown}")),
+        (json!(["-Bad_/"]), "spec.finalizers[0]: Invalid value: \"-Bad_/\": ".to_owned()),
+    ] {
+        let body = json!({"metadata": {"name": "a"}, "spec": {"finalizers": names}});
+        let refused = client.put("/api/v1/namespaces/a/finalize", &body).await.with_code(422);
+        assert!(refused.message().contains(&why), "{}", refused.message());
+    }
+    let body = json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes", "example.com/hold"]}});
+    client.put("/api/v1/namespaces/a/finalize", &body).await.with_code(200);
+}
