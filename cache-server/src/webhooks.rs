@@ -87,7 +87,7 @@ pub(crate) struct RequestAdmission {
     /// Their warnings so far.
     pub(crate) warnings: Mutex<Vec<String>>,
     /// Its permits and its deadline.
-    pub(crate) turn: WorkTurn,
+    pub(crate) turn: Arc<WorkTurn>,
 }
 
 /// Where the configurations are.

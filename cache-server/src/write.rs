@@ -171,7 +171,7 @@ async fn carry_out(
     // Pinned here: the future of every request would have room for each move of this one.
     let work = pin!(admitted(app, head, target, &request, format));
     match webhooks::turn(app) {
-        Some(turn) => Box::pin(turn.run(work)).await,
+        Some(turn) => Box::pin(turn.run(&app.work, work)).await,
         None => work.await,
     }
 }
@@ -193,7 +193,12 @@ async fn admitted(
     }
     // A type's cache starts with its first reader. Starting it before the first write lets a client watch from the
     // version of that write. A cache that is not ready does not fail the write.
-    let reader = app.caches.reader(&target.ty).await.ok();
+    let reader = match app.caches.reader(&target.ty).await {
+        Ok(reader) => Some(reader),
+        // Not with permits.
+        Err(error) if target.ty.converter.is_some() => return Err(error.into()),
+        Err(_) => None,
+    };
     let size = request.size(reader.as_ref())?;
     let work = pin!(one(app, head.method, request, format));
     match webhooks::turn(app) {

@@ -10,7 +10,7 @@ use informer_serving::status::{Status, StatusExt as _};
 pub use crowd::Crowd;
 pub use reserved::{ReservedBudget, Rooms};
 pub use room::{Pool, Room, UNIT};
-pub use work::{OffWorkers, WaitingMemory, Work, WorkTurn};
+pub use work::{OffWorkers, WaitingMemory, Work, WorkTurn, current_turn};
 
 /// Error if the budget for request bodies or for writes does not become free in time.
 pub fn no_room() -> Status {

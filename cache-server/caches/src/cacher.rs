@@ -9,7 +9,7 @@ mod health;
 mod saved;
 mod task;
 
-use std::{collections::BTreeMap, fs::File, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs::File, future::pending, io, sync::Arc, time::Duration};
 
 use futures::TryFutureExt as _;
 use informer_core::Time;
@@ -207,8 +207,8 @@ impl Caches {
     /// Returns the type's reader, listed. Starts its tasks at first use; waits at most 3 s.
     ///
     /// # Errors
-    /// [`CacheNotReady`].
-    pub async fn reader(&self, ty: &Arc<ResourceType>) -> Result<Reader, CacheNotReady> {
+    /// [`FreshnessError::NotReady`]; the reason why a webhook does not convert the objects.
+    pub async fn reader(&self, ty: &Arc<ResourceType>) -> Result<Reader, FreshnessError> {
         self.listed(ty, Instant::now() + FRESH_WAIT).await
     }
 
@@ -469,20 +469,38 @@ impl Caches {
         ended.iter().for_each(|(_, running)| running.stop());
     }
 
-    async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, CacheNotReady> {
-        let Some(running) = self.started(ty) else { return Err(self.stopped(ty)) };
+    async fn listed(&self, ty: &Arc<ResourceType>, deadline: Instant) -> Result<Reader, FreshnessError> {
+        let Some(running) = self.started(ty) else { return Err(self.stopped(ty).into()) };
         let reader = running.reader();
         if 0 < reader.applied() && (!reader.is_closed() || running.is_stopped()) && !running.health.is_lost() {
             return Ok(reader);
         }
-        match timeout_at(deadline, running.listed()).await {
-            Ok(Some(reader)) => Ok(reader),
-            Ok(None) => Err(self.stopped(ty)),
+        let listed = async {
+            tokio::select! {
+                biased;
+                listed = running.listed() => Ok(listed),
+                failure = self.not_converted(ty) => Err(failure),
+            }
+        };
+        match timeout_at(deadline, listed).await {
+            Ok(Ok(Some(reader))) => Ok(reader),
+            Ok(Ok(None)) => Err(self.stopped(ty).into()),
+            Ok(Err(failure)) => Err(failure.into()),
             Err(_) => {
                 let (resource, since) = (ty.id().to_owned(), running.since.elapsed());
-                Err(CacheNotReady { resource, since, stopped: false, lost: running.health.is_lost() })
+                Err(CacheNotReady { resource, since, stopped: false, lost: running.health.is_lost() }.into())
             }
         }
+    }
+
+    /// Waits until a webhook that fills the cache fails.
+    async fn not_converted(&self, ty: &Arc<ResourceType>) -> SourceError {
+        if ty.converter.is_some()
+            && let Err(failure @ SourceError::Conversion(_)) = self.source.confirmed(ty).await
+        {
+            return failure;
+        }
+        pending().await
     }
 
     /// Returns the type's cache, started if necessary; `None` if it cannot be started any more.

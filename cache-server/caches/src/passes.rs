@@ -26,7 +26,7 @@ use tokio::{
 use watch_cache::{CacheSnapshot, ClosedCache, Entry, Reader};
 
 use crate::{
-    cacher::{CacheNotReady, Caches},
+    cacher::{CacheNotReady, Caches, FreshnessError},
     registry::ResourceType,
 };
 
@@ -108,7 +108,7 @@ async fn run<C: Controller>(mut controller: C, mut seen: SeenObjects, caches: We
             Some(caches) => caches.reader(&ty).await,
         };
         match reader {
-            Err(CacheNotReady { stopped: true, .. }) => return,
+            Err(FreshnessError::NotReady(CacheNotReady { stopped: true, .. })) => return,
             Err(_) => {}
             Ok(reader) => {
                 if follow(&mut controller, &caches, &ty, &mut seen, &reader).await.is_ok() {

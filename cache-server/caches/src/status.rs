@@ -8,6 +8,7 @@ use std::time::Duration;
 use informer_serving::status::{Details, Reason, Status, StatusExt as _};
 
 use crate::{
+    budget::no_room,
     cacher::{CacheNotReady, FreshnessError},
     storage::{SourceError, WriteError},
 };
@@ -70,6 +71,7 @@ impl From<SourceError> for Status {
             SourceError::Conversion(text) => {
                 Self { status: "Failure".into(), message: text, code: 500, ..Self::default() }
             }
+            SourceError::Crowded => no_room(),
             SourceError::Undecided(_) => Self::timeout("the write may have happened or not", SOURCE_RETRY_SECONDS),
             SourceError::Unavailable(_)
             | SourceError::Restored { .. }

@@ -465,6 +465,9 @@ pub enum SourceError {
     /// answer, and with it objects, so that no log shows it.
     #[error("a conversion webhook failed")]
     Conversion(String),
+    /// Too many writes wait for webhooks; nothing was written.
+    #[error("too many writes wait for webhooks")]
+    Crowded,
     /// The type cannot be cached: it is not served, cannot be watched, or has no numeric resourceVersions.
     #[error("the type cannot be cached: {0}")]
     Unsupported(String),

@@ -104,6 +104,10 @@ pub const CONVERTED_AT_ONCE: usize = 250;
 /// and version that is read.
 pub const CONVERTED_BYTES: usize = 1 << 20;
 
+/// Objects of [`DECODED_BYTES_MAX`](api_rules::limits::DECODED_BYTES_MAX) that the answer of a conversion may take as much
+/// memory as: 96 MiB for each type and version that is read. Answers with fewer objects may take less.
+pub const HEAVY_OBJECTS_MAX: usize = 4;
+
 /// Time that a webhook has to convert the objects of one question, as in kube-apiserver.
 pub const CONVERSION_TIME: Duration = Duration::from_secs(30);
 

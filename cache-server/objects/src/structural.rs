@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::addresses::{is_cidr, is_ip};
 pub use self::{
-    complete::{complete, complete_stored},
+    complete::{complete, complete_stored, prune},
     patterns::check_patterns,
     rules::unenforced_rules,
     values::check,

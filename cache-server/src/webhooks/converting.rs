@@ -3,7 +3,8 @@
 //!
 //! INVARIANT: a converted object has the resourceVersion of the stored one, and the history of a version the positions of the
 //! stored history. INVARIANT: no object is served that was not converted: while the webhook fails, the cache of its version
-//! stays behind, and reads of it fail with its reason.
+//! stays behind, and reads of it fail with its reason. INVARIANT: a write that waits for a webhook has no permits, so that
+//! the webhooks of one type delay no other type.
 //!
 //! Source: apiextensions-apiserver `pkg/apiserver/conversion`.
 
@@ -12,7 +13,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use api_rules::object::draft;
+use api_rules::object::{
+    draft,
+    weight::{self, Size},
+};
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -21,7 +25,10 @@ use futures::{
 };
 use object_rules::{
     limits::{CONVERSION_PAUSE, CONVERSION_TIME, CONVERTED_AT_ONCE, CONVERTED_BYTES, WEBHOOK_ANSWER_BYTES_MAX},
-    webhooks::conversion::{ConversionQuestion, ConversionWebhook},
+    webhooks::{
+        answer,
+        conversion::{ConversionQuestion, ConversionWebhook},
+    },
 };
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -33,6 +40,7 @@ use watch_cache::{Entry, Reader};
 
 use super::client::WebhookClient;
 use crate::{
+    budget::{WaitingMemory, current_turn},
     config::Config,
     ids,
     registry::{Converter, Object, ResourceType},
@@ -44,7 +52,7 @@ use crate::{
 
 /// Returns the store with conversions if the server acts as a cluster, else itself.
 pub(crate) fn over(config: &Config, store: Arc<dyn Store>) -> Arc<dyn Store> {
-    if config.acts_as_cluster { Arc::new(ConvertingStore::new(store)) } else { store }
+    if config.acts_as_cluster { Arc::new(ConvertingStore::new(store, config.object_bytes_max)) } else { store }
 }
 
 /// Converts objects of one version to another one; `None` if no webhook does.
@@ -63,9 +71,21 @@ pub(crate) async fn convert(
     webhook.convert(from, to, objects).await.map(Some)
 }
 
+/// Waits for `others` without the permits of the write that runs here, if one does. `size` measures what it decodes then.
+async fn aside<T>(
+    memory: WaitingMemory,
+    others: impl Future<Output = T>,
+    size: impl FnOnce(&T) -> Size,
+) -> Result<T, SourceError> {
+    let Some((turn, work)) = current_turn() else { return Ok(others.await) };
+    work.wait(&turn, memory, others, size).await.map_err(|_| SourceError::Crowded)
+}
+
 /// A store that knows the versions of custom resources.
 struct ConvertingStore {
     inner: Arc<dyn Store>,
+    /// Bytes of a stored object.
+    object_bytes_max: usize,
     /// Progress of each version, by [`ResourceType::cache_id`], as long as its stream or a reader has it.
     versions: Mutex<HashMap<String, Weak<VersionState>>>,
 }
@@ -127,18 +147,21 @@ impl ConnectedConverter {
         let uid = ids::uuid().to_string();
         let question = ConversionQuestion { uid: &uid, from, to, objects };
         let sent = self.webhook.question(&question).map_err(SourceError::Conversion)?;
-        let answer = self
-            .client
-            .post(sent, WEBHOOK_ANSWER_BYTES_MAX, None)
-            .await
+        let memory = WaitingMemory { documents: weight::of_json(&sent), questions: sent.len(), calls: 1 };
+        let turn = current_turn();
+        let post = self.client.post(sent, WEBHOOK_ANSWER_BYTES_MAX, turn.as_ref().map(|(_, work)| work));
+        let answer =
+            aside(memory, post, |answer| answer.as_ref().map_or(Size::Small(0), |answer| answer::size(&answer.bytes)));
+        let answer = answer
+            .await?
             .map_err(|failure| SourceError::Conversion(question.failed(&format!("failed: {}", failure.reason))))?;
         self.webhook.answer(&question, &answer.bytes).map_err(SourceError::Conversion)
     }
 }
 
 impl ConvertingStore {
-    fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, versions: Mutex::default() }
+    fn new(inner: Arc<dyn Store>, object_bytes_max: usize) -> Self {
+        Self { inner, object_bytes_max, versions: Mutex::default() }
     }
 
     fn state(&self, ty: &ResourceType) -> Arc<VersionState> {
@@ -160,10 +183,18 @@ impl ConvertingStore {
         let sent = [without_version(&put.commit(0))?];
         let stored = webhook.convert(&ty, &txn.ty, &sent).await?.pop().unwrap_or_default();
         let unfit = |_| SourceError::Conversion("a webhook's object cannot be stored".to_owned());
-        txn.put = Some(draft::draft(&txn.ty, &stored).map_err(unfit)?);
+        let draft = draft::bounded_draft(&txn.ty, &stored, self.object_bytes_max);
+        txn.put = Some(draft.map_err(|status| match status.code {
+            413 => SourceError::TooLarge(status.message),
+            _ => unfit(status),
+        })?);
         let WriteResult { resource_version, entry } = self.inner.write(txn).await?;
         let object = [decoded(entry.object_text())?];
-        let shown = webhook.convert(&converter.stored, &ty, &object).await?.pop().unwrap_or_default();
+        let shown = webhook.convert(&converter.stored, &ty, &object).await;
+        let shown = shown.map_err(|error| {
+            if let SourceError::Crowded = error { SourceError::Undecided(error.to_string()) } else { error }
+        });
+        let shown = shown?.pop().unwrap_or_default();
         let shown = draft::draft(&ty, &shown).map_err(unfit)?;
         Ok(WriteResult { resource_version, entry: shown.commit_update(resource_version) })
     }
@@ -219,14 +250,20 @@ impl Source for ConvertingStore {
             let position = self.inner.confirmed(&stored).await?;
             let mut progress = state.progress.subscribe();
             let begun = progress.borrow().begun;
-            loop {
-                state.wake.notify_one();
-                if let Some(decided) = progress.borrow_and_update().decided(position, begun) {
-                    return decided;
+            let decided = async {
+                loop {
+                    state.wake.notify_one();
+                    if let Some(decided) = progress.borrow_and_update().decided(position, begun) {
+                        return decided;
+                    }
+                    // `state` has the sender.
+                    let _ = progress.changed().await;
                 }
-                // `state` has the sender.
-                let _ = progress.changed().await;
+            };
+            if position <= state.progress.borrow().position {
+                return Ok(position);
             }
+            aside(WaitingMemory::default(), decided, |_| Size::Small(0)).await?
         }
         .boxed()
     }
@@ -266,7 +303,7 @@ impl Store for ConvertingStore {
 
     fn fork(&self) -> Option<StoreFork> {
         let fork = self.inner.fork()?;
-        Some(StoreFork { store: Arc::new(Self::new(fork.store)), ..fork })
+        Some(StoreFork { store: Arc::new(Self::new(fork.store, self.object_bytes_max)), ..fork })
     }
 }
 

@@ -56,7 +56,8 @@ use crate::{
     },
 };
 
-/// Reads who decides about a request, and takes the budget of its `body`; `None` without webhooks for its type.
+/// Reads who decides about a request, and takes the budget of its `body`; `None` without webhooks for its type, be they of
+/// admission or of conversion.
 ///
 /// # Errors
 /// The Status of configurations that cannot be read.
@@ -76,10 +77,12 @@ pub(super) async fn begin(
         is_shared: app.shares_store(),
     };
     let webhooks = app.webhooks.now(configurations).await?.filter(|webhooks| webhooks.concern(request.ty));
+    // The write of a version that another webhook converts waits, too.
+    let webhooks = webhooks.or_else(|| request.ty.converter.is_some().then(Arc::default));
     let Some(webhooks) = webhooks else { return Ok(None) };
     let user = app.caller.map_or_else(|| json!(User::unsecured()), |caller| json!(caller));
     let options = sent_options(request, *method == Method::DELETE);
-    let turn = WorkTurn::new(request.body.len(), std::mem::take(body));
+    let turn = Arc::new(WorkTurn::new(request.body.len(), std::mem::take(body)));
     Ok(Some(RequestAdmission { webhooks, options, user, warnings: Mutex::default(), turn }))
 }
 
@@ -123,7 +126,7 @@ pub(super) fn warnings(app: &LocalApp<'_>) -> Vec<String> {
 }
 
 /// Returns the turn of a write that webhooks may decide about.
-pub(super) fn turn<'a>(app: &LocalApp<'a>) -> Option<&'a WorkTurn> {
+pub(super) fn turn<'a>(app: &LocalApp<'a>) -> Option<&'a Arc<WorkTurn>> {
     app.admission.map(|admission| &admission.turn)
 }
 

@@ -2,7 +2,7 @@
 
 mod backup;
 mod displaced;
-mod full;
+pub(crate) mod full;
 mod kills;
 mod rates;
 

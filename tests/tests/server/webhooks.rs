@@ -1,7 +1,9 @@
 //! Admission webhooks of a server that acts as a cluster, asked over real sockets.
 
+mod circumstances;
 mod conversion;
 mod hook;
+mod hostile;
 mod logged;
 mod policies;
 mod waiting;

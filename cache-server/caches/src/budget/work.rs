@@ -3,8 +3,9 @@
 //! INVARIANT: a write never holds a worker of the runtime for longer than a small document takes; on Linux, large ones run
 //! at a low priority, so that they delay other requests by less than a time slice. INVARIANT: the memory
 //! of all documents decoded at once is bounded: small ones by their bytes, large ones by their number, each by
-//! [`DECODED_BYTES_MAX`]. INVARIANT: a write that waits for others to decide about it has no permits, so that these may write,
-//! too; its body, objects, questions and short answers are part of [`WAITING_WRITES_BYTES_MAX`], or it is refused.
+//! [`DECODED_BYTES_MAX`]. INVARIANT: a write that waits for others to decide about it, or to convert its object, has no
+//! permits, so that these may write, too; its body, objects, questions and short answers are part of
+//! [`WAITING_WRITES_BYTES_MAX`], or it is refused.
 //! INVARIANT: answers are decoded with the permits of the write, and long ones wait for each other before they are
 //! read.
 //!
@@ -28,6 +29,7 @@ use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{block_in_place, yield_now},
+    task_local,
     time::{Instant, timeout, timeout_at},
 };
 
@@ -44,6 +46,18 @@ pub struct Work {
     waiting: Arc<Semaphore>,
     /// Long answers of these.
     long_answers: Arc<Semaphore>,
+    /// Evaluations of expressions.
+    evaluations: Arc<Semaphore>,
+}
+
+task_local! {
+    /// The turn of the write that runs, and the permits that it takes from.
+    static TURN: (Arc<WorkTurn>, Work);
+}
+
+/// Returns the turn of the write that runs here; `None` outside of one that others decide about.
+pub fn current_turn() -> Option<(Arc<WorkTurn>, Work)> {
+    TURN.try_with(Clone::clone).ok()
 }
 
 /// A write that others decide about: its permits, and none while it waits for them.
@@ -65,7 +79,7 @@ struct TurnState {
 }
 
 /// Memory of a write that waits, besides its body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct WaitingMemory {
     /// Decoded bytes of its objects.
     pub documents: usize,
@@ -97,8 +111,12 @@ impl WorkTurn {
     ///
     /// # Errors
     /// 504 after [`limits::WRITE_WAIT`], and those of `work`.
-    pub async fn run<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        let mut work = pin!(work);
+    pub async fn run<T>(
+        self: &Arc<Self>,
+        permits: &Work,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let mut work = pin!(TURN.scope((Arc::clone(self), permits.clone()), work));
         let polled = poll_fn(|cx| {
             let mut poll = || work.as_mut().poll(cx);
             if self.is_large() && is_threaded() { block_in_place(poll) } else { poll() }
@@ -120,6 +138,7 @@ impl Default for Work {
             large: Arc::new(Semaphore::new((processors / 2).clamp(1, limits::LARGE_WRITES_MAX))),
             waiting: Arc::new(Semaphore::new(limits::WAITING_WRITES_BYTES_MAX >> 10)),
             long_answers: Arc::new(Semaphore::new(limits::WEBHOOK_LONG_ANSWERS_MAX)),
+            evaluations: Arc::new(Semaphore::new(processors)),
         }
     }
 }
@@ -178,6 +197,13 @@ impl Work {
     /// with it.
     pub async fn long_answer(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.long_answers).acquire_owned().await.expect("is never closed")
+    }
+
+    /// Evaluates expressions, which may take a second, outside of the runtime's workers: as many writes at once as there are
+    /// processors, which bounds the memory of their values.
+    pub async fn evaluate<T>(&self, evaluation: impl FnOnce() -> T) -> T {
+        let _permit = self.evaluations.acquire().await.expect("is never closed");
+        if is_threaded() { block_in_place(evaluation) } else { evaluation() }
     }
 
     async fn hold(&self, turn: &WorkTurn, size: Size) -> Result<(), Status> {

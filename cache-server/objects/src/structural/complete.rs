@@ -28,7 +28,7 @@ const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// # Errors
 /// 400 for embedded metadata of another form; 413 if the defaults take more memory than one object may.
 pub fn complete(ty: &ResourceType, object: &mut Object) -> Result<Vec<String>, Status> {
-    let found = completed(ty, object, false)?;
+    let found = completed(ty, object, false, true)?;
     match found.mistyped {
         None => Ok(found.unknown),
         Some(error) => Err(body::cannot_be_handled(ty, &ty.kind, &ty.version, &error)),
@@ -41,14 +41,21 @@ pub fn complete(ty: &ResourceType, object: &mut Object) -> Result<Vec<String>, S
 /// # Errors
 /// 413 if the defaults take more memory than one object may.
 pub fn complete_stored(ty: &ResourceType, object: &mut Object) -> Result<(), Status> {
-    completed(ty, object, true)?;
+    completed(ty, object, true, true)?;
     Ok(())
 }
 
-fn completed(ty: &ResourceType, object: &mut Object, is_stored: bool) -> Result<Findings, TooHeavy> {
+/// Drops unknown members of an object that a webhook converted, and fills in nothing.
+pub fn prune(ty: &ResourceType, object: &mut Object) {
+    // The only error is about defaults.
+    let _ = completed(ty, object, true, false);
+}
+
+fn completed(ty: &ResourceType, object: &mut Object, is_stored: bool, fills: bool) -> Result<Findings, TooHeavy> {
     let mut walk = Completion {
         keeps_unknown: ty.custom.as_ref().is_some_and(|custom| custom.preserve_unknown_fields),
         is_stored,
+        fills,
         found: Findings::default(),
         defaults: Weight::default(),
     };
@@ -65,6 +72,8 @@ struct Completion {
     keeps_unknown: bool,
     /// True if embedded metadata of another form is dropped.
     is_stored: bool,
+    /// True if defaults are filled in.
+    fills: bool,
     found: Findings,
     /// The defaults filled in.
     defaults: Weight,
@@ -88,7 +97,8 @@ impl Completion {
                 !value.is_null() || is_of_every(name) || member(schema, name).is_none_or(takes_null)
             });
         }
-        for name in strings(schema, DEFAULTED) {
+        let fills = self.fills;
+        for name in strings(schema, DEFAULTED).filter(|_| fills) {
             self.fill_in(object, name, schema)?;
         }
         for (name, value) in object.iter_mut().filter(|(name, _)| !is_of_every(name)) {

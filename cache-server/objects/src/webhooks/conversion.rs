@@ -1,11 +1,13 @@
 //! Webhooks that convert custom resources between versions: their questions, and what their answers mean.
 //!
-//! INVARIANT: a webhook changes no metadata but labels and annotations.
+//! INVARIANT: a webhook changes no metadata but labels and annotations, and leaves no member that the version does not
+//! have. INVARIANT: an answer that would take more memory than the objects of a question may is not decoded.
 //!
 //! Source: apiextensions-apiserver `pkg/apiserver/conversion/webhook_converter.go`, `pkg/apis/apiextensions/validation`.
 
 use api_rules::{
-    object::{Object, metadata},
+    limits::DECODED_BYTES_MAX,
+    object::{Object, metadata, weight::Weight},
     registry::ResourceType,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -21,6 +23,7 @@ use super::{
     check::{self, REVIEW_VERSIONS},
     configuration, urls,
 };
+use crate::{limits::HEAVY_OBJECTS_MAX, structural, validation::metadata_complaints};
 
 /// API group of the reviews.
 const GROUP: &str = "apiextensions.k8s.io";
@@ -119,7 +122,9 @@ impl ConversionWebhook {
     /// # Errors
     /// The failure in Kubernetes' words.
     pub fn answer(&self, question: &ConversionQuestion<'_>, body: &[u8]) -> Result<Vec<Object>, String> {
-        let read = self.read_answer(question.uid, body);
+        let max = DECODED_BYTES_MAX * question.objects.len().min(HEAVY_OBJECTS_MAX);
+        let weight = Weight::new(max).json(body).map_err(|error| error.to_string());
+        let read = weight.and_then(|()| self.read_answer(question.uid, body));
         let converted = read.map_err(|reason| question.failed(&format!("failed: {reason}")))?;
         let (found, expected) = (converted.len(), question.objects.len());
         if found != expected {
@@ -195,6 +200,10 @@ impl ConversionQuestion<'_> {
             }
         }
         converted.insert("metadata".to_owned(), restored.into());
+        if let Some(complaints) = metadata_complaints(&converted, original) {
+            return Err(complaints);
+        }
+        structural::prune(self.to, &mut converted);
         Ok(converted)
     }
 }

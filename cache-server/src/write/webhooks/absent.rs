@@ -37,7 +37,7 @@ pub(super) async fn begin(
 
 pub(super) const fn expect(_: &App, _: &Arc<ResourceType>) {}
 
-pub(super) const fn turn<'a>(_: &LocalApp<'a>) -> Option<&'a WorkTurn> {
+pub(super) const fn turn<'a>(_: &LocalApp<'a>) -> Option<&'a Arc<WorkTurn>> {
     None
 }
 

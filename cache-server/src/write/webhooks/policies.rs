@@ -166,7 +166,8 @@ impl AdmissionRound<'_> {
     async fn ask_once(&self, question: PolicyQuestion<'_>, parameter: &Value) -> Result<(), Status> {
         let PolicyQuestion { policy, binding, request, input } = question;
         let mut warnings = Vec::new();
-        let decided = policy.decide(binding, request, input, parameter, &mut warnings);
+        let decide = || policy.decide(binding, request, input, parameter, &mut warnings);
+        let decided = self.app.work.evaluate(decide).await;
         self.warn(&warnings);
         yield_now().await;
         decided

@@ -15,13 +15,13 @@ use tokio::time::sleep;
 use super::{kill, start};
 
 /// A small file system, unmounted when dropped.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
     /// `None`, with one line, if this user may not mount one.
-    fn mount(test: &str) -> Option<Self> {
+    pub(crate) fn mount(test: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]).arg(folder.path()).output();
@@ -32,7 +32,7 @@ impl SmallDisk {
         None
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -51,7 +51,7 @@ impl Drop for SmallDisk {
 }
 
 /// Creates objects until one is refused. Returns their number.
-async fn fill(client: Client) -> usize {
+pub(crate) async fn fill(client: Client) -> usize {
     for number in 0.. {
         let object = configmap(&format!("f{number}")).data(&"x".repeat(100_000));
         let answer = client.post(&object.collection(), object.body()).await;

@@ -15,19 +15,19 @@ use super::{
     start, webhook,
 };
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-fn hosts(version: &str) -> String {
+pub(super) fn hosts(version: &str) -> String {
     format!("/apis/example.com/{version}/namespaces/default/hosts")
 }
 
 /// A host as `v1` shows it, or with two members as `v2` does.
-fn host(version: &str, name: &str, spec: &Value) -> Value {
+pub(super) fn host(version: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": format!("example.com/{version}"), "kind": "Host", "metadata": {"name": name}, "spec": spec})
 }
 
 /// Converts `{"address": "a:1"}` of `v1` to `{"host": "a", "port": 1}` of `v2`, and back.
-fn converted(mut object: Value, desired: &str) -> Value {
+pub(super) fn converted(mut object: Value, desired: &str) -> Value {
     let spec = &object["spec"];
     object["spec"] = if desired.ends_with("/v2") {
         let (host, port) = spec["address"].as_str().and_then(|it| it.split_once(':')).unwrap_or(("none", "0"));
@@ -53,7 +53,7 @@ async fn converter(works: Arc<AtomicBool>) -> Hook {
     .await
 }
 
-fn definition(hook: &Hook) -> Value {
+pub(super) fn definition(hook: &Hook) -> Value {
     let version = |name: &str, storage: bool, properties: Value| {
         let spec = json!({"type": "object", "properties": properties});
         let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});

@@ -10,11 +10,11 @@ use super::{
     CONFIGMAPS, DEPLOYMENTS, PODS, allows, client, configuration, configure, hook::Hook, named, start, webhook,
 };
 
-const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub(super) const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
 /// A policy for all writes of `resources`. `more` replaces and adds members of its spec.
-fn policy(name: &str, resources: &[&str], more: &Value) -> Value {
+pub(super) fn policy(name: &str, resources: &[&str], more: &Value) -> Value {
     let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": resources}]);
     let mut spec = json!({"matchConstraints": {"resourceRules": rules}});
     for (member, value) in more.as_object().expect("members") {
@@ -25,13 +25,13 @@ fn policy(name: &str, resources: &[&str], more: &Value) -> Value {
 }
 
 /// Stores a policy with one validation, and a binding `b-NAME` of it.
-async fn enforce(client: &Client, name: &str, resources: &[&str], expression: &str, binding: &Value) {
+pub(super) async fn enforce(client: &Client, name: &str, resources: &[&str], expression: &str, binding: &Value) {
     let policy = policy(name, resources, &json!({"validations": [{"expression": expression}]}));
     client.post(POLICIES, &policy).await.with_code(201);
     bind(client, name, binding).await.with_code(201);
 }
 
-async fn bind(client: &Client, policy: &str, more: &Value) -> Answer {
+pub(super) async fn bind(client: &Client, policy: &str, more: &Value) -> Answer {
     let mut spec = json!({"policyName": policy, "validationActions": ["Deny"]});
     for (member, value) in more.as_object().expect("members") {
         spec[member] = value.clone();
