@@ -10,7 +10,7 @@ mod spec;
 mod upstream;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
@@ -72,6 +72,9 @@ pub struct Config {
     pub admission: AdmissionPlugins,
     /// Addresses of Services where the server acts as a cluster. Default 10.0.0.0/24.
     pub service_range: ServiceRange,
+    /// Address of the Endpoints of the Service `kubernetes` where the server acts as a cluster: one at which programs reach
+    /// it. Loopback addresses cannot be. Default none: the Service has no Endpoints.
+    pub advertise_address: Option<IpAddr>,
     /// True if requests may start forks: servers in this process that begin with the objects of this one. Needs a loopback
     /// address, and objects in memory. Default false.
     pub forks: bool,
@@ -180,6 +183,7 @@ impl Default for Config {
             acts_as_cluster: false,
             admission: AdmissionPlugins { service_account: false, ..AdmissionPlugins::ALL },
             service_range: ServiceRange::DEFAULT,
+            advertise_address: None,
             forks: false,
             populate: None,
             data_dir: None,

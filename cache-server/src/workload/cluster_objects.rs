@@ -1,11 +1,13 @@
 //! The objects that a new cluster has before its first client, but those of roles and flow control.
 //!
-//! Source: `pkg/controlplane/controller` (`systemnamespaces`, `kubernetesservice`) and `pkg/registry/scheduling`.
+//! Source: `pkg/controlplane/controller` (`systemnamespaces`, `kubernetesservice`, `defaultservicecidr`) and `pkg/registry/scheduling`.
+
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
 use super::manifests;
-use crate::{app::App, config::Config, stored::ExistingObjects};
+use crate::{app::App, clock, config::Config, stored::ExistingObjects};
 
 /// Namespaces that kube-apiserver creates. `default` is last: clients wait for it.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -15,11 +17,34 @@ const PORT: u16 = 6443;
 
 /// Stores the objects. One that cannot be stored is left out, with a line in the log.
 pub(crate) async fn into_storage(app: &App) {
-    for object in objects(&app.config) {
-        if let Err(error) = manifests::create(app, &object, ExistingObjects::Keep).await {
+    let advertised = app.config.advertise_address.map(|address| endpoints(address, port(&app.config)));
+    // Stored before may be those of another address.
+    let advertised = advertised.into_iter().flatten().map(|object| (object, ExistingObjects::Overwrite));
+    let others = objects(&app.config).map(|object| (object, ExistingObjects::Keep));
+    for (object, existing) in advertised.chain(others) {
+        if let Err(error) = manifests::create(app, &object, existing).await {
             tracing::warn!(error, kind = %object["kind"], "object of the cluster not stored");
         }
     }
+}
+
+fn port(config: &Config) -> u16 {
+    if config.listen.port() == 0 { PORT } else { config.listen.port() }
+}
+
+/// Returns the two objects that lead from the Service `kubernetes` to this server. Their label spares them controllers,
+/// which would make a third one.
+fn endpoints(address: IpAddr, port: u16) -> [Value; 2] {
+    let metadata = json!({"name": "kubernetes", "namespace": "default",
+        "labels": {"endpointslice.kubernetes.io/skip-mirror": "true", "kubernetes.io/service-name": "kubernetes"}});
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    [
+        json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
+            "subsets": [{"addresses": [{"ip": address}], "ports": ports}]}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+            "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}], "ports": ports}),
+    ]
 }
 
 fn objects(config: &Config) -> impl Iterator<Item = Value> {
@@ -36,14 +61,18 @@ fn objects(config: &Config) -> impl Iterator<Item = Value> {
             "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
             "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}})
     };
-    let (range, port) = (config.service_range, if config.listen.port() == 0 { PORT } else { config.listen.port() });
+    let range = config.service_range;
     let address = range.at(1);
     let service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "kubernetes", "namespace": "default",
             "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"clusterIP": address, "clusterIPs": [address], "type": "ClusterIP", "sessionAffinity": "None",
             "internalTrafficPolicy": "Cluster", "ipFamilies": [range.family()], "ipFamilyPolicy": "SingleStack",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]},
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(config)}]},
         "status": {"loadBalancer": {}}});
-    classes.into_iter().chain([service]).chain(NAMESPACES.map(namespace))
+    let addresses = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": [range.to_string()]},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "", "lastTransitionTime": clock::now(),
+            "message": "Kubernetes default Service CIDR is ready"}]}});
+    classes.into_iter().chain([service, addresses]).chain(NAMESPACES.map(namespace))
 }

@@ -2,7 +2,7 @@
 //! `--data-dir` for objects that outlive the process.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     process::ExitCode,
     time::Duration,
 };
@@ -22,6 +22,7 @@ use crate::config::{
 
 /// Flags with an effect.
 pub(super) const USED: &[&str] = &[
+    "advertise-address",
     "anonymous-auth",
     "authorization-mode",
     "bind-address",
@@ -41,7 +42,7 @@ pub(super) const USED: &[&str] = &[
 ];
 
 /// Flags that envtest passes, without an effect here.
-pub(super) const IGNORED: &[&str] = &["advertise-address", "allow-privileged", "etcd-servers"];
+pub(super) const IGNORED: &[&str] = &["allow-privileged", "etcd-servers"];
 
 /// Time for open requests after SIGTERM: the clients belong to tests that have ended.
 const GRACE: Duration = Duration::from_secs(1);
@@ -86,6 +87,7 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
         admission: AdmissionPlugins::without(&flags.all("disable-admission-plugins").collect::<Vec<_>>()),
         data_dir: flags.last("data-dir").map(Into::into),
         service_range: service_range(flags)?,
+        advertise_address: advertise_address(flags, address)?,
         forks: flags.boolean("forks", false)?,
         grace: GRACE,
         ..Config::default()
@@ -96,6 +98,25 @@ fn config(flags: &ProgramFlags) -> Result<Config, String> {
 fn service_range(flags: &ProgramFlags) -> Result<ServiceRange, String> {
     let Some(first) = flags.all("service-cluster-ip-range").next() else { return Ok(ServiceRange::DEFAULT) };
     first.parse().map_err(|problem| format!("--service-cluster-ip-range: {problem}"))
+}
+
+/// Returns the address that a flag advertises, else that of the server, or of the machine where that one is not reached
+/// from elsewhere. A loopback address is not advertised.
+fn advertise_address(flags: &ProgramFlags, bound: IpAddr) -> Result<Option<IpAddr>, String> {
+    let address = match flags.last("advertise-address") {
+        Some(text) => Some(text.parse().map_err(|_| format!("--advertise-address={text} is no IP address"))?),
+        None if bound.is_unspecified() || bound.is_loopback() => machine_address(),
+        None => Some(bound),
+    };
+    Ok(address.filter(|address| !address.is_loopback() && !address.is_unspecified()))
+}
+
+/// Returns the address that packets to other networks come from, without sending one; `None` without a route.
+fn machine_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // One of the addresses for documentation.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// Returns the issuer of tokens; `None` without a key to verify them.
@@ -165,7 +186,13 @@ mod tests {
         assert_eq!(parse(&[&dir]).unwrap().service_range, ServiceRange::DEFAULT);
         let range = parse(&[&dir, "--service-cluster-ip-range=10.9.0.0/16,fd00::/112"]).unwrap().service_range;
         assert_eq!(range.to_string(), "10.9.0.0/16");
+        let advertised = |flags: &[&str]| parse(&[&[dir.as_str()], flags].concat()).unwrap().advertise_address;
+        let address = "192.0.2.7".parse().ok();
+        assert_eq!(advertised(&["--bind-address=127.0.0.1", "--advertise-address=192.0.2.7"]), address);
+        assert_eq!(advertised(&["--bind-address=192.0.2.7"]), address);
+        assert_eq!(advertised(&["--advertise-address=127.0.0.1"]), None);
         for refused in [
+            "--advertise-address=host",
             "--service-cluster-ip-range=10.0.0.0",
             "--bind-address=here",
             "--secure-port=high",

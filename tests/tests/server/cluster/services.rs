@@ -1,11 +1,18 @@
 //! Addresses and node ports of Services.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use cache_server::{config::Config, testing};
+use cache_server::{Server, config::Config, testing};
 use futures::future::join_all;
 use serde_json::{Value, json};
-use tests::http::{Client, MERGE_PATCH};
+use tests::{
+    http::{Client, MERGE_PATCH},
+    process::START_WAIT,
+};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use super::client_of;
 
@@ -81,4 +88,45 @@ async fn services_at_once_get_different_addresses() {
     forked.delete(&format!("{SERVICES}/s7")).await.with_code(200);
     assert_eq!(address(&made(&forked, "more", &json!({})).await), address(&all[7]));
     client.post(SERVICES, &service("more", &json!({}))).await.with_code(500);
+}
+
+/// Goal: the Service `kubernetes` leads to the server, also once that has another address. Method: two starts on one folder;
+/// what clients read of the addresses.
+#[tokio::test]
+async fn the_service_of_the_api_leads_to_the_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for advertised in ["192.0.2.7", "192.0.2.8"] {
+        let config = Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            acts_as_cluster: true,
+            data_dir: Some(folder.path().to_owned()),
+            advertise_address: advertised.parse().ok(),
+            ..Config::default()
+        };
+        // The folder is free a moment after the end of the first one.
+        let started = async {
+            loop {
+                match Server::bind(config.clone()).await {
+                    Ok(server) => break server,
+                    Err(_) => sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let server = timeout(START_WAIT, started).await.expect("starts");
+        let client = Client::new(server.local_addr());
+        let (end, is_ended) = oneshot::channel::<()>();
+        let serving = tokio::spawn(server.serve(async move { drop(is_ended.await) }));
+        let endpoints = client.get("/api/v1/namespaces/default/endpoints/kubernetes").await.with_code(200).json();
+        assert_eq!(endpoints["subsets"][0]["addresses"], json!([{"ip": advertised}]));
+        let slices =
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name%3D";
+        let slices = client.get(&format!("{slices}kubernetes")).await.with_code(200).json();
+        assert_eq!(slices["items"][0]["endpoints"][0]["addresses"], json!([advertised]));
+        assert_eq!(slices["items"][0]["ports"][0]["port"], endpoints["subsets"][0]["ports"][0]["port"]);
+        let range = client.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.with_code(200).json();
+        assert_eq!(range["spec"]["cidrs"], json!(["10.0.0.0/24"]));
+        assert_eq!(range["status"]["conditions"][0]["status"], "True", "{range}");
+        drop((client, end));
+        serving.await.expect("ends");
+    }
 }
