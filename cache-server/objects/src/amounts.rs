@@ -37,15 +37,15 @@ pub(crate) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Amounts of one resource in a pod.
+/// Amounts of one resource in a pod; `None` where no container states one.
 #[derive(Default)]
 struct PodTotal {
     /// Of all containers that run side by side at last.
-    all: Quantity,
+    all: Option<Quantity>,
     /// Of the init containers so far that keep running.
     beside: Quantity,
     /// Greatest one while init containers run.
-    first: Quantity,
+    first: Option<Quantity>,
 }
 
 /// Returns the sum over all containers that run side by side, or more if an init container needs more.
@@ -60,17 +60,21 @@ pub(crate) fn of_containers(spec: &Object, list: &str, is_counted: impl Fn(&str)
                 let Some(amount) = quantity(amount) else { continue };
                 let total = totals.entry(name).or_default();
                 if is_beside {
-                    total.all = total.all.plus(amount);
+                    total.all = Some(total.all.unwrap_or_default().plus(amount));
                 }
                 if is_init {
                     let needed = total.beside.plus(amount);
-                    total.first = total.first.or_greater(needed);
+                    total.first = Some(total.first.map_or(needed, |first| first.or_greater(needed)));
                     total.beside = if is_beside { needed } else { total.beside };
                 }
             }
         }
     }
-    totals.into_iter().map(|(name, total)| (name.to_owned(), total.all.or_greater(total.first))).collect()
+    let greatest = |PodTotal { all, first, .. }| match (all, first) {
+        (Some(all), Some(first)) => Some(all.or_greater(first)),
+        (all, first) => all.or(first),
+    };
+    totals.into_iter().filter_map(|(name, total)| Some((name.to_owned(), greatest(total)?))).collect()
 }
 
 /// Returns what a pod requests, or its limits, without its overhead.

@@ -1,4 +1,4 @@
-//! What quotas count, and how they refuse.
+//! Usage that quotas count, and their refusals.
 
 use std::sync::Arc;
 

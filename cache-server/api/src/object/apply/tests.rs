@@ -252,8 +252,8 @@ fn configurations_that_do_not_fit_are_refused() {
         (
             containers(json!([{"image": "i"}])),
             unfit(
-                ".spec.template.spec.containers: element 0: associative list with keys has an element that omits key \
-                   field \"name\" (and doesn't have default value)",
+                ".spec.template.spec.containers: element 0: associative list with keys has an element that omits all \
+                   key fields [\"name\"] (and doesn't have default values for any key fields)",
             ),
         ),
         (

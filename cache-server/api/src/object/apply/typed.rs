@@ -18,8 +18,8 @@ use crate::{
     schemas::{JsonKind, Merge, ShapeMember, ValueShape},
 };
 
-/// Default values of list keys that may be left out.
-const KEY_DEFAULTS: [(&str, &str); 1] = [("protocol", "TCP")];
+/// Default values of list keys that may be left out: the type of the items, or empty for any, the key and its value.
+const KEY_DEFAULTS: [(&str, &str, &str); 2] = [("", "protocol", "TCP"), ("LocalObjectReference", "name", "")];
 
 /// Returns the fields that `config` sets.
 ///
@@ -75,15 +75,25 @@ pub(crate) fn step(shape: &ValueShape, item: &Value) -> Result<String, String> {
     }
     let mut keys = Map::new();
     for name in names {
-        let default = || KEY_DEFAULTS.iter().find(|(key, _)| **key == **name).map(|(_, value)| Value::from(*value));
-        let Some(value) = item.get(&**name).cloned().or_else(default) else {
-            return Err(format!(
-                "associative list with keys has an element that omits key field {name:?} (and doesn't have default value)"
-            ));
-        };
-        keys.insert(name.to_string(), value);
+        if let Some(value) = item.get(&**name).cloned().or_else(|| key_default(shape, name)) {
+            keys.insert(name.to_string(), value);
+        }
+    }
+    if keys.is_empty() {
+        let names = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" ");
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{names}] (and doesn't have default \
+             values for any key fields)"
+        ));
     }
     Ok(managed::step_of_keys(keys))
+}
+
+fn key_default(list: &ValueShape, key: &str) -> Option<Value> {
+    let item = list.item();
+    let ty = item.as_ref().map_or("", ValueShape::type_name);
+    let is_its = |(of, name, _): &&(&str, &str, &str)| *name == key && (of.is_empty() || *of == ty);
+    KEY_DEFAULTS.iter().find(is_its).map(|(_, _, value)| Value::from(*value))
 }
 
 /// Formats a step for messages. Keys are names; items of a set are values, which must not be repeated.

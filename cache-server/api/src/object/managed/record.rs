@@ -70,7 +70,9 @@ pub fn record(place: &WriteTarget<'_>, stored: Option<&Object>, next: &mut Objec
     let shape = apply::shape(place.ty);
     let (mut changed, mut removed) = (FieldSet::default(), FieldSet::default());
     let before = stored.or_else(|| zero(place));
-    compare_members(before, Some(next), Some(&shape), &mut changed, &mut removed);
+    if compare_members(before, Some(next), Some(&shape), &mut changed, &mut removed).is_err() {
+        return;
+    }
     for fields in [&mut changed, &mut removed] {
         apply::restrict_fields(place, fields);
     }
@@ -230,7 +232,7 @@ fn compare_members(
     shape: Option<&ValueShape>,
     changed: &mut FieldSet,
     removed: &mut FieldSet,
-) {
+) -> Result<(), String> {
     let names = after.into_iter().chain(before).flat_map(Object::keys);
     for name in names {
         let step = format!("f:{name}");
@@ -239,8 +241,9 @@ fn compare_members(
         }
         let inner = member(shape, name);
         let (before, after) = (before.and_then(|object| object.get(name)), after.and_then(|object| object.get(name)));
-        at_step(step, before, after, inner.as_ref(), changed, removed);
+        at_step(step, before, after, inner.as_ref(), changed, removed)?;
     }
+    Ok(())
 }
 
 /// Compares a value at a step, and adds what differs below that step.
@@ -251,27 +254,31 @@ fn at_step(
     shape: Option<&ValueShape>,
     changed: &mut FieldSet,
     removed: &mut FieldSet,
-) {
+) -> Result<(), String> {
     let (mut changed_inside, mut removed_inside) = (FieldSet::default(), FieldSet::default());
-    compare(before, after, shape, &mut changed_inside, &mut removed_inside);
+    compare(before, after, shape, &mut changed_inside, &mut removed_inside)?;
     if !changed_inside.is_empty() {
         changed.inside.insert(step.clone(), changed_inside);
     }
     if !removed_inside.is_empty() {
         removed.inside.insert(step, removed_inside);
     }
+    Ok(())
 }
 
 /// Adds the fields that differ. A value that is there on one side only belongs to the difference itself, beside all in it.
+///
+/// # Errors
+/// The reason for an item without a key.
 fn compare(
     before: Option<&Value>,
     after: Option<&Value>,
     shape: Option<&ValueShape>,
     changed: &mut FieldSet,
     removed: &mut FieldSet,
-) {
+) -> Result<(), String> {
     if before == after {
-        return;
+        return Ok(());
     }
     let is_hollow = |value: Option<&Value>| match value {
         None | Some(Value::Null) => true,
@@ -283,17 +290,18 @@ fn compare(
     let map = |value: Option<&'_ Value>| value.is_none_or(|value| value.is_object() || value.is_null());
     let list = |value: Option<&'_ Value>| value.is_none_or(|value| value.is_array() || value.is_null());
     if !is_leaf && map(before) && map(after) && is_granular(shape) {
-        compare_members(before.and_then(Value::as_object), after.and_then(Value::as_object), shape, changed, removed);
+        compare_members(before.and_then(Value::as_object), after.and_then(Value::as_object), shape, changed, removed)?;
     } else if let (false, true, true, Some(shape)) =
         (is_leaf, list(before), list(after), shape.filter(|it| is_associative(Some(it))))
     {
-        compare_items(before, after, shape, changed, removed);
+        compare_items(before, after, shape, changed, removed)?;
     } else if after.is_some() {
         changed.own = true;
-        return;
+        return Ok(());
     }
     changed.own |= before.is_none();
     removed.own |= after.is_none();
+    Ok(())
 }
 
 fn compare_items(
@@ -302,16 +310,34 @@ fn compare_items(
     shape: &ValueShape,
     changed: &mut FieldSet,
     removed: &mut FieldSet,
-) {
-    fn by_step<'a>(value: Option<&'a Value>, shape: &ValueShape) -> BTreeMap<String, &'a Value> {
-        let items = value.and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(|item| Some((step(shape, item).ok()?, item))).collect()
+) -> Result<(), String> {
+    // Before and after; several items may have one key.
+    let mut items: BTreeMap<String, [Vec<&Value>; 2]> = BTreeMap::new();
+    for (side, value) in [before, after].into_iter().enumerate() {
+        for item in value.and_then(Value::as_array).into_iter().flatten() {
+            items.entry(step(shape, item)?).or_default()[side].push(item);
+        }
     }
-    let (before, after, inner) = (by_step(before, shape), by_step(after, shape), shape.item());
-    for step in after.keys().chain(before.keys().filter(|step| !after.contains_key(*step))) {
-        let (before, after) = (before.get(step).copied(), after.get(step).copied());
-        at_step(step.clone(), before, after, inner.as_ref(), changed, removed);
+    let inner = shape.item();
+    for (step, [before, after]) in items {
+        let repeated = (before.len() > 1, after.len() > 1);
+        if repeated == (true, true) {
+            if before != after {
+                changed.inside.entry(step).or_default().own = true;
+            }
+            continue;
+        }
+        // Items with one key are a single field, beside which the members of an item stand that has the key alone.
+        let (single_before, single_after) =
+            (before.first().filter(|_| !repeated.0), after.first().filter(|_| !repeated.1));
+        at_step(step.clone(), single_before.copied(), single_after.copied(), inner.as_ref(), changed, removed)?;
+        if repeated.0 {
+            removed.inside.entry(step).or_default().own = true;
+        } else if repeated.1 {
+            changed.inside.entry(step).or_default().own = true;
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

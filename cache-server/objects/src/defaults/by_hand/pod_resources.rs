@@ -42,5 +42,8 @@ fn add(walk: &mut DefaultsWalk<'_>, resources: &mut Object, list: &str, amounts:
     walk.default(resources, list, Object::new())?;
     let Some(found) = resources.get_mut(list).and_then(Value::as_object_mut) else { return Ok(()) };
     let amounts = amounts.into_iter().filter(|(name, _)| !found.contains_key(name)).collect::<Vec<_>>();
-    amounts.into_iter().try_for_each(|(name, amount)| walk.put(found, &name, amount.to_string()))
+    // Rounded before it is written, which may change its form.
+    amounts
+        .into_iter()
+        .try_for_each(|(name, amount)| walk.put(found, &name, amount.rounded_up().unwrap_or(amount).to_string()))
 }
