@@ -148,7 +148,7 @@ pub trait Store: Source {
 /// The file of a store, of which one process at a time is the writer. The next one gets a copy of it first, and then only
 /// what was written since.
 pub trait StoreFile: Send + Sync + 'static {
-    /// Copies the file into one that only memory has. Blocks. Cost: reads the file; writes go on meanwhile.
+    /// Copies the file into one that only memory has. Blocks. Cost: reads the file; writes continue.
     ///
     /// # Errors
     /// The disk or the system fails.

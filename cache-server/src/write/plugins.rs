@@ -13,6 +13,7 @@ use api_rules::{
         draft::bounded_draft,
         metadata::{self, Part},
         options::{FieldValidation, Options},
+        weight::{Size, Weight},
     },
     registry::ResourceType,
 };
@@ -24,13 +25,18 @@ use object_rules::{
 };
 use tokio::time::sleep;
 
-use super::{commit, schemas};
-use crate::{app::LocalApp, ids, stored::namespaced};
+use super::{commit, schemas, webhooks};
+use crate::{app::LocalApp, budget::WaitingMemory, ids, stored::namespaced};
 
 /// Reads of the account `default`, which a controller makes for each new namespace.
 const ACCOUNT_READS: usize = 10;
 /// Pause between two of them: kube-apiserver chooses one of 100 to 200 ms.
 const ACCOUNT_PAUSE: Duration = Duration::from_millis(150);
+
+/// True if a new object of the type may have to wait for another one.
+pub(super) fn may_wait(app: &LocalApp<'_>, ty: &ResourceType) -> bool {
+    app.config.admission.service_account && ty.id() == "pods"
+}
 
 /// Completes a new pod; objects of other types stay as they are.
 ///
@@ -77,10 +83,23 @@ async fn account(app: &LocalApp<'_>, ty: &ResourceType, pod: &Object, name: &str
         match commit::read(app, &place).await {
             Err(status) if status.reason != Reason::NotFound => return Err(status),
             Err(_) if reads_left == 0 => return Err(accounts::missing(ty, pod, name)),
-            Err(_) => sleep(ACCOUNT_PAUSE).await,
+            Err(_) => pause(app, pod).await?,
             Ok(current) => return Ok(current.object),
         }
     }
+}
+
+/// Waits before the next read of an account, without the permits of the write: others need these to make the account.
+async fn pause(app: &LocalApp<'_>, pod: &Object) -> Result<(), Status> {
+    let pause = sleep(ACCOUNT_PAUSE);
+    let Some(turn) = webhooks::turn(app) else {
+        pause.await;
+        return Ok(());
+    };
+    let mut weight = Weight::new(usize::MAX);
+    weight.object(pod)?;
+    let memory = WaitingMemory { documents: weight.bytes(), ..WaitingMemory::default() };
+    app.work.wait(turn, memory, pause, |()| Size::Small(0)).await
 }
 
 /// Returns the ranges of an object's namespace.

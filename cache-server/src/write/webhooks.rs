@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::{SCALE, commit, schemas};
+use super::{SCALE, commit, plugins, schemas};
 use crate::{
     app::LocalApp,
     budget::{ReservedBudget, WaitingMemory, WorkTurn},
@@ -57,7 +57,7 @@ use crate::{
 };
 
 /// Reads who decides about a request, and takes the budget of its `body`; `None` without webhooks for its type, be they of
-/// admission or of conversion.
+/// admission or of conversion, unless it may wait for something else.
 ///
 /// # Errors
 /// The Status of configurations that cannot be read.
@@ -77,8 +77,9 @@ pub(super) async fn begin(
         is_shared: app.shares_store(),
     };
     let webhooks = app.webhooks.now(configurations).await?.filter(|webhooks| webhooks.concern(request.ty));
-    // The write of a version that another webhook converts waits, too.
-    let webhooks = webhooks.or_else(|| request.ty.converter.is_some().then(Arc::default));
+    // The write of a version that another webhook converts waits, too, and so may the create of a pod.
+    let may_wait = || request.ty.converter.is_some() || *method == Method::POST && plugins::may_wait(app, request.ty);
+    let webhooks = webhooks.or_else(|| may_wait().then(Arc::default));
     let Some(webhooks) = webhooks else { return Ok(None) };
     let user = app.caller.map_or_else(|| json!(User::unsecured()), |caller| json!(caller));
     let options = sent_options(request, *method == Method::DELETE);

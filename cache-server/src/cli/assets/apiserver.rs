@@ -100,8 +100,8 @@ fn service_range(flags: &ProgramFlags) -> Result<ServiceRange, String> {
     first.parse().map_err(|problem| format!("--service-cluster-ip-range: {problem}"))
 }
 
-/// Returns the address that a flag advertises, else that of the server, or of the machine where that one is not reached
-/// from elsewhere. A loopback address is not advertised.
+/// Returns the address that a flag advertises, else the bound one, or the machine's if the bound one leads nowhere from
+/// elsewhere. A loopback address is not advertised.
 fn advertise_address(flags: &ProgramFlags, bound: IpAddr) -> Result<Option<IpAddr>, String> {
     let address = match flags.last("advertise-address") {
         Some(text) => Some(text.parse().map_err(|_| format!("--advertise-address={text} is no IP address"))?),
