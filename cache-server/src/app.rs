@@ -19,6 +19,7 @@ mod progress;
 mod upstream;
 
 use std::{
+    hash::{BuildHasher as _, RandomState},
     io,
     ops::Deref,
     path::PathBuf,
@@ -98,8 +99,28 @@ pub struct App {
     pub(crate) network: ServiceNetwork,
     /// The webhooks that decide about writes.
     pub(crate) webhooks: Webhooks,
-    /// Turn of the one write that charges quotas.
-    pub(crate) quota_turn: tokio::sync::Mutex<()>,
+    /// Turns of writes that charge quotas.
+    pub(crate) quota_turns: QuotaTurns,
+}
+
+/// One turn for each namespace, so that writes of others do not wait; names with the same hash share one.
+pub(crate) struct QuotaTurns {
+    turns: [tokio::sync::Mutex<()>; limits::QUOTA_TURNS_MAX],
+    hasher: RandomState,
+}
+
+impl QuotaTurns {
+    /// Waits until no other write charges the quotas of a namespace.
+    pub(crate) async fn begin(&self, namespace: &str) -> impl Drop {
+        let turn = self.hasher.hash_one(namespace) % limits::QUOTA_TURNS_MAX as u64;
+        self.turns[turn as usize].lock().await
+    }
+}
+
+impl Default for QuotaTurns {
+    fn default() -> Self {
+        Self { turns: std::array::from_fn(|_| tokio::sync::Mutex::default()), hasher: RandomState::new() }
+    }
 }
 
 /// Destination of writes. Reads do not depend on it.
@@ -232,7 +253,7 @@ impl App {
             forks,
             network,
             webhooks: Webhooks::default(),
-            quota_turn: tokio::sync::Mutex::default(),
+            quota_turns: QuotaTurns::default(),
         }
     }
 

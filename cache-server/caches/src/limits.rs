@@ -25,6 +25,10 @@ pub const CONNECTIONS_MAX: usize = 16_384;
 /// Forks of a server at once. Further ones get 429. Memory: some 25 KiB each once read, and what is written to it.
 pub const FORKS_MAX: usize = 256;
 
+/// Namespaces in which writes that quotas count go on at the same time; each has its turn by the hash of its name. Memory:
+/// 40 bytes each.
+pub const QUOTA_TURNS_MAX: usize = 64;
+
 /// Open files reserved for other uses than connections: the log, `/proc`, certificates, and the runtime.
 pub const FILES_RESERVED: usize = 32;
 

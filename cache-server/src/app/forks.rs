@@ -21,7 +21,7 @@ use std::{
 use informer_core::Objects;
 use parking_lot::Mutex;
 
-use super::{App, ControllerDuty, LocalWrites, StartProgress, Writes, network::ServiceNetwork};
+use super::{App, ControllerDuty, LocalWrites, QuotaTurns, StartProgress, Writes, network::ServiceNetwork};
 use crate::{
     access::authorize::Authorizer,
     controllers::{
@@ -186,7 +186,7 @@ impl App {
             forks,
             network: ServiceNetwork::new(&origin.config),
             webhooks: Webhooks::default(),
-            quota_turn: tokio::sync::Mutex::default(),
+            quota_turns: QuotaTurns::default(),
         });
         app.access.authorizer.follow_when_needed(&app.caches, &app.registry, &app.tasks);
         app.keep_checking_rights();

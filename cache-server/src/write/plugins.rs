@@ -151,8 +151,8 @@ async fn charge_all(app: &LocalApp<'_>, write: QuotaWrite<'_>, is_dry: bool) -> 
     if found.is_empty() || is_dry {
         return write.charge(&found).map(drop);
     }
-    // Writes of this server come one after another: they would only repeat each other's work.
-    let _turn = app.quota_turn.lock().await;
+    // Writes to a namespace come one after another: they would only repeat each other's work.
+    let _turn = app.quota_turns.begin(quotas.namespace).await;
     let draft = |quota: Object| bounded_draft(&ty, &quota, app.config.object_bytes_max);
     let charge =
         |quotas: &[Object]| write.charge(quotas)?.into_iter().map(|next| next.map(draft).transpose()).collect();
