@@ -14,11 +14,11 @@ mod journal;
 mod ledger;
 mod record;
 mod recovery;
+mod types;
 pub mod upkeep;
 mod writer;
 
 use std::{
-    collections::HashMap,
     fs::File,
     io::{self, BufReader, BufWriter, Seek as _, Write as _},
     panic,
@@ -32,10 +32,9 @@ use std::{
 };
 
 use futures::{FutureExt as _, future::BoxFuture};
-use informer_core::Objects;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
-    sync::{self, mpsc::Sender, oneshot},
+    sync::{mpsc::Sender, oneshot},
     task::spawn_blocking,
 };
 use watch_cache::{Change, Reader};
@@ -48,11 +47,12 @@ use self::{
     ledger::{HistoryBounds, HistoryLedger},
     record::JournalRecord,
     recovery::{RecordsByType, RecoveredType},
+    types::{StoredTypes, TypeRecords},
     writer::{CommitThread, QueuedWrite, SharedRefusal, StorageOrder},
 };
 use super::{
     FollowFrom, ListSnapshot, Source, SourceError, Store, StoreFile, Txn, Updates, WriteError, WriteResult,
-    embedded::{self, CheckedWrite, EmbeddedStorage, RecoveredHistory},
+    embedded::{self, CheckedWrite, EmbeddedStorage},
     folder::{FolderError, FolderLock},
 };
 use crate::{cacher::memory_file, limits::UPGRADE_CHECK_EVERY, registry::ResourceType};
@@ -61,12 +61,9 @@ use crate::{cacher::memory_file, limits::UPGRADE_CHECK_EVERY, registry::Resource
 #[derive(Debug)]
 pub struct DurableStorage {
     store: Arc<EmbeddedStorage>,
-    /// The records of each type that was asked for, or has objects.
-    types: Arc<Mutex<HashMap<String, TypeRecords>>>,
+    types: Arc<Mutex<StoredTypes>>,
     /// See [`Source::history`].
     history: u64,
-    /// The oldest position of the history at the start.
-    base: u64,
     gaps: RwLock<Vec<PositionGap>>,
     terminating: Mutex<Vec<String>>,
     /// See [`Self::unreadable`].
@@ -99,15 +96,6 @@ struct WrittenFile {
     thread: JoinHandle<()>,
     /// Holds the lock of the folder.
     disk: Arc<dyn DataDisk>,
-}
-
-/// The records of one type. They become entries with its first use, because only then its schema is known.
-#[derive(Debug)]
-enum TypeRecords {
-    /// `None` while they are becoming entries, which the lock covers.
-    Raw(Arc<sync::Mutex<Option<Vec<RawChange>>>>),
-    /// They are in the store, as entries of the type as it was then.
-    Loaded(Arc<ResourceType>),
 }
 
 impl DurableStorage {
@@ -180,13 +168,10 @@ impl DurableStorage {
     /// A store with this content, without the thread that writes.
     fn of(mut content: JournalContent, file: FileAccess) -> Self {
         let RecordsByType { types, terminating } = RecordsByType::of(&mut content);
-        let raw = |records| TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(records))));
-        let types = types.into_iter().map(|(id, records)| (id, raw(records))).collect();
         Self {
             store: Arc::new(EmbeddedStorage::new(Some(content.revision))),
-            types: Arc::new(Mutex::new(types)),
+            types: Arc::new(Mutex::new(StoredTypes::new(types, content.base))),
             history: content.history,
-            base: content.base,
             gaps: RwLock::new(content.gaps),
             terminating: Mutex::new(terminating),
             unreadable: Arc::default(),
@@ -212,25 +197,28 @@ impl DurableStorage {
 
     /// Waits until the objects of the type are in the store. Cost: a look-up, after the first time.
     async fn load(&self, ty: &Arc<ResourceType>) -> Result<(), SourceError> {
-        let records = match self.types.lock().entry(ty.id().to_owned()).or_insert_with(|| {
-            // Nothing of the type is in the file: its history is empty, but known.
-            self.store.fill(ty, Objects::new(), nothing(ty, self.base));
-            TypeRecords::Loaded(Arc::clone(ty))
-        }) {
-            TypeRecords::Loaded(_) => return Ok(()),
-            TypeRecords::Raw(records) => Arc::clone(records),
+        let raw = {
+            let types = &mut *self.types.lock();
+            match types.get(ty.id()) {
+                Some(TypeRecords::Loaded(_)) => return Ok(()),
+                Some(TypeRecords::Raw(raw)) => raw.clone(),
+                None => {
+                    types.add(ty, &self.store);
+                    return Ok(());
+                }
+            }
         };
-        let mut records = records.lock_owned().await;
-        let (ty, base) = (Arc::clone(ty), self.base);
+        let mut records = raw.records.lock_owned().await;
+        let (ty, from) = (Arc::clone(ty), raw.from);
         let (store, types, unreadable) =
             (Arc::clone(&self.store), Arc::clone(&self.types), Arc::clone(&self.unreadable));
         // The task continues if the caller is dropped; the next caller waits for the lock.
         let loading = spawn_blocking(move || {
             let Some(raw) = records.take() else { return };
-            let RecoveredType { objects, history, unreadable: skipped } = recovery::recover(&ty, base, raw);
+            let RecoveredType { objects, history, unreadable: skipped } = recovery::recover(&ty, from, raw);
             unreadable.fetch_add(skipped, Ordering::Relaxed);
             store.fill(&ty, objects, history);
-            types.lock().insert(ty.id().to_owned(), TypeRecords::Loaded(ty));
+            types.lock().loaded(ty);
         });
         loading.await.map_err(|_| SourceError::Unavailable("stored objects could not be read".to_owned()))
     }
@@ -238,18 +226,15 @@ impl DurableStorage {
     /// Applies a change of another process.
     async fn adopt(&self, change: RawChange) {
         let Some(record) = JournalRecord::decode(&change.bytes) else { return };
-        let raw = {
-            let empty = || TypeRecords::Raw(Arc::new(sync::Mutex::new(Some(Vec::new()))));
-            match self.types.lock().entry(record.ty.to_owned()).or_insert_with(empty) {
-                TypeRecords::Raw(records) => Some(Arc::clone(records)),
-                TypeRecords::Loaded(_) => None,
-            }
+        let records = self.types.lock().stored(record.ty);
+        let change = match records {
+            TypeRecords::Raw(raw) => match raw.push(change).await {
+                Ok(()) => return,
+                Err(change) => change,
+            },
+            TypeRecords::Loaded(_) => change,
         };
-        if let Some(records) = raw
-            && let Some(raw) = &mut *records.lock_owned().await
-        {
-            return raw.push(change);
-        }
+        let Some(record) = JournalRecord::decode(&change.bytes) else { return };
         // They may have become entries meanwhile. If that failed, nothing of the type is served.
         let ty = match self.types.lock().get(record.ty) {
             Some(TypeRecords::Loaded(ty)) => Arc::clone(ty),
@@ -367,10 +352,6 @@ fn opened<T>(open: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError
 /// The answer while another process may have the file.
 fn replaced() -> SourceError {
     SourceError::Unavailable("another process takes over".to_owned())
-}
-
-fn nothing(ty: &ResourceType, from: u64) -> RecoveredHistory {
-    RecoveredHistory { objects: Objects::new(), from, changes: Vec::new(), schema: Arc::clone(&ty.schema) }
 }
 
 impl Drop for DurableStorage {

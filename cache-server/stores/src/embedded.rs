@@ -155,6 +155,19 @@ impl EmbeddedStorage {
         self.store.lock().types.insert(ty.id().to_owned(), type_store);
     }
 
+    /// Notes that a type without objects has had no changes since `from`, unless it has objects or readers by now.
+    pub(super) fn fill_new(&self, ty: &ResourceType, from: u64) {
+        let history =
+            RecoveredHistory { objects: Objects::new(), from, changes: Vec::new(), schema: Arc::clone(&ty.schema) };
+        let types = &mut self.store.lock().types;
+        types.entry(ty.id().to_owned()).or_insert_with(|| TypeStore::recovered(ty, Objects::new(), history));
+    }
+
+    /// True if a type has objects or readers.
+    pub(super) fn has(&self, ty: &str) -> bool {
+        self.store.lock().types.contains_key(ty)
+    }
+
     /// Lists all objects of one type as entries of its schema, and streams every change after them. The first listing
     /// after a start is that of the oldest position of the recovered history, if there is one.
     pub async fn list_and_watch(&self, ty: &ResourceType) -> Result<ListAndWatch, SourceError> {

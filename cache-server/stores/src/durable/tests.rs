@@ -7,12 +7,13 @@ use std::{collections::BTreeMap, io::ErrorKind, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::join_all};
 use informer_core::KeyedObject as _;
+use serde_json::json;
 use watch_cache::{Draft, Entry};
 
 use self::disks::{CutDisk, FakeDisk, LostWrites, SyncFailure};
 use super::*;
 use crate::{
-    registry::Registry,
+    registry::{Definition, Registry},
     storage::{Expect, SourceRecord, Update, WriteError},
 };
 
@@ -113,6 +114,45 @@ async fn the_second_of_two_equal_creates_is_refused_within_a_batch() {
     assert_eq!(revisions, [11, 12]);
     let refused = written.iter().filter(|written| matches!(written, Err(WriteError::Exists))).count();
     assert_eq!(refused, 198);
+}
+
+/// A custom type.
+fn custom(number: usize) -> Arc<ResourceType> {
+    let names = json!({"plural": format!("widgets{number}"), "singular": "widget", "kind": "Widget",
+        "listKind": "WidgetList"});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let object = json!({"metadata": {"name": format!("widgets{number}.example.com")},
+        "spec": {"group": "example.com", "names": names, "scope": "Namespaced", "versions": [version]},
+        "status": {"acceptedNames": names, "conditions": [{"type": "Established", "status": "True"}],
+            "storedVersions": ["v1"]}});
+    let definition = Definition::read(object.as_object().expect("an object")).expect("a definition");
+    definition.stored_type(&Arc::new(definition.schema()), 1).expect("it is established")
+}
+
+/// Goal: types that came and went take no memory, and positions of their time are not taken for known ones when they come
+/// again. Method: more types than the table has room for, each with an object that is deleted; one whose object stays, and
+/// one that is in use.
+#[tokio::test]
+async fn types_that_came_and_went_are_forgotten() {
+    let (store, stays, used) = (open(&FakeDisk::default()), custom(1_001), custom(1_002));
+    let at = create(&store, &stays, "x").await.expect("absent");
+    assert_eq!(state(&store, &used).await, BTreeMap::new());
+    let mut last = 0;
+    for number in 0..1_000 {
+        let ty = custom(number);
+        steps(&store, &ty).await;
+        let written = create(&store, &ty, "x").await.expect("absent");
+        last = store.write(delete(&ty, "x", written)).await.expect("as expected").resource_version;
+    }
+    assert!(store.types.lock().len() < 600, "{}", store.types.lock().len());
+    // Other instances of these types, as after a change of their definitions.
+    assert_eq!(state(&store, &custom(1_001)).await, BTreeMap::from([("a/x".to_owned(), at)]));
+    assert_eq!(steps(&store, &stays).await[0], "|10");
+    let again = steps(&store, &custom(0)).await;
+    let [from, progress] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(*progress, format!("={last}"));
+    assert!(from[1..].parse::<u64>().expect("a revision") > at + 2, "{from}");
 }
 
 /// Goal: heartbeats do not make the file grow. Method: a small bound of the history, and one object written many times,
