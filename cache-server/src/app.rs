@@ -15,11 +15,11 @@ mod network;
 #[path = "app/network/absent.rs"]
 mod network;
 mod progress;
+mod quota_turns;
 #[cfg(feature = "upstream")]
 mod upstream;
 
 use std::{
-    hash::{BuildHasher as _, RandomState},
     io,
     ops::Deref,
     path::PathBuf,
@@ -36,6 +36,7 @@ pub(crate) use self::{
     forks::{Fork, ForkError},
     network::AllocationTurn,
     progress::{StartPart, StartProgress},
+    quota_turns::QuotaTurns,
 };
 use crate::{
     access::{
@@ -101,27 +102,6 @@ pub struct App {
     pub(crate) webhooks: Webhooks,
     /// Turns of writes that charge quotas.
     pub(crate) quota_turns: QuotaTurns,
-}
-
-/// One turn for each namespace, so that writes of others do not wait; names with the same hash share one.
-pub(crate) struct QuotaTurns {
-    turns: [tokio::sync::Mutex<()>; limits::QUOTA_TURNS_MAX],
-    hasher: RandomState,
-}
-
-impl QuotaTurns {
-    /// Waits until no other write charges the quotas of a namespace.
-    pub(crate) async fn begin(&self, namespace: &str) -> impl Drop {
-        // The low bits are enough.
-        let [low, ..] = self.hasher.hash_one(namespace).to_le_bytes();
-        self.turns[usize::from(low) % self.turns.len()].lock().await
-    }
-}
-
-impl Default for QuotaTurns {
-    fn default() -> Self {
-        Self { turns: std::array::from_fn(|_| tokio::sync::Mutex::default()), hasher: RandomState::new() }
-    }
 }
 
 /// Destination of writes. Reads do not depend on it.

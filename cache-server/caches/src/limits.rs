@@ -25,9 +25,12 @@ pub const CONNECTIONS_MAX: usize = 16_384;
 /// Forks of a server at once. Further ones get 429. Memory: some 25 KiB each once read, and what is written to it.
 pub const FORKS_MAX: usize = 256;
 
-/// Namespaces in which writes that quotas count go on at the same time; each has its turn by the hash of its name. Memory:
-/// 40 bytes each.
+/// Turns of writes that charge quotas. A namespace takes one by the hash of its name. Memory: 40 bytes each.
 pub const QUOTA_TURNS_MAX: usize = 64;
+
+/// Types of a data folder in memory beyond which those without objects and definition leave; afterwards, twice as many as
+/// stayed. Memory: 2 KiB each.
+pub const STORED_TYPES_UNSWEPT: usize = 256;
 
 /// Open files reserved for other uses than connections: the log, `/proc`, certificates, and the runtime.
 pub const FILES_RESERVED: usize = 32;

@@ -225,21 +225,18 @@ impl DurableStorage {
 
     /// Applies a change of another process.
     async fn adopt(&self, change: RawChange) {
-        let Some(record) = JournalRecord::decode(&change.bytes) else { return };
-        let records = self.types.lock().stored(record.ty);
-        let change = match records {
-            TypeRecords::Raw(raw) => match raw.push(change).await {
+        let Some(id) = JournalRecord::decode(&change.bytes).map(|record| record.ty.to_owned()) else { return };
+        let (mut records, mut change) = (self.types.lock().stored(&id), change);
+        if let TypeRecords::Raw(raw) = records {
+            match raw.push(change).await {
                 Ok(()) => return,
-                Err(change) => change,
-            },
-            TypeRecords::Loaded(_) => change,
-        };
-        let Some(record) = JournalRecord::decode(&change.bytes) else { return };
-        // They may have become entries meanwhile. If that failed, nothing of the type is served.
-        let ty = match self.types.lock().get(record.ty) {
-            Some(TypeRecords::Loaded(ty)) => Arc::clone(ty),
-            Some(TypeRecords::Raw(_)) | None => return,
-        };
+                Err(returned) => change = returned,
+            }
+            // They have become entries meanwhile.
+            records = self.types.lock().stored(&id);
+        }
+        // If that failed, nothing of the type is served.
+        let TypeRecords::Loaded(ty) = records else { return };
         let room = self.store.reserve(ty.id()).await;
         let read = recovery::read(&ty, |key| self.store.get(ty.id(), key).is_some(), change.revision, &change.bytes);
         let (entry, deletes) = match read {

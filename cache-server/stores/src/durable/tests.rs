@@ -135,8 +135,8 @@ fn custom(number: usize) -> Arc<ResourceType> {
 /// one that is in use.
 #[tokio::test]
 async fn types_that_came_and_went_are_forgotten() {
-    let (store, stays, used) = (open(&FakeDisk::default()), custom(1_001), custom(1_002));
-    let at = create(&store, &stays, "x").await.expect("absent");
+    let (store, used) = (open(&FakeDisk::default()), custom(1_002));
+    let at = create(&store, &custom(1_001), "x").await.expect("absent");
     assert_eq!(state(&store, &used).await, BTreeMap::new());
     let mut last = 0;
     for number in 0..1_000 {
@@ -146,8 +146,11 @@ async fn types_that_came_and_went_are_forgotten() {
         last = store.write(delete(&ty, "x", written)).await.expect("as expected").resource_version;
     }
     assert!(store.types.lock().len() < 600, "{}", store.types.lock().len());
-    // Other instances of these types, as after a change of their definitions.
-    assert_eq!(state(&store, &custom(1_001)).await, BTreeMap::from([("a/x".to_owned(), at)]));
+    let stays = custom(1_001);
+    for ty in [&stays, &used] {
+        assert!(matches!(store.types.lock().get(ty.id()), Some(TypeRecords::Loaded(_))), "{}", ty.id());
+    }
+    assert_eq!(state(&store, &stays).await, BTreeMap::from([("a/x".to_owned(), at)]));
     assert_eq!(steps(&store, &stays).await[0], "|10");
     let again = steps(&store, &custom(0)).await;
     let [from, progress] = &again[..] else { panic!("{again:?}") };

@@ -1,17 +1,14 @@
 //! The types that a durable store has read from its file, or need not read.
 //!
-//! INVARIANT: a type leaves the table only without objects, readers and users: what is stored again is what it was. INVARIANT:
-//! types without a definition take no memory for long, however many come and go.
+//! INVARIANT: a type leaves the table only without objects, readers and users, so nothing of it is lost. INVARIANT: types
+//! without a definition take no memory for long, however many come and go.
 
 use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::Mutex;
 
 use super::journal::RawChange;
-use crate::{embedded::EmbeddedStorage, registry::ResourceType};
-
-/// Types beyond which those without a use leave the table; afterwards, twice as many as stayed.
-const TYPES_UNSWEPT: usize = 256;
+use crate::{embedded::EmbeddedStorage, limits::STORED_TYPES_UNSWEPT, registry::ResourceType};
 
 /// The records of one type. They become entries with its first use, because only then its schema is known.
 #[derive(Clone, Debug)]
@@ -36,14 +33,14 @@ pub(super) struct StoredTypes {
     by_id: HashMap<String, TypeRecords>,
     /// A type that is not in the table has had no changes since.
     from: u64,
-    /// Size of the table after which it is swept.
+    /// Size of the table from which on it is swept.
     swept_at: usize,
 }
 
 impl StoredTypes {
     /// The types of a file whose history begins at `base`.
     pub(super) fn new(records: HashMap<String, Vec<RawChange>>, base: u64) -> Self {
-        let mut types = Self { by_id: HashMap::new(), from: base, swept_at: TYPES_UNSWEPT };
+        let mut types = Self { by_id: HashMap::new(), from: base, swept_at: STORED_TYPES_UNSWEPT };
         for (id, records) in records {
             types.add_raw(id, records);
         }
@@ -96,7 +93,7 @@ impl StoredTypes {
         if self.by_id.len() < before {
             self.from = store.revision();
         }
-        self.swept_at = TYPES_UNSWEPT.max(2 * self.by_id.len());
+        self.swept_at = STORED_TYPES_UNSWEPT.max(2 * self.by_id.len());
         self.by_id.shrink_to(self.swept_at);
     }
 }
