@@ -3,7 +3,7 @@
 //! INVARIANT: one watch per type upstream, whatever the number of readers. INVARIANT: a position is reported as reached
 //! only if every change at or below it was delivered: by a later change, a bookmark of the stream, or a proof.
 //!
-//! A consistent read needs the newest revision R, which a `LIST limit=1` returns. A quiet type's stream does not reach R
+//! A consistent read needs the newest revision R, which a LIST of one name returns. A quiet type's stream does not reach R
 //! by itself, so a second, short watch from the stream's position searches for changes: its bookmark B at or above R
 //! proves that the stream is complete at B once it has passed the last of them.
 //!
@@ -236,7 +236,7 @@ impl UpstreamSource {
 
     /// Returns the newest revision, and sees to it that the type's stream reaches it.
     async fn reach_newest(&self, reads: &TypeReads) -> Result<u64, SourceError> {
-        let newest = reads.list(1).await?.revision;
+        let newest = reads.newest_position(reads.followed.state()).await?;
         reads.reach(newest).await?;
         Ok(newest)
     }
@@ -258,7 +258,7 @@ impl UpstreamSource {
         let is_comparable = cache.count() <= COMPARED_MUTE_MAX;
         let is_short = is_within(&cache, COMPARED_QUIET_MAX, COMPARED_QUIET_BYTES_MAX);
         let waits_briefly = is_short || is_comparable && (is_uncached(&reads.ty) || followed.is_mute());
-        let newest = reads.list(1).await?.revision;
+        let newest = reads.newest_position(followed.state()).await?;
         // A busy type's stream passes the position by itself, which is cheaper than a list of all versions.
         let is_reached = if waits_briefly {
             timeout(STREAM_WAIT, followed.passed(newest)).await.is_ok()

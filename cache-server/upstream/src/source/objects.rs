@@ -63,6 +63,9 @@ struct ProofState {
     seen: ReadRate,
     /// The question that is not sent yet. Reads join it.
     next: Option<SharedProof>,
+    /// Time from which the last question could be sent. The next one counts from here, not from its sending: timers are up to a
+    /// millisecond late.
+    due: Option<Instant>,
     /// Time at which the last question was sent.
     sent: Option<Instant>,
     /// True while that question has no answer.
@@ -187,11 +190,11 @@ impl ProofState {
             return next.clone();
         }
         let pause = SLOT / (rate / READS_PER_QUESTION).clamp(1, QUESTIONS_PER_SLOT);
-        let due = self.sent.map_or(now, |sent| sent + pause);
+        let due = self.due.map_or(now, |last| now.max(last + pause));
         // A task, so that a question runs to its end even if all its callers leave.
         let task = tokio::spawn(ask(reads.clone(), due));
         let next = async move { task.await.ok().flatten() }.boxed().shared();
-        self.next = Some(next.clone());
+        (self.next, self.due) = (Some(next.clone()), Some(due));
         next
     }
 
