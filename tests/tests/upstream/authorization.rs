@@ -23,6 +23,7 @@ use tokio::process::Command;
 
 use super::{BINARY, namespace, until};
 
+const SCHEDULER: &str = "system:kube-scheduler";
 /// Users and their groups, whose rights are compared.
 const IDENTITIES: [(&str, &[&str]); 10] = [
     ("alice", &["admins"]),
@@ -33,7 +34,7 @@ const IDENTITIES: [(&str, &[&str]); 10] = [
     ("frank", &["developers", "testers"]),
     ("grace", &["testers"]),
     ("mallory", &[]),
-    ("system:kube-scheduler", &[]),
+    (SCHEDULER, &[]),
     ("system:node:n1", &["system:nodes"]),
 ];
 const GROUPS: [&str; 6] = ["admins", "editors", "viewers", "developers", "testers", "system:authenticated"];
@@ -291,7 +292,13 @@ async fn decisions_and_rules_are_those_of_kube_apiserver() {
     for (user, _) in IDENTITIES {
         let [theirs, ours] = scene.clients(user);
         for namespace in NAMESPACES {
-            assert_eq!(rules(&ours, namespace).await, rules(&theirs, namespace).await, "{user} in {namespace}");
+            let (found, expected) = (rules(&ours, namespace).await, rules(&theirs, namespace).await);
+            if !has_our_texts && user == SCHEDULER {
+                // 1.37 lets it read taints of devices as well.
+                assert!(found.is_subset(&expected), "{user} in {namespace}: {found:?} {expected:?}");
+                continue;
+            }
+            assert_eq!(found, expected, "{user} in {namespace}");
             let address = scene.server.address();
             let ours = can_i(&scene.genuine.kubeconfig_at(user, address), namespace).await;
             assert_eq!(ours, can_i(&scene.genuine.kubeconfig(user), namespace).await, "{user} in {namespace}");
