@@ -63,8 +63,7 @@ struct ProofState {
     seen: ReadRate,
     /// The question that is not sent yet. Reads join it.
     next: Option<SharedProof>,
-    /// Time from which the last question could be sent. The next one counts from here, not from its sending: timers are up to a
-    /// millisecond late.
+    /// Time at which the last question was due. The next pause begins then, because timers send up to a millisecond late.
     due: Option<Instant>,
     /// Time at which the last question was sent.
     sent: Option<Instant>,

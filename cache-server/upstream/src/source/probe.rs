@@ -149,6 +149,7 @@ async fn answered(clients: &[kube::Client], uri: &str, bytes_max: usize) -> Resu
         match last {
             (StatusCode::NOT_FOUND, _) => sleep(MISSING_PAUSE).await,
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, error) => return Err(SourceError::Forbidden(error)),
+            (StatusCode::BAD_REQUEST, error) => return Err(SourceError::Unsupported(error)),
             // Only pages have a state that can be too old.
             (StatusCode::GONE, _) => return Err(SourceError::Compacted { after: 0 }),
             (_, error) => return Err(SourceError::Unavailable(error)),

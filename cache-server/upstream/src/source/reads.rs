@@ -93,16 +93,21 @@ impl TypeReads {
     }
 
     /// Returns the newest revision of the cluster; the stream is at `before`. Cost: the API server looks up one name, whatever
-    /// the number of objects. While the stream is broken, it is a page of one object: that is answered even by a
-    /// kube-apiserver whose own cache is not filled. So is that of a part, because our identity may have no right to more.
+    /// the number of objects. Reads a page of one object instead while the stream is broken, because a kube-apiserver answers
+    /// that before its own cache is filled; for a part of a type, because this server's identity may have no right to more;
+    /// and from an aggregated API that refuses the selector.
     ///
     /// # Errors
     /// As [`list`](Self::list).
     pub(super) async fn newest_position(&self, before: StreamState) -> Result<u64, SourceError> {
-        let listed = if before.is_followed() && self.scope.is_none() {
-            self.noted(probe::list_none(&self.shared.clients, &self.ty)).await?
-        } else {
-            self.page(1, None).await?
+        let is_by_name = before.is_followed() && self.scope.is_none();
+        let by_name = match is_by_name {
+            true => Some(self.noted(probe::list_none(&self.shared.clients, &self.ty)).await),
+            false => None,
+        };
+        let listed = match by_name {
+            None | Some(Err(SourceError::Unsupported(_))) => self.page(1, None).await?,
+            Some(listed) => listed?,
         };
         self.check_position(before, listed.revision)?;
         Ok(listed.revision)

@@ -226,6 +226,50 @@ async fn a_busy_type_is_not_compared_though_its_position_is_not_told() {
     assert_eq!(comparisons.load(Ordering::SeqCst), 1, "the stream proves a busy one");
 }
 
+/// Goal: a consistent read of a large type costs the API server one name, and works where that is no question. Method: the
+/// queries of one read of a type with more objects than are compared: of a whole type, of a part, and from an API server that
+/// refuses selectors of names.
+#[tokio::test(start_paused = true)]
+async fn a_consistent_read_of_a_large_type_costs_one_name() {
+    const NAME: &str = "fieldSelector=metadata.name%3Dnone";
+    const PAGE: &str = "limit=1";
+    for (scope, refuses, expected) in
+        [(None, false, &[NAME][..]), (Some("metadata.namespace=n"), false, &[PAGE]), (None, true, &[NAME, PAGE])]
+    {
+        let api = FakeApiServer::new().bookmarks_every(Duration::from_millis(1));
+        (0..=COMPARED_QUIET_MAX).for_each(|number| drop(api.put(map(&format!("m{number}"), number))));
+        let (server, queries) = (api.clone(), Arc::new(Mutex::new(Vec::new())));
+        let noted = Arc::clone(&queries);
+        let answering = move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let is_refused = refuses && query.contains(NAME);
+            noted.lock().push(query);
+            let server = server.clone();
+            async move {
+                let mut answer = server.respond(request).await?;
+                if is_refused {
+                    *answer.status_mut() = http::StatusCode::BAD_REQUEST;
+                }
+                Ok::<_, std::io::Error>(answer)
+            }
+        };
+        let client = kube::Client::new(tower::service_fn(answering), "default");
+        let scopes = scope.map(|scope| ("configmaps".to_owned(), scope.to_owned())).into_iter().collect();
+        let source = Arc::new(UpstreamSource::new(vec![client], Peers::new(Vec::new()), scopes));
+        let caches = Caches::new(CoalescedSource::new(source), Limits::default());
+        filled(&caches).await;
+        queries.lock().clear();
+        let reader = caches.fresh(&maps()).await.expect("a consistent read");
+        assert_eq!(cached(&reader), listed(&api).await);
+        let sent = queries.lock().clone();
+        let sent: Vec<_> = sent.iter().filter(|query| !query.contains("watch=")).collect();
+        assert_eq!(sent.len(), expected.len(), "{scope:?} {refuses}: {sent:?}");
+        for (query, expected) in sent.iter().zip(expected) {
+            assert!(query.contains(expected) && query.contains(NAME) == (*expected == NAME), "{query}, not {expected}");
+        }
+    }
+}
+
 /// Goal: after a long outage caches are up to date soon, though no client reads. Method: an API server that is away until the
 /// delays of the stream are half a minute and more; then a change. The comparison of the doubtful history gets an answer.
 #[tokio::test(start_paused = true)]
