@@ -9,7 +9,7 @@
 //! INVARIANT (lock order): a thread that takes a second lock of this crate does so in one of these orders. Debug builds
 //! check it (`sync.rs`).
 //!
-//! 1. An index of `Backlog`, then `CacheCore::state` for reading (`View::with`).
+//! 1. An index of `Backlog` or `NodeIndexes`, then `CacheCore::state` for reading (`View::with`).
 //! 2. `CacheCore::state` for reading or writing, then `Epoch::needs` (pin, hold and evict positions).
 //! 3. `CacheCore::state` for reading, then the places of one `Waiters` (`look_or_wait`).
 //!
@@ -38,6 +38,7 @@ use crate::{
     filter::Filters,
     interest::{BucketWaker, Interest, Waiters},
     limits::{EVICTED_PER_LOCK, Limits, Total},
+    nodes::NodeIndexes,
     reader::{Exact, Reader},
     sync::{Mutex, RwLock},
     waiting::AppliedPosition,
@@ -90,6 +91,7 @@ pub fn cache_within(schema: Arc<Schema>, limits: Limits, total: Total) -> (Write
         interest: Arc::default(),
         waiting: Arc::default(),
         backlog: Backlog::default(),
+        nodes: NodeIndexes::default(),
         exact: Mutex::default(),
         counters: Counters::default(),
         filters: Filters::default(),
@@ -108,6 +110,8 @@ pub(crate) struct CacheCore {
     pub(crate) interest: Arc<Interest>,
     pub(crate) waiting: Arc<AppliedPosition>,
     pub(crate) backlog: Backlog,
+    /// The objects of `state` by node.
+    pub(crate) nodes: NodeIndexes,
     pub(crate) exact: Mutex<Exact>,
     pub(crate) counters: Counters,
     /// Filters of the open watches.
@@ -294,6 +298,7 @@ impl Writer {
         self.shared.retired.lock().push(Arc::downgrade(&old.epoch));
         drop(old);
         let _dropped_outside = self.shared.exact.lock().clear();
+        self.shared.nodes.clear();
         // After the state was replaced and its lock released: a read that wakes up here must see the new state.
         self.shared.waiting.reach(resource_version);
     }
@@ -431,6 +436,7 @@ impl Writer {
         self.gone.readers.drain(..).for_each(|reader| reader.release(&self.shared.counters.cuts));
         let evicted = self.shared.state.read().window.log.evicted();
         self.shared.backlog.trim(evicted);
+        self.shared.nodes.trim(evicted);
     }
 
     /// Closes the cache: watches end cleanly and waits fail. Reads of the last state still work.

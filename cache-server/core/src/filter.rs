@@ -259,6 +259,11 @@ impl Filter {
         self.namespace.as_deref()
     }
 
+    /// Returns the node of all matching objects, unless they are one object by its name.
+    pub(crate) fn node(&self) -> Option<&str> {
+        self.node.as_deref().filter(|_| !matches!(self.range, Range::Key(_)))
+    }
+
     /// Returns the keys that can match.
     pub(crate) const fn range(&self) -> &Range {
         &self.range

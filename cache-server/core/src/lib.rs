@@ -6,8 +6,8 @@
 //!
 //! In reading order: an object and its bytes ([`entry`]), the format in which a client gets them ([`form`]), a change
 //! ([`event`]), the objects that a client selects ([`filter`]), recent changes (`window`, `buckets`), the watchers
-//! that wait for them (`interest`), the cache that connects these parts ([`mod@cache`], read through [`reader`]), and
-//! the ways in which clients walk it ([`cursor`], [`page`]) into [`slices`].
+//! that wait for them (`interest`), the cache that connects these parts ([`mod@cache`], read through [`reader`]), its
+//! objects by node (`nodes`), and the ways in which clients walk it ([`cursor`], [`page`]) into [`slices`].
 
 pub mod limits;
 
@@ -21,6 +21,7 @@ mod backlog;
 mod buckets;
 mod epoch;
 mod interest;
+mod nodes;
 mod sync;
 mod waiting;
 mod window;

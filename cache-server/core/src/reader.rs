@@ -19,12 +19,13 @@ use crate::{
     filter::Filter,
     interest::Waiters,
     limits::{EVENTS_PER_LOCK, EXACT_STATES_KEPT},
+    nodes::NodeState,
     stats::CacheStats,
     waiting::PositionWait,
 };
 
-/// One consistent state of all objects. Holds no lock. While it lives, the window keeps the events after it, within
-/// [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max).
+/// One consistent state: of all objects, or of those that a filter can match. Holds no lock. While it lives, the window
+/// keeps the events after it, within [`Limits::snapshot_bytes_max`](crate::Limits::snapshot_bytes_max).
 #[derive(Clone, Debug)]
 pub struct CacheSnapshot {
     /// The objects.
@@ -126,6 +127,25 @@ impl Reader {
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.shared.state.read();
         CacheSnapshot::new(state.objects.clone(), state.applied, state.events, &state.epoch, self.owner)
+    }
+
+    /// Returns the current state of the objects that `filter` can match: those of the node that it names, if nodes are read
+    /// often, else all. Cost: as [`Self::snapshot`], and for a node some 0.6 µs for each change since the last such read,
+    /// but at most a millisecond. The first such reads index the objects, a millisecond each; the index goes when there was
+    /// none between two trims.
+    #[must_use]
+    pub fn selected(&self, filter: &Filter) -> CacheSnapshot {
+        filter.node().and_then(|node| self.of_node(node)).unwrap_or_else(|| self.snapshot())
+    }
+
+    fn of_node(&self, node: &str) -> Option<CacheSnapshot> {
+        let place = self.shared.schema.node_field?;
+        let NodeState { objects, resource_version, number, epoch } =
+            self.shared.nodes.read(&self.shared.state, place, node)?;
+        // Pinned only while the window still has all events after it.
+        let state = self.shared.state.read();
+        let is_current = state.epoch.id == epoch && state.window.log.evicted() <= number;
+        is_current.then(|| CacheSnapshot::new(objects, resource_version, number, &state.epoch, self.owner))
     }
 
     /// Returns the number of objects. Cost: one lock.

@@ -247,7 +247,9 @@ impl FoundState {
         };
         let reader = reader.owned_by(owner);
         let state = match read.which {
-            RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => reader.snapshot(),
+            RequestedState::MostRecent | RequestedState::Any | RequestedState::NotOlderThan(_) => {
+                reader.selected(filter)
+            }
             RequestedState::Exact { at, .. } if !app.caches.knows(at) => return Err(read.expired()),
             RequestedState::Exact { at, .. } => match exact(&reader, at).await? {
                 Some(state) => state,

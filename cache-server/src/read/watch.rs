@@ -29,7 +29,7 @@ use informer_serving::{
     status::{Reason, Status, StatusExt as _},
 };
 use tokio::time::{Instant, Sleep, sleep_until};
-use watch_cache::{Cursor, CursorStart, Reader, Slices, Step};
+use watch_cache::{Cursor, CursorStart, Filter, Reader, Slices, Step};
 
 use super::{
     body::{self, BATCH, Body, BodyError, Response},
@@ -109,7 +109,7 @@ pub(crate) async fn watch(
     let resume = ResumeRequest::read(headers, target, options, &form);
     let found = match resume.as_ref().and_then(|resume| resume.rest(app, from)) {
         Some((reader, rest)) => Ok((reader, None, rest)),
-        None => start(from, app, &target.ty, origin.owner).await,
+        None => start(from, app, &target.ty, &filter, origin.owner).await,
     };
     let (reader, age, start) = match found {
         Ok(found) => found,
@@ -188,6 +188,7 @@ async fn start(
     from: WatchStart,
     app: &App,
     ty: &Arc<ResourceType>,
+    filter: &Filter,
     owner: u64,
 ) -> Result<(Reader, Option<Duration>, CursorStart), FreshnessError> {
     let (reader, age) = match from {
@@ -199,7 +200,7 @@ async fn start(
     };
     let reader = reader.owned_by(owner);
     let start = match from {
-        WatchStart::State(_) => CursorStart::Initial(reader.snapshot()),
+        WatchStart::State(_) => CursorStart::Initial(reader.selected(filter)),
         WatchStart::Now(_) => CursorStart::After(reader.applied()),
         WatchStart::After(after) => CursorStart::After(after),
     };

@@ -1,5 +1,7 @@
 //! The objects that a request selects, and the pages of its list.
 
+use std::sync::Arc;
+
 use informer_core::{
     KeyedObject, Objects,
     selector::{field, label},
@@ -7,7 +9,7 @@ use informer_core::{
 use proptest::prelude::*;
 use watch_cache::{Budget, Entry, Filter, Limits, Page, Reader, Slices, UnknownField, cache, limits};
 
-use super::common::{Pod, at, drain, filter, pod, schema};
+use super::common::{Pod, at, deleted, drain, filter, pod, put, schema};
 
 fn state(keys: &[&str]) -> (watch_cache::Writer, Reader) {
     let (mut writer, _waking, reader) = cache(schema(), Limits::default());
@@ -221,4 +223,120 @@ proptest! {
         let expected = selector.matches(|key| entry.label(key)) && requested_node.is_none_or(|requested| requested == node);
         prop_assert_eq!(filter.matches(&entry), expected, "{} of {}", terms.join(","), object);
     }
+}
+
+/// One turn of the writer, by indexes of [`KEYS`] and [`NODES`].
+#[derive(Clone, Debug)]
+enum Turn {
+    Put(usize, usize),
+    Delete(usize),
+    Batch(Vec<(usize, Option<usize>)>),
+    Relist(Vec<(usize, usize)>),
+    Trim,
+}
+
+const KEYS: [&str; 5] = ["a/p", "a/q", "a-b/p", "b/p", "b/q"];
+const NODES: [&str; 3] = ["n", "", "m"];
+
+fn names(entries: &[Arc<Entry>]) -> Vec<String> {
+    entries.iter().map(|entry| entry.key().to_owned()).collect()
+}
+
+fn turns() -> impl Strategy<Value = Turn> {
+    let (key, node) = (0..KEYS.len(), 0..NODES.len());
+    let change = (key.clone(), proptest::option::of(node.clone()));
+    prop_oneof![
+        4 => (key.clone(), node.clone()).prop_map(|(key, node)| Turn::Put(key, node)),
+        2 => key.clone().prop_map(Turn::Delete),
+        2 => proptest::collection::vec(change, 1..6).prop_map(Turn::Batch),
+        1 => proptest::collection::vec((key, node), 0..5).prop_map(Turn::Relist),
+        1 => Just(Turn::Trim),
+    ]
+}
+
+proptest! {
+    /// Goal: an agent gets the pods of its node, whatever happened before. Method: the state of each node's pods is what the
+    /// filter selects of the whole state, after each of many random turns; a state from before stays as it was.
+    #[test]
+    fn a_node_has_the_objects_that_its_filter_selects(turns in proptest::collection::vec(turns(), 1..24)) {
+        let (mut writer, _waking, reader) = cache(schema(), Limits::default());
+        writer.reset(Objects::new(), 1, at(0));
+        let filters = ["n", "", "m", "none"].map(|node| filter(None, "", &format!("spec.nodeName={node}")));
+        let mut before = Vec::new();
+        for (turn, version) in turns.into_iter().zip(2..) {
+            let entry = |key: usize, node: usize| pod(KEYS[key], NODES[node], "x", version);
+            let change = |key: usize, node: Option<usize>| {
+                node.map_or_else(|| deleted(KEYS[key], version), |node| put(&entry(key, node)))
+            };
+            match turn {
+                Turn::Put(key, node) => drop(writer.apply(change(key, Some(node)), at(0)).expect("in order")),
+                Turn::Delete(key) => drop(writer.apply(change(key, None), at(0)).expect("in order")),
+                Turn::Batch(changes) => {
+                    let changes: Vec<_> = changes.into_iter().map(|(key, node)| change(key, node)).collect();
+                    writer.apply_batch(changes, at(0)).expect("in order");
+                }
+                Turn::Relist(pods) => {
+                    let listed = pods.into_iter().map(|(key, node)| entry(key, node).entry(&schema())).collect();
+                    writer.reset(listed, version, at(0));
+                }
+                Turn::Trim => writer.trim(at(0)),
+            }
+            // Some changes are read together.
+            if version % 3 == 0 {
+                continue;
+            }
+            let all = reader.snapshot();
+            for filter in &filters {
+                let selected = reader.selected(filter);
+                let expected: Vec<_> = all.objects.iter().filter(|entry| filter.matches(entry)).cloned().collect();
+                let found: Vec<_> = selected.objects.iter().cloned().collect();
+                prop_assert_eq!(names(&found), names(&expected));
+                prop_assert!(found.iter().zip(&expected).all(|(found, expected)| Arc::ptr_eq(found, expected)));
+                prop_assert_eq!(
+                    (selected.resource_version, selected.epoch, selected.history_id()),
+                    (all.resource_version, all.epoch, all.history_id())
+                );
+                before.push((selected, names(&found)));
+            }
+        }
+        for (state, found) in before {
+            let still: Vec<_> = state.objects.iter().cloned().collect();
+            prop_assert_eq!(names(&still), found);
+        }
+    }
+}
+
+/// Goal: reads of nodes index a large state part by part while it changes, and without such reads nothing is left of the
+/// index. Method: read until the state of a node has only its own objects; then evict the objects that were read.
+#[test]
+fn a_large_state_is_indexed_while_its_nodes_are_read() {
+    let count = 2 * limits::LOOKED_AT_PER_STEP + 1;
+    let limits = Limits { window_events_max: 4, ..Limits::default() };
+    let (mut writer, _waking, reader) = cache(schema(), limits);
+    let entry = |name: usize, node: usize, version| pod(&format!("a/p{name}"), &format!("n{node}"), "x", version);
+    writer.reset((0..count).map(|name| entry(name, name % 9, 1).entry(&schema())).collect(), 1, at(0));
+    let on_node = filter(None, "", "spec.nodeName=n3");
+    let searched = |reader: &Reader| {
+        let (selected, all) = (reader.selected(&on_node), reader.snapshot());
+        let matching = |objects: &Objects<Entry>| -> Vec<_> {
+            objects.iter().filter(|entry| on_node.matches(entry)).cloned().collect()
+        };
+        assert_eq!(names(&matching(&selected.objects)), names(&matching(&all.objects)));
+        assert_eq!(selected.resource_version, all.resource_version);
+        selected.objects.len()
+    };
+    for version in 2..4 {
+        writer.apply(put(&entry(3, 4, version)), at(0)).expect("in order");
+        assert_eq!(searched(&reader), count, "not all objects are indexed");
+    }
+    let on_the_node = searched(&reader);
+    assert!(on_the_node < count / 8, "{on_the_node}");
+    let old = Arc::downgrade(&reader.get("a/p3").expect("an object"));
+    for version in 4..9 {
+        writer.apply(put(&entry(3, 3, version)), at(0)).expect("in order");
+    }
+    assert!(old.upgrade().is_some(), "the index has it");
+    writer.trim(at(0));
+    assert!(old.upgrade().is_none(), "neither the window nor the index has it");
+    assert_eq!(searched(&reader), count, "the index begins again");
 }

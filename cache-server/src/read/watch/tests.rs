@@ -373,13 +373,10 @@ async fn watches_of_a_history_that_is_over_end_one_after_the_other() {
         writer.reset(Default::default(), 5, app.caches.now());
         let begun = Instant::now();
         let watches = (0..200).map(|_| {
-            let cursor = reader.cursor(CursorStart::After(5), watch_cache::Filter::all()).expect("the head");
+            let cursor = reader.cursor(CursorStart::After(5), Filter::all()).expect("the head");
             let deadline = begun + Duration::from_secs(3_600);
-            let watching = app.metrics.watch(
-                RequestClass::of("WATCH", &all_of(&ty)),
-                WatchOrigin::default(),
-                &watch_cache::Filter::all(),
-            );
+            let watching =
+                app.metrics.watch(RequestClass::of("WATCH", &all_of(&ty)), WatchOrigin::default(), &Filter::all());
             Body::watch(Watch::new(cursor, None, None, false, deadline, watching))
         });
         let watches: Vec<_> = watches.collect();
@@ -432,8 +429,7 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
         let (mut writer, _waking, reader) = watch_cache::cache(Arc::clone(&ty.schema), Default::default());
         writer.reset((0..500).map(entry).collect(), 1_000, app.caches.now());
         let begun = Instant::now();
-        let cursor =
-            reader.cursor(CursorStart::Initial(reader.snapshot()), watch_cache::Filter::all()).expect("the head");
+        let cursor = reader.cursor(CursorStart::Initial(reader.snapshot()), Filter::all()).expect("the head");
         let deadline = begun + Duration::from_secs(3_600);
         let watch = Watch::new(
             cursor,
@@ -441,11 +437,7 @@ async fn what_ends_a_watch_cuts_the_initial_states_that_are_not_whole() {
             None,
             end_bookmark,
             deadline,
-            app.metrics.watch(
-                RequestClass::of("WATCH", &all_of(&ty)),
-                WatchOrigin::default(),
-                &watch_cache::Filter::all(),
-            ),
+            app.metrics.watch(RequestClass::of("WATCH", &all_of(&ty)), WatchOrigin::default(), &Filter::all()),
         );
         let mut body = Body::watch(watch);
         body.frame().await.expect("the first batch").expect("not cut yet");
