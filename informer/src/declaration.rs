@@ -62,14 +62,15 @@ impl Declaration {
 
     /// Returns the setup of the driver that reads the first part of a selection.
     pub(crate) fn setup(&self, selection: &Selection, delays: Option<Box<dyn Delays>>) -> Setup {
-        let part = selection.parts().next();
-        let (labels, fields) = part.map(|(_, by)| (by.labels.to_string(), by.fields.to_string())).unwrap_or_default();
+        let (namespace, by) = selection.parts().next().unzip();
+        let by = by.cloned().unwrap_or_default();
         let resource = Resource {
             group_version_path: self.of.group_version_path.clone(),
             plural: self.of.plural.clone(),
-            namespace: part.map(|(namespace, _)| namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
-            labels,
-            fields,
+            namespace: namespace.filter(|namespace| !namespace.is_empty()).map(ToOwned::to_owned),
+            labels: by.labels.to_string(),
+            fields: by.fields.to_string(),
+            shard: by.shard,
         };
         Setup {
             cluster: Arc::clone(&self.cluster),
@@ -117,6 +118,18 @@ macro_rules! declaration_setters {
         /// Reads only objects with these fields: `spec.nodeName=node-1`. The server decides which fields it supports.
         pub fn fields(mut self, selector: impl AsRef<str>) -> Self {
             self.declared.selection.fields(None, selector.as_ref());
+            self
+        }
+
+        /// Reads only the part `index` of `count` parts of the objects, by the hash of their uid or namespace: of `count`
+        /// programs that declare one part each, one has an object. Asks the server for the part (`shardSelector`), and
+        /// drops the other objects of one that does not know it: kube-apiserver without the feature gate
+        /// `ShardedListAndWatch`.
+        ///
+        /// # Source
+        /// KEP-5866, "Server-side sharded list and watch".
+        pub fn shard(mut self, by: $crate::ShardField, index: u32, count: u32) -> Self {
+            self.declared.selection.shard(by, index, count);
             self
         }
 

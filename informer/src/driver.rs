@@ -79,6 +79,7 @@ impl<S: DriverSink> Driver<S> {
         let endpoints = Endpoints::new(transports.len(), setup.cluster.endpoints().clone(), fastrand::u64(..));
         let delays = setup.delays.take();
         let session = Session::new(setup.reflector(resume), delays, endpoints, setup.verdicts(), sink);
+        let session = session.in_shard(setup.resource.shard.clone());
         let now = Instant::now();
         let mut driver = Self {
             reporter: Reporter::new(name_of(&setup.resource.group_version_path, &setup.resource.plural), progress),

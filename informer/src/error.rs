@@ -316,6 +316,14 @@ pub enum ConfigError {
     /// The field selector does not parse.
     #[error("the field selector does not parse")]
     Fields(#[source] selector::field::ParseError),
+    /// There is no such part of the objects.
+    #[error("there is no shard {index} of {count}")]
+    Shard {
+        /// The part, from zero.
+        index: u32,
+        /// The number of parts.
+        count: u32,
+    },
     /// The namespace is not a valid name for a path segment.
     #[error("namespace {0:?} is not a namespace's name")]
     Namespace(String),

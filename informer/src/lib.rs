@@ -224,6 +224,7 @@ pub use informer_core::{
     selector::{
         field::ParseError as FieldSelectorError,
         label::{ParseError as LabelSelectorError, Selector as LabelSelector},
+        shard::ShardField,
     },
 };
 pub use informer_core::{

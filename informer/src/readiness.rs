@@ -30,6 +30,7 @@ pub(crate) struct DeclaredObjects {
     pub(crate) namespaces: Vec<String>,
     pub(crate) labels: String,
     pub(crate) fields: String,
+    pub(crate) shard: String,
 }
 
 /// Waits until all of these informers are ready: `ready_all([pods.readiness(), nodes.readiness()], deadline)`. For all
@@ -93,18 +94,18 @@ impl Readiness {
     /// `None` if the informer is ready.
     fn unready(&self) -> Option<UnreadyInformer> {
         let reason = self.life.readiness().err()?;
-        let DeclaredObjects { resource, namespaces, labels, fields } = (*self.objects).clone();
-        Some(UnreadyInformer { resource, namespaces, labels, fields, reason })
+        let DeclaredObjects { resource, namespaces, labels, fields, shard } = (*self.objects).clone();
+        Some(UnreadyInformer { resource, namespaces, labels, fields, shard, reason })
     }
 }
 
 impl DeclaredObjects {
     /// Returns the report of the informer that reads these objects. Cost: a few texts.
     pub(crate) fn report(&self, progress: &Progress, state: &store::Snapshot, is_derived: bool) -> InformerReport {
-        let Self { resource, namespaces, labels, fields } = self.clone();
+        let Self { resource, namespaces, labels, fields, shard } = self.clone();
         let (objects, bytes) = (state.objects.len(), state.stored_bytes);
         let (status, age) = (progress.status(), progress.age());
-        InformerReport { resource, namespaces, labels, fields, is_derived, status, objects, bytes, age }
+        InformerReport { resource, namespaces, labels, fields, shard, is_derived, status, objects, bytes, age }
     }
 }
 
@@ -115,6 +116,7 @@ impl From<&Resource> for DeclaredObjects {
             namespaces: resource.namespace.iter().cloned().collect(),
             labels: resource.labels.clone(),
             fields: resource.fields.clone(),
+            shard: resource.shard.as_ref().map(ToString::to_string).unwrap_or_default(),
         }
     }
 }
@@ -156,16 +158,18 @@ pub struct UnreadyInformer {
     pub labels: String,
     /// The field selector, as [`labels`](Self::labels).
     pub fields: String,
+    /// The shard selector; empty for all objects.
+    pub shard: String,
     /// The reason, with the error of the last attempt.
     pub reason: NotReady,
 }
 
 impl fmt::Display for UnreadyInformer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, namespaces, labels, fields, reason } = self;
+        let Self { resource, namespaces, labels, fields, shard, reason } = self;
         f.write_str(resource)?;
-        let namespaces = namespaces.join(" or ");
-        for (name, text) in [(" in namespace ", &namespaces), (" with labels ", labels), (" with fields ", fields)] {
+        let (namespaces, selected) = (namespaces.join(" or "), [(" with labels ", labels), (" with fields ", fields)]);
+        for (name, text) in [(" in namespace ", &namespaces)].into_iter().chain(selected).chain([(" in ", shard)]) {
             if !text.is_empty() {
                 write!(f, "{name}{text}")?;
             }

@@ -7,7 +7,7 @@ use std::{
     fmt,
 };
 
-use informer_core::selector::{field, label};
+use informer_core::selector::{field, label, shard};
 
 use crate::{error::ConfigError, resource_kind::ResourceKind, selectors::IntoLabelSelector};
 
@@ -19,6 +19,7 @@ const NAMESPACE: &str = "metadata.namespace";
 pub(crate) struct WatchSelectors {
     pub(crate) labels: label::Selector,
     pub(crate) fields: field::Selector,
+    pub(crate) shard: Option<shard::Selector>,
 }
 
 /// The selected objects: a watch for each entry, whose key is a namespace. The empty key stands for all namespaces
@@ -80,6 +81,14 @@ impl DeclaredSelection {
         }
     }
 
+    /// Selects one of `count` parts of the objects, by the hash of `field`.
+    pub(crate) fn shard(&mut self, field: shard::ShardField, index: u32, count: u32) {
+        self.selectors.shard = shard::Selector::part(field, index, count);
+        if self.selectors.shard.is_none() {
+            self.mistake(ConfigError::Shard { index, count });
+        }
+    }
+
     /// Keeps the first mistake only: later ones often follow from it.
     fn mistake(&mut self, mistake: ConfigError) {
         self.mistake.get_or_insert(mistake);
@@ -129,6 +138,7 @@ impl DeclaredSelection {
         WatchSelectors {
             labels: self.labels_within.get(namespace).unwrap_or(&self.selectors.labels).clone(),
             fields: self.fields_within.get(namespace).unwrap_or(&self.selectors.fields).clone(),
+            shard: self.selectors.shard.clone(),
         }
     }
 }
@@ -142,6 +152,7 @@ impl fmt::Debug for DeclaredSelection {
         f.debug_struct("DeclaredSelection")
             .field("labels", &self.selectors.labels.to_string())
             .field("fields", &self.selectors.fields.to_string())
+            .field("shard", &self.selectors.shard.as_ref().map(ToString::to_string))
             .field("namespaces", &self.namespaces)
             .field("labels_within", &texts(&self.labels_within))
             .field("fields_within", &texts(&self.fields_within))
@@ -184,8 +195,10 @@ impl Selection {
             let is_added = |term: &&field::Term| term.field == NAMESPACE || !wide.fields.terms().contains(term);
             let added = terms.iter().filter(is_added);
             let fields = field::Selector::parse(&added.map(field::Term::to_string).collect::<Vec<_>>().join(","));
-            let selectors = WatchSelectors { labels: mine.labels.clone(), fields: fields.ok()? };
-            (has_labels && has_fields).then(|| (namespace.to_owned(), selectors))
+            let (labels, shard) = (mine.labels.clone(), mine.shard.clone());
+            let is_alike = has_labels && has_fields && mine.shard == wide.shard;
+            let selectors = WatchSelectors { labels, fields: fields.ok()?, shard };
+            is_alike.then(|| (namespace.to_owned(), selectors))
         });
         narrowed.collect::<Option<_>>().map(Self)
     }
@@ -203,6 +216,11 @@ impl Selection {
     /// Text of the field selectors, as of [`texts`](Self::texts).
     pub(crate) fn fields(&self) -> String {
         self.texts(|selectors| selectors.fields.to_string())
+    }
+
+    /// Text of the shard selector, which all parts have.
+    pub(crate) fn shard(&self) -> String {
+        self.texts(|selectors| selectors.shard.as_ref().map(ToString::to_string).unwrap_or_default())
     }
 
     /// The text that all parts have; else the text of each: `app=web in a and app=api in b`.

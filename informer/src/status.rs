@@ -61,6 +61,9 @@ pub struct InformerReport {
     /// Field selector; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fields: String,
+    /// Shard selector; empty for all objects.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub shard: String,
     /// True for a shared copy that follows other copies in place of the server, and shares their objects.
     pub is_derived: bool,
     /// Phase, requests and last error.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::{resource_version::ResourceVersion, wire::marks};
+use crate::{resource_version::ResourceVersion, selector::shard, wire::marks};
 
 /// Required freshness of a read.
 ///
@@ -57,6 +57,9 @@ pub struct Resource {
     pub labels: String,
     /// Canonical text of the field selector, empty for all objects.
     pub fields: String,
+    /// Shard to read; `None` for all objects. kube-apiserver ignores it without the feature gate `ShardedListAndWatch`, so
+    /// the objects of a response may be of any shard.
+    pub shard: Option<shard::Selector>,
 }
 
 impl Resource {
@@ -289,6 +292,9 @@ impl QueryText {
                 self.add(name, value);
             }
         }
+        if let Some(shard) = &resource.shard {
+            self.add("shardSelector", &shard.to_string());
+        }
     }
 }
 
@@ -317,6 +323,7 @@ mod tests {
             namespace: None,
             labels: String::new(),
             fields: String::new(),
+            shard: None,
         }
     }
 
@@ -362,6 +369,7 @@ mod tests {
             namespace: Some("prod".into()),
             labels: "app in (a,b)".into(),
             fields: "spec.nodeName=node-1".into(),
+            shard: None,
             ..pods()
         };
         let request = Request::new(&resource, &Read::List { semantic: ListSemantic::MostRecent, limit: None });

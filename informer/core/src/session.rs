@@ -15,6 +15,7 @@ use crate::{
     backoff::Delays,
     endpoints::Endpoints,
     reflector::{self, Action, Class, End, Ending, Input, Proof, ProofBy, Reflector, Report, Testimony, Verdict},
+    selector::shard,
     semantics::Read,
     stats::ReflectorStats,
 };
@@ -35,6 +36,8 @@ pub use vocabulary::{
 #[derive(Debug)]
 pub struct Session<S, V> {
     reflector: Reflector,
+    // The objects to keep, whatever the server sends.
+    shard: Option<shard::Selector>,
     endpoints: Endpoints,
     verdicts: V,
     // The last value read from `verdicts` or written to it, for the endpoint in use.
@@ -105,6 +108,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
                 Some(delays) => Reflector::with_delays(config, delays),
                 None => Reflector::new(config),
             },
+            shard: None,
             endpoints,
             verdicts,
             sink,
@@ -118,6 +122,13 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
             has_first_object: false,
             key: String::new(),
         }
+    }
+
+    /// Keeps only objects of this shard: servers that do not know `shardSelector` send all. Cost: a hash of the uid or
+    /// namespace of each object received.
+    #[must_use]
+    pub fn in_shard(self, shard: Option<shard::Selector>) -> Self {
+        Self { shard, ..self }
     }
 
     /// Handles one input other than a frame. Afterwards drain [`Self::poll_action`], then arm a timer for
@@ -266,6 +277,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
                     self.give(now, Order::Init { trusts_versions, continues_history });
                 }
                 Action::InitDone(position) => self.synced(now, position),
+                Action::InitApply | Action::Apply | Action::Delete if given(object).is_elsewhere => {}
                 Action::InitApply => ordered.has_stale_object = self.give_object(now, given(object).init_apply()),
                 Action::Apply => ordered.has_stale_object = self.give_object(now, given(object).apply()),
                 Action::Delete => self.give(now, given(object).delete()),

@@ -62,11 +62,12 @@ impl Identity {
         let mut cut: Vec<&str> = drop_paths.iter().map(String::as_str).collect();
         cut.sort_unstable();
         cut.dedup();
-        let Resource { labels, fields, .. } = resource;
+        let Resource { labels, fields, shard, .. } = resource;
+        let shard = shard.as_ref().map(|shard| format!("&shardSelector={shard}")).unwrap_or_default();
         Self {
             server: server.to_owned(),
             ca: ca.to_owned(),
-            resource: format!("{}?labelSelector={labels}&fieldSelector={fields}", resource.path()),
+            resource: format!("{}?labelSelector={labels}&fieldSelector={fields}{shard}", resource.path()),
             trimming: cut.join(","),
             object_changes: object_changes.to_string(),
             program: if object_changes.is_up_to_the_program() { this_program() } else { String::new() },
@@ -130,6 +131,7 @@ mod tests {
             namespace: Some("prod".into()),
             labels: "app=web".into(),
             fields: String::new(),
+            shard: None,
         }
     }
 

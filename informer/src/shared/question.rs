@@ -118,6 +118,7 @@ impl From<&CopyQuestion> for DeclaredObjects {
             namespaces: question.selection.namespaces(),
             labels: question.selection.labels(),
             fields: question.selection.fields(),
+            shard: question.selection.shard(),
         }
     }
 }
@@ -129,6 +130,7 @@ impl fmt::Display for CopyQuestion {
             ("namespace ", self.selection.namespaces().join(" or ")),
             ("labels ", self.selection.labels()),
             ("fields ", self.selection.fields()),
+            ("shard ", self.selection.shard()),
         ];
         let shown: Vec<String> =
             parts.iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| format!("{name}{text}")).collect();

@@ -33,7 +33,10 @@ impl<'a> FakeCall<'a> {
         let query = Query::parse(parts.uri.query());
         let history = server.history();
         let target = types::route(parts.uri.path(), |api_version, plural| history.find(api_version, plural));
-        let options = ListOptions::read(&query);
+        let mut options = ListOptions::read(&query);
+        if let Some(options) = options.as_mut().ok().filter(|_| server.faults().shards_unknown) {
+            options.shard_selector.clear();
+        }
         Self { parts, query, target, options }
     }
 

@@ -12,6 +12,7 @@ const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Faults {
     pub(super) refused_streams: Option<u16>,
     pub(super) watches_forbidden: bool,
+    pub(super) shards_unknown: bool,
     /// Positions at or below this one are too old; zero for none.
     pub(super) expired: u64,
     pub(super) tokens_expire: bool,
@@ -47,6 +48,7 @@ impl Default for Faults {
         Self {
             refused_streams: None,
             watches_forbidden: false,
+            shards_unknown: false,
             expired: 0,
             tokens_expire: false,
             failing: (0, 500),

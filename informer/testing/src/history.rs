@@ -258,7 +258,9 @@ impl History {
     /// Returns a uid that no other object has.
     pub(super) fn new_uid(&mut self) -> String {
         self.uids += 1;
-        format!("{}{:012x}", uid_prefix(self.id), self.uids)
+        // As different as real ones, whose hashes decide about shards. An odd factor repeats none.
+        let node = self.uids.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xffff_ffff_ffff;
+        format!("{}{node:012x}", uid_prefix(self.id))
     }
 
     /// Restores the metadata a writer cannot change: uid, creation time and deletion time.

@@ -293,6 +293,11 @@ impl FakeApiServer {
         self.fault(|faults| faults.watches_forbidden = true)
     }
 
+    /// Ignores shard selectors from now on, as servers without `ShardedListAndWatch` do.
+    pub fn ignore_shards(&self) -> Self {
+        self.fault(|faults| faults.shards_unknown = true)
+    }
+
     /// Treats positions at or below this one as too old from now on, for watches, exact lists and pages: 410.
     /// `u64::MAX` makes every position too old to resume from.
     pub fn expire_at(&self, resource_version: u64) -> Self {

@@ -1,6 +1,7 @@
 //! Selectors of single namespaces, and selections of a whole cluster: the requests sent, and the objects held.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,8 +12,8 @@ use std::{
 use futures::StreamExt as _;
 use informer::{
     Cause, Cluster, ConfigError, Informer, InformerBuilder, InformerPhase, InitialList, Ready, Representation,
-    ready_all,
-    testing::{FakeApiServer, RequestKind},
+    ShardField, ready_all,
+    testing::{FakeApiServer, LoggedRequest, RequestKind},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
@@ -52,6 +53,76 @@ fn selection(request: &str) -> String {
 fn selections(server: &FakeApiServer, first: usize) -> Vec<String> {
     let requests = server.requests();
     requests[first..].iter().filter(|seen| seen.kind != RequestKind::Get).map(|seen| selection(&seen.request)).collect()
+}
+
+/// Goal: of two programs that declare a half of the pods each, one has a pod, whatever the server knows. Method: three ways
+/// to read, at servers with and without shards; then changes, deletions, and pods that return as other ones.
+#[tokio::test(start_paused = true)]
+async fn each_pod_is_in_one_of_two_programs() {
+    let ways = [InitialList::Stream, InitialList::Paged, InitialList::Unpaged];
+    for (initial, is_known) in ways.into_iter().flat_map(|way| [(way, true), (way, false)]) {
+        let server = FakeApiServer::new();
+        if !is_known {
+            server.ignore_shards();
+        }
+        let name = |number: usize| format!("p{number:02}");
+        (0..40).for_each(|number| drop(server.put(pod("a", &name(number), "web"))));
+        let half = |index| {
+            let declared = Cluster::new(server.client()).informer::<Pod>().initial_list(initial).page_size(7);
+            declared.shard(ShardField::Uid, index, 2).start().unwrap()
+        };
+        let (first, second) = (half(0), half(1));
+        ready(&first).await;
+        ready(&second).await;
+        let names = |pods: &Informer<Pod>| -> BTreeSet<String> {
+            pods.store().snapshot().iter().map(|pod| pod.name().to_owned()).collect()
+        };
+        let agree = |expected: &BTreeSet<String>| {
+            let (first, second) = (names(&first), names(&second));
+            first.is_disjoint(&second) && first.union(&second).eq(expected)
+        };
+        let mut expected: BTreeSet<_> = (0..40).map(name).collect();
+        assert!(agree(&expected), "{initial:?} {is_known}");
+        assert!(names(&first).len() > 8 && names(&second).len() > 8, "{initial:?} {is_known}");
+
+        for number in 0..30 {
+            server.delete(pod("a", &name(number), "web"));
+            if number % 2 == 0 {
+                server.put(pod("a", &name(number), "api"));
+            } else {
+                expected.remove(&name(number));
+            }
+        }
+        expected.extend((40..50).map(name));
+        (30..50).for_each(|number| drop(server.put(pod("a", &name(number), "api"))));
+        until("both have their half", || agree(&expected)).await;
+        server.close_watches().put(pod("a", "last", "api"));
+        expected.insert("last".to_owned());
+        until("both have their half", || agree(&expected)).await;
+        assert_eq!(server.initial_reads(), 2, "{initial:?} {is_known}");
+        let is_whole =
+            |seen: &&LoggedRequest| seen.kind != RequestKind::Get && !seen.request.contains("shardSelector=");
+        assert_eq!(server.requests().iter().find(is_whole), None, "{initial:?} {is_known}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_does_not_exist_is_an_error() {
+    let cluster = Cluster::new(server().client());
+    for (index, count) in [(2, 2), (0, 0)] {
+        let refused = cluster.informer::<Pod>().shard(ShardField::Namespace, index, count).start();
+        assert_eq!(refused.err(), Some(ConfigError::Shard { index, count }));
+    }
+    let whole = cluster.informer::<Pod>().start_shared().unwrap();
+    let half = cluster.informer::<Pod>().shard(ShardField::Namespace, 0, 2).start_shared().unwrap();
+    ready(&whole).await;
+    ready(&half).await;
+    assert_eq!(contents(&whole), ALL);
+    let others = cluster.informer::<Pod>().shard(ShardField::Namespace, 1, 2).start_shared().unwrap();
+    ready(&others).await;
+    let mut both = [contents(&half), contents(&others)].map(|shown| shown.trim().to_owned());
+    both.sort();
+    assert_eq!(both.join(" ").trim(), ALL, "a namespace is in one half");
 }
 
 /// Goal: each namespace is read by its own selectors, in whatever way, into one store with one subscription. Method:

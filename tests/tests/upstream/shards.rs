@@ -1,16 +1,20 @@
 //! Shard selectors (KEP-5866): a kube-apiserver with the feature gate `ShardedListAndWatch` on, and a cache in front of
 //! it, answer alike; a cache in front of one without the gate serves shards all the same.
 
+use std::{collections::BTreeSet, iter};
+
 use fastrand::Rng;
+use informer::{Cluster, Informer};
 use informer_core::selector::shard::{Selector, ShardField};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use tests::{
-    genuine::{ADMIN, Genuine, GenuineSettings},
+    genuine::{ADMIN, Genuine, GenuineSettings, token_of},
     http::{Client, Event, with_query},
     objects::{Object, configmap},
 };
 
-use super::{Sides, cache_of, namespace};
+use super::{PATIENCE, Sides, cache_of, namespace, until};
 
 const GATE: &str = "--feature-gates=ShardedListAndWatch=true";
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -162,4 +166,58 @@ async fn a_cache_serves_shards_that_its_upstream_does_not_know() {
     assert_eq!(list(&sides.direct, &[], None).await.0, all, "nothing is deleted");
     let watch = [half[0], ("watch", "1")];
     sides.cached.get(&with_query("/api/v1/secrets", &watch)).await.with_code(400);
+}
+
+/// The objects that an informer holds.
+fn held(maps: &Informer<ConfigMap>) -> BTreeSet<String> {
+    maps.store().snapshot().iter().map(|map| map.key().to_owned()).collect()
+}
+
+/// Goal: of two programs that declare a half each, one has an object, and it reads half of the bytes where the server knows
+/// shards. Method: an API server with the gate, one without it, and a cache in front of each; writes meanwhile.
+#[tokio::test]
+async fn two_programs_have_one_half_each() {
+    for is_known in [true, false] {
+        let flags = if is_known { vec![GATE.to_owned()] } else { Vec::new() };
+        let settings = GenuineSettings { flags, ..GenuineSettings::default() };
+        let Some(genuine) = Genuine::start_with("two programs and shards", settings).await else { return };
+        let server = cache_of(&genuine, "configmaps").await;
+        let (sides, mut rng) = (Sides::new(&genuine, &server), Rng::with_seed(2));
+        let mut objects = create_some(&sides.direct, &mut rng).await;
+        let mut config = kube::Config::new(format!("http://{}", server.address()).parse().unwrap());
+        config.auth_info.token = Some(token_of(ADMIN).into());
+        let clients = [(genuine.kube_client(ADMIN).await, is_known), (kube::Client::try_from(config).unwrap(), true)];
+        let programs: Vec<_> = clients
+            .into_iter()
+            .map(|(client, is_known)| {
+                let program = || Cluster::new(client.clone()).informer::<ConfigMap>();
+                let halves = [0, 1].map(|index| program().shard(ShardField::Uid, index, 2).start().unwrap());
+                (program().start().unwrap(), halves, is_known)
+            })
+            .collect();
+        for (whole, halves, is_known) in &programs {
+            for maps in halves.iter().chain(iter::once(whole)) {
+                maps.ready(PATIENCE).await.unwrap();
+            }
+            let read = |maps: &Informer<ConfigMap>| maps.stats().bytes_received;
+            for half in halves {
+                assert_eq!(read(half) * 4 < read(whole) * 3, *is_known, "{} of {}", read(half), read(whole));
+            }
+        }
+        for object in objects.drain(..OBJECTS / 2) {
+            sides.direct.delete(&object.path()).await.with_code(200);
+            if rng.bool() {
+                sides.direct.create(&object).await;
+            }
+        }
+        sides.direct.create(&configmap("last").namespace(NAMESPACES[0])).await;
+        let listed: BTreeSet<_> = list(&sides.direct, &[], None).await.0.into_iter().collect();
+        for (whole, halves, _) in &programs {
+            until("each object is in one half", async || {
+                let [first, second] = halves.each_ref().map(held);
+                held(whole) == listed && first.is_disjoint(&second) && first.union(&second).eq(&listed)
+            })
+            .await;
+        }
+    }
 }

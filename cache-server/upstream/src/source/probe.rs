@@ -116,6 +116,7 @@ fn resource_of(ty: &ResourceType, namespace: Option<&str>, fields: &str) -> Reso
         namespace: namespace.map(str::to_owned),
         labels: String::new(),
         fields: fields.to_owned(),
+        shard: None,
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct ReceivedObject<'a> {
     json: &'a [u8],
     meta: &'a Meta<'a>,
     is_skipped: bool,
+    /// True if another shard has it: only its position counts.
+    pub(super) is_elsewhere: bool,
 }
 
 /// The object that the reflector orders something about.
@@ -90,9 +92,9 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         if ResourceVersion::parse(&meta.resource_version).is_err() {
             self.unreadable(self.key.clone(), UnreadableCause::Unversioned);
         }
-        self.observe(now, change, &meta);
+        let is_elsewhere = self.observe(now, change, &meta);
         self.key.shrink_to(limits::KEY_KEEP_BYTES);
-        self.follow(now, Some(ReceivedObject { json: object, meta: &meta, is_skipped: false }));
+        self.follow(now, Some(ReceivedObject { json: object, meta: &meta, is_skipped: false, is_elsewhere }));
     }
 
     fn on_any_object(&mut self) {
@@ -108,14 +110,17 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         self.tell(now, Input::Ignored);
     }
 
-    /// Hands the object named by `self.key` to the reflector.
-    fn observe(&mut self, now: Time, change: ObservedKind, meta: &Meta<'_>) {
+    /// Hands the object named by `self.key` to the reflector. Returns true if another shard has it.
+    fn observe(&mut self, now: Time, change: ObservedKind, meta: &Meta<'_>) -> bool {
+        let is_elsewhere = self.shard.as_ref().is_some_and(|shard| !shard.matches(&meta.uid, &meta.namespace));
         let resource_version = &*meta.resource_version;
         let mut observed = ObservedObject { change, key: &self.key, uid: &meta.uid, resource_version, is_news: true };
         if self.reflector.is_behind(resource_version) {
-            observed.is_news = self.sink.is_news(&observed);
+            // Whether it was known before cannot be seen, as the copy has no object of another shard.
+            observed.is_news = !is_elsewhere && self.sink.is_news(&observed);
         }
         self.reflector.handle(now, Input::Object(observed));
+        is_elsewhere
     }
 
     /// Handles an object the framer skipped. If its position is readable, the reflector advances to it as with any
@@ -147,9 +152,9 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         }
         self.is_sign = true;
         meta.write_key(&mut self.key);
-        self.observe(now, change, &meta);
+        let is_elsewhere = self.observe(now, change, &meta);
         let json = skipped.json();
-        let object = ReceivedObject { json: json.as_bytes(), meta: &meta, is_skipped: true };
+        let object = ReceivedObject { json: json.as_bytes(), meta: &meta, is_skipped: true, is_elsewhere };
         let is_stale = self.follow(now, Some(object)).has_stale_object;
         self.unreadable(meta.key(), UnreadableCause::Skipped { reason, at, is_stale });
         Ok(())
