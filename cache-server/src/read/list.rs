@@ -168,9 +168,8 @@ impl SelectedObjects {
         let position = ListPosition { resource_version: self.resource_version, history: self.history, shard };
         let listing = ListBody::new(ty, page, position, &form, bytes);
         let mut response = if bytes.is_none() && app.config.list_encoding == ListEncoding::Buffered {
-            // Encoding takes long enough to delay other tasks on this worker.
-            let whole = tokio::task::spawn_blocking(move || listing.into_whole()).await;
-            let whole = whole.ok().flatten().ok_or_else(|| Status::internal("a list could not be encoded"))?;
+            let whole = listing.into_whole().await;
+            let whole = whole.ok_or_else(|| Status::internal("a list could not be encoded"))?;
             body::json(StatusCode::OK, whole.into())
         } else if encoding.is_slow() {
             let response = aside::run(move || listing.into_response(encoding, None, bytes)).await;
@@ -535,31 +534,42 @@ impl ListBody {
     }
 
     /// Builds the whole body in memory, decoding and encoding each object, as a server without shared bytes would.
-    /// `None` if the state could not be kept for that long.
-    fn into_whole(mut self) -> Option<Vec<u8>> {
+    /// `None` if the state could not be kept for that long. Lists of several clients advance together, part by part:
+    /// threads at the same time would wait for each other's allocations.
+    async fn into_whole(mut self) -> Option<Vec<u8>> {
         let mut whole = self.ends.head.to_vec();
-        let mut begun = false;
         let mut more = true;
         while more {
+            (self, whole, more) = aside::run(move || {
+                let more = self.add_items(&mut whole);
+                (self, whole, more)
+            })
+            .await?;
             if self.items().page.is_cut() {
                 return None;
             }
-            more = self.items().page.visit_texts(|_, text| {
-                if std::mem::replace(&mut begun, true) {
-                    whole.extend_from_slice(list::SEPARATOR);
-                }
-                let item: Vec<u8> = text.iter().flat_map(|slice| slice.iter().copied()).collect();
-                let object = serde_json::from_slice::<serde_json::Value>(&item).expect("a stored object is JSON");
-                serde_json::to_writer(&mut whole, &object).expect("writing to memory cannot fail");
-                true
-            });
         }
-        if begun {
-            whole.extend_from_slice(&self.ends.tail);
-            Some(whole)
-        } else {
-            Some(self.ends.empty.to_vec())
+        if whole.len() == self.ends.head.len() {
+            return Some(self.ends.empty.to_vec());
         }
+        whole.extend_from_slice(&self.ends.tail);
+        Some(whole)
+    }
+
+    /// Decodes and encodes the next items. Returns false after the last ones.
+    fn add_items(&mut self, whole: &mut Vec<u8>) -> bool {
+        let head = self.ends.head.len();
+        let mut item = Vec::new();
+        self.items().page.visit_texts(|_, text| {
+            if whole.len() > head {
+                whole.extend_from_slice(list::SEPARATOR);
+            }
+            item.clear();
+            text.iter().for_each(|slice| item.extend_from_slice(slice));
+            let object = serde_json::from_slice::<serde_json::Value>(&item).expect("a stored object is JSON");
+            serde_json::to_writer(&mut *whole, &object).expect("writing to memory cannot fail");
+            true
+        })
     }
 
     /// True once everything was handed out.
