@@ -3,12 +3,16 @@
 // be equal.
 //
 //	protobuf SERVER OBJECTS SEED
+//	protobuf compare SERVER KUBE_APISERVER TOKEN CA_FILE
 //
-// OBJECTS is the number of objects of each kind that it tries to create. A server may refuse some of them.
+// OBJECTS is the number of objects of each kind that it tries to create. A server may refuse some of them. The second form
+// creates none: it compares the protobuf answers of two servers.
 package main
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,9 +40,20 @@ import (
 // Types whose random objects would change the server: its namespaces, and who may read.
 var notCreated = []string{"Namespace", "Event"}
 
+// Sent to servers that want one.
+var token string
+
+// Reads of a list of one kind, a second apart, while a server changes its objects.
+const attempts = 20
+
 func main() {
+	if len(os.Args) == 6 && os.Args[1] == "compare" {
+		token = os.Args[4]
+		compareServers(os.Args[2], os.Args[3], os.Args[5])
+		return
+	}
 	if len(os.Args) != 4 {
-		fail("usage: %s SERVER OBJECTS SEED", os.Args[0])
+		fail("usage: %s SERVER OBJECTS SEED, or %s compare SERVER KUBE_APISERVER TOKEN CA_FILE", os.Args[0], os.Args[0])
 	}
 	count, err := strconv.Atoi(os.Args[2])
 	check(err)
@@ -71,6 +87,68 @@ func main() {
 		fmt.Printf("refused: %s: %.200s\n", kind, reason)
 	}
 	fmt.Printf("kinds=%d objects=%d refused=%d\n", kinds, objects, len(refused))
+}
+
+// compareServers compares the lists of all kinds that client-go knows, in protobuf.
+func compareServers(server, genuine, authority string) {
+	text, err := os.ReadFile(authority)
+	check(err)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	http.DefaultClient = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	config := &rest.Config{Host: genuine, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: authority}, QPS: -1}
+	_, lists, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerGroupsAndResources()
+	check(err)
+	kinds, objects := 0, 0
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		check(err)
+		for _, resource := range list.APIResources {
+			isListed := slices.Contains(resource.Verbs, "list") && !strings.Contains(resource.Name, "/")
+			if !isListed || !scheme.Scheme.Recognizes(version.WithKind(resource.Kind)) {
+				continue
+			}
+			path := "/apis/" + list.GroupVersion + "/" + resource.Name
+			if version.Group == "" {
+				path = "/api/" + version.Version + "/" + resource.Name
+			}
+			count := sameLists(server+path, genuine+path)
+			if count == 0 {
+				fmt.Printf("no objects: %s\n", path)
+				continue
+			}
+			kinds++
+			objects += count
+		}
+	}
+	fmt.Printf("kinds=%d objects=%d\n", kinds, objects)
+}
+
+// sameLists compares two lists, and returns the number of their objects.
+func sameLists(url, other string) int {
+	for attempt := 1; ; attempt++ {
+		ours, err := meta.ExtractList(read(url, runtime.ContentTypeProtobuf))
+		check(err)
+		theirs, err := meta.ExtractList(read(other, runtime.ContentTypeProtobuf))
+		check(err)
+		if slices.EqualFunc(ours, theirs, isEqual) {
+			return len(ours)
+		}
+		if attempt == attempts {
+			for index := range min(len(ours), len(theirs)) {
+				if !isEqual(ours[index], theirs[index]) {
+					fail("%s differs:\nours:   %s\ntheirs: %s", url, shown(ours[index]), shown(theirs[index]))
+				}
+			}
+			fail("%s: %d objects, %s: %d", url, len(ours), other, len(theirs))
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// isEqual compares two objects. Embedded JSON has escapes of either server's choice.
+func isEqual(ours, theirs runtime.Object) bool {
+	return equality.Semantic.DeepEqual(ours, theirs) || shown(ours) == shown(theirs)
 }
 
 // compare creates objects of a kind and compares their encodings. Returns how many were created, and why one was not.
@@ -125,6 +203,7 @@ func prepare(about metav1.Object, name string) {
 	about.SetUID("")
 	about.SetResourceVersion("")
 	about.SetSelfLink("")
+	about.SetGeneration(1)
 	about.SetDeletionTimestamp(nil)
 	about.SetDeletionGracePeriodSeconds(nil)
 	about.SetFinalizers(nil)
@@ -160,6 +239,9 @@ func send(method, url, accept string, body []byte) (int, []byte) {
 	check(err)
 	request.Header.Set("Accept", accept)
 	request.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
 	response, err := http.DefaultClient.Do(request)
 	check(err)
 	defer response.Body.Close()
