@@ -40,6 +40,17 @@ pub struct Setup {
     pub burst: usize,
     /// Number of measured bursts.
     pub bursts: usize,
+    /// Number of objects, spread over the watched nodes, and the size of each in bytes.
+    pub objects: (usize, usize),
+}
+
+/// Writes and deliveries of a second, on one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Throughput {
+    /// Objects parsed, applied and delivered to all watchers.
+    pub writes: f64,
+    /// Events that a watcher read.
+    pub deliveries: f64,
 }
 
 /// Cost of an event: medians over the bursts.
@@ -55,9 +66,8 @@ pub struct Cost {
     pub deliveries: u64,
 }
 
-/// Number of objects, spread over the watched nodes, and the size of each in bytes.
-const OBJECTS: usize = 10_000;
-const OBJECT_BYTES: usize = 512;
+/// Events in the window.
+const WINDOW_EVENTS: usize = 10_000;
 
 /// The budget of a server's response body.
 pub(crate) const BUDGET: Budget = Budget { slices: 56, bytes: 64 << 10 };
@@ -69,6 +79,26 @@ pub(crate) const BUDGET: Budget = Budget { slices: 56, bytes: 64 << 10 };
 #[must_use]
 pub fn run(setup: Setup) -> Cost {
     World::new(setup).run()
+}
+
+/// Writes as fast as possible for this time, after one second for which it does the same.
+///
+/// # Panics
+/// As [`run`].
+#[must_use]
+pub fn throughput(setup: Setup, time: Duration) -> Throughput {
+    let mut world = World::new(setup);
+    let mut count = |time: Duration| {
+        let (begin, mut bursts, mut deliveries) = (Instant::now(), 0_usize, 0_u64);
+        while begin.elapsed() < time {
+            deliveries += world.burst().deliveries;
+            bursts += 1;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        Throughput { writes: (bursts * setup.burst) as f64 / seconds, deliveries: deliveries as f64 / seconds }
+    };
+    count(Duration::from_secs(1));
+    count(time)
 }
 
 /// A cache and its parked watchers.
@@ -116,11 +146,12 @@ struct Burst {
 impl World {
     fn new(setup: Setup) -> Self {
         let schema = schema();
-        let limits = Limits { window_events_max: OBJECTS, ..Limits::default() };
+        let limits = Limits { window_events_max: WINDOW_EVENTS, ..Limits::default() };
         let (mut writer, waking, reader) = cache(Arc::clone(&schema), limits);
-        let nodes = if setup.watched == Watched::Nodes { setup.watchers.max(1) } else { OBJECTS };
-        let texts: Vec<String> = (0..OBJECTS).map(|number| object(number, number % nodes)).collect();
-        let position = OBJECTS as u64;
+        let (count, bytes) = setup.objects;
+        let nodes = if setup.watched == Watched::Nodes { setup.watchers.max(1) } else { count };
+        let texts: Vec<String> = (0..count).map(|number| object(number, number % nodes, bytes)).collect();
+        let position = count as u64;
         let objects: Objects<_> =
             texts.iter().zip(1..).map(|(text, version)| draft(&schema, text).commit(version)).collect();
         writer.reset(objects, position, Time::default());
@@ -135,7 +166,7 @@ impl World {
 
     fn run(mut self) -> Cost {
         // Warm up: fill the window and let every buffer reach its size.
-        for _ in 0..OBJECTS.div_ceil(self.setup.burst).min(self.setup.bursts) {
+        for _ in 0..WINDOW_EVENTS.div_ceil(self.setup.burst).min(self.setup.bursts) {
             self.burst();
         }
         let bursts: Vec<Burst> = (0..self.setup.bursts).map(|_| self.burst()).collect();
@@ -164,7 +195,7 @@ impl World {
         let changes: Vec<Change> = (0..self.setup.burst)
             .map(|_| {
                 self.position += 1;
-                let object = usize::try_from(self.position % OBJECTS as u64).unwrap_or(0);
+                let object = usize::try_from(self.position % self.objects.len() as u64).unwrap_or(0);
                 Change::Put(draft(&self.schema, &self.objects[object]).commit(self.position))
             })
             .collect();
@@ -233,9 +264,9 @@ pub(crate) fn draft(schema: &Schema, object: &str) -> Draft {
     Draft::new(schema, object.as_bytes()).expect("an object")
 }
 
-pub(crate) fn object(number: usize, node: usize) -> String {
+pub(crate) fn object(number: usize, node: usize, bytes: usize) -> String {
     let metadata = format!(r#"{{"name":"pod-{number}","namespace":"default"}}"#);
     let head = format!(r#"{{"metadata":{metadata},"spec":{{"nodeName":"node-{node}"}},"status":{{"message":""#);
-    let filling = "x".repeat(OBJECT_BYTES.saturating_sub(head.len() + 3));
+    let filling = "x".repeat(bytes.saturating_sub(head.len() + 3));
     format!("{head}{filling}\"}}}}")
 }

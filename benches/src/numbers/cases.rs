@@ -340,6 +340,17 @@ fn nodes() -> Vec<Case> {
     let publish = Case { is_quick: true, ..case("publish".to_owned(), Setup::default(), inside, rows) };
     let rows = vec![
         row(
+            "150,000 pods, updated as fast as possible, in process, without watchers: writes",
+            Unit::PerSecond,
+            Take::Field("writesPerSecondAlone"),
+            Target::None,
+        ),
+        row("… with 10 watchers of all: writes", Unit::PerSecond, Take::Field("writesPerSecond"), Target::None),
+        row("… watch events", Unit::PerSecond, Take::Field("eventsPerSecond"), Target::None),
+    ];
+    let throughput = case("throughput".to_owned(), Setup::default(), How::Inside(publish::throughput), rows);
+    let rows = vec![
+        row(
             "an event for 1 of 10,000 node-scoped watchers, end to end, the write included",
             Unit::CpuMicros,
             Take::Field("serverCpuSecondsPerWrite"),
@@ -358,7 +369,7 @@ fn nodes() -> Vec<Case> {
         "fanout --clients 10000 --scope node --objects 1000 --rate 1000 --burst 10 --bytes 512 --seconds 4 --connect-rate 4000",
     );
     let nodes = Case { has_floor: true, ..case("nodes".to_owned(), Setup::default(), how, rows) };
-    vec![publish, nodes]
+    vec![publish, throughput, nodes]
 }
 
 fn storms() -> Vec<Case> {
