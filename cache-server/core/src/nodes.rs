@@ -1,10 +1,10 @@
 //! The objects of each node, for as long as agents read them: an agent reads some hundred pods of as many thousand.
 //!
 //! INVARIANT: an index has the state of one epoch at the event `read`. Each of its objects is in the map of the node that
-//! its node field has, and in no other one; one without a value is in that of the empty name. As long as there are
-//! `unread` objects, only those before them are indexed, and nothing is read from it. INVARIANT: only reads of a node wait
-//! here, each for one turn. [`NodeIndexes::trim`] drops an index that the window has passed, or that is not used, so that
-//! no object lives longer than the window, but for one trim.
+//! its node field has, and in no other one; an object without a value is in the map of the empty name. While there are
+//! `unread` objects, only the objects before them are indexed, and nothing is read from it. INVARIANT: only reads of a node
+//! wait here, each for one turn. [`NodeIndexes::trim`] drops an index that the window has passed, or that is not used, so
+//! that no object lives longer than the window, but for one trim.
 
 use std::{collections::HashMap, mem, sync::Arc};
 

@@ -122,6 +122,8 @@ fn this_program() -> String {
 
 #[cfg(test)]
 mod tests {
+    use informer_core::selector::shard::{Selector, ShardField};
+
     use super::*;
 
     fn resource() -> Resource {
@@ -162,6 +164,8 @@ mod tests {
             of("x", "", &|resource| resource.namespace = None),
             of("x", "", &|resource| resource.labels = "app=api".into()),
             of("x", "", &|resource| resource.fields = "metadata.name=a".into()),
+            of("x", "", &|resource| resource.shard = Selector::part(ShardField::Uid, 0, 2)),
+            of("x", "", &|resource| resource.shard = Selector::part(ShardField::Uid, 1, 2)),
             of("x", "", &|resource| resource.group_version_path = "/apis/apps/v2".into()),
         ]);
         for (at, name) in names.iter().enumerate() {

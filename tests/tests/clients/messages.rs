@@ -1,8 +1,8 @@
 //! Protobuf answers, decoded by client-go.
 //!
 //! Goal: an object is the same in protobuf and in JSON. Method: `tests/clients/protobuf` creates random objects of every
-//! built-in kind with Kubernetes' own fuzzers, and reads each in both encodings, alone and in a list. It compares a cache's
-//! protobuf with that of the kube-apiserver behind it as well.
+//! built-in kind with Kubernetes' own fuzzers, and reads each in both encodings, alone and in a list. It also
+//! compares the protobuf of a cache with the protobuf of the kube-apiserver behind it.
 
 use std::{process::Stdio, time::Duration};
 

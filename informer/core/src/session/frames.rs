@@ -116,7 +116,7 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         let resource_version = &*meta.resource_version;
         let mut observed = ObservedObject { change, key: &self.key, uid: &meta.uid, resource_version, is_news: true };
         if self.reflector.is_behind(resource_version) {
-            // Whether it was known before cannot be seen, as the copy has no object of another shard.
+            // The copy has no object of another shard, and so cannot tell whether this one is news.
             observed.is_news = !is_elsewhere && self.sink.is_news(&observed);
         }
         self.reflector.handle(now, Input::Object(observed));
@@ -152,7 +152,8 @@ impl<S: Sink, V: VerdictTable> Session<S, V> {
         }
         self.is_sign = true;
         meta.write_key(&mut self.key);
-        let is_elsewhere = self.observe(now, change, &meta);
+        // An object whose uid was not readable may be of this shard, and its stored state stale.
+        let is_elsewhere = self.observe(now, change, &meta) && !meta.uid.is_empty();
         let json = skipped.json();
         let object = ReceivedObject { json: json.as_bytes(), meta: &meta, is_skipped: true, is_elsewhere };
         let is_stale = self.follow(now, Some(object)).has_stale_object;
